@@ -1,0 +1,3 @@
+"""shoal: streaming, continual, federated clustering."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,90 @@
+"""The contract of the streaming family: nothing waits for anybody.
+
+A streaming algorithm is two halves in one folder. The client half learns from private rows and
+contributes named arrays; the server half absorbs contributions and answers with a snapshot of named
+arrays. Both halves save and restore their whole state as plain values and arrays (no pickle), so that
+a process can be killed at any instant and go on bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float64]
+"""(n, d) private rows"""
+Arrays = Mapping[str, NDArray[Any]]
+"""what travels: named arrays, as declared by a table of `ArraySpec`"""
+State = dict[str, Any]
+"""plain values (None, bool, int, float, str), arrays, and lists and dicts of these; has an int "version" """
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Declared form of one array that travels. `shape` mixes sizes and names; equal names must be equal sizes.
+
+    The name "d" is the number of features of the contract. `positive` arrays hold no value below 1;
+    `rowlike` arrays hold points in feature space and are checked against the bounds of the contract.
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...]
+    positive: bool = False
+    rowlike: bool = False
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One client's say as the server half sees it."""
+
+    client: str
+    sequence: int
+    arrays: Arrays
+
+
+class ClientHalf(Protocol):
+    """Learns on the client."""
+
+    def learn(self, rows: Rows) -> None:
+        """Learn each row once, in order. Any batching gives the same state. Raises `DataRefused`."""
+        ...
+
+    def contribute(self) -> Arrays:
+        """What is to be said now, by the update table; all arrays empty when there is nothing to say.
+
+        What was contributed counts as said: the next call says only what changed since (unless configured
+        to say everything each time).
+        """
+        ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None:
+        """Become the saved one. Raises `StateRefused`."""
+        ...
+
+
+class ServerHalf(Protocol):
+    """Merges on the server."""
+
+    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
+        """Merge contributions that belong together; any random order inside is a pure function of `key`."""
+        ...
+
+    def snapshot(self) -> Arrays:
+        """The model as it stands, by the snapshot table."""
+        ...
+
+    def predict(self, rows: Rows) -> NDArray[np.int64]:
+        """rows (n, d) -> (n,) cluster of each row, -1 before anything was learnt."""
+        ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None:
+        """Become the saved one. Raises `StateRefused`."""
+        ...
