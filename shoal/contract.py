@@ -1,0 +1,172 @@
+"""The federation's agreed file: features with their bounds, privacy, models. TOML in, digest out.
+
+Everybody in a federation holds the same contract, and every message carries its digest: what was learnt
+under other bounds or another privacy is refused, not mixed in. Settings of a single process (addresses,
+folders, intervals) are not part of it: see `shoal.settings`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from shoal.errors import SettingsError
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$")]
+"""lower case letters, digits, hyphen and underscore: also fit for a topic and a metric label"""
+FEATURES_MAX = 4096
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Agreed(BaseModel):
+    """Part of the contract: unknown names are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
+
+
+class Feature(Agreed):
+    """One number of a reading."""
+
+    name: str = Field(min_length=1, max_length=64, description="as the column or key of the source is called")
+    unit: str = Field(default="", max_length=32, description="for people: °C, %, lux")
+    low: float = Field(description="smallest value the sensor can mean; lower readings are clipped to it")
+    high: float = Field(description="largest value the sensor can mean; higher readings are clipped to it")
+    share: float = Field(default=1.0, gt=0, le=1e6, description="weight of this feature in the privacy budget")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
+        return self
+
+
+class Privacy(Agreed):
+    """What is done to a reading before anything is learnt from it."""
+
+    mode: Literal["formal", "paper", "off"] = Field(
+        description="formal: guaranteed per reading; paper: equations 2-4 of FCAC, no guarantee; off: public data only"
+    )
+    epsilon_per_reading: float | None = Field(
+        default=None, gt=0, le=1e6, description="formal: the whole budget of one reading, over all its features"
+    )
+    epsilon_nominal_per_feature: float | None = Field(
+        default=None, gt=0, le=1e6, description="paper: the epsilon of its equation 3, the same for each feature"
+    )
+
+    @model_validator(mode="after")
+    def _fits_mode(self) -> Self:
+        wanted = {"formal": "epsilon_per_reading", "paper": "epsilon_nominal_per_feature"}.get(self.mode)
+        for field in ("epsilon_per_reading", "epsilon_nominal_per_feature"):
+            value = getattr(self, field)
+            if field == wanted and value is None:
+                raise ValueError(f'mode = "{self.mode}" needs {field}')
+            if field != wanted and value is not None:
+                raise ValueError(f'{field} means nothing in mode = "{self.mode}"; leave it out')
+        return self
+
+
+class Model(Agreed):
+    """One configured algorithm of the federation."""
+
+    name: Name
+    algorithm: Name
+    options: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="of the algorithm; see docs/algorithms.md"
+    )
+
+
+class Contract(Agreed):
+    """What a federation has agreed on."""
+
+    federation: Name = Field(description="prefix of its topics")
+    features: tuple[Feature, ...] = Field(min_length=1, max_length=FEATURES_MAX)
+    privacy: Privacy
+    models: tuple[Model, ...] = Field(min_length=1, max_length=64)
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        for what, names in (("feature", [f.name for f in self.features]), ("model", [m.name for m in self.models])):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what} {twice[0]!r} stands twice")
+        return self
+
+    @property
+    def width(self) -> int:
+        """Numbers in one reading (d)."""
+        return len(self.features)
+
+    @property
+    def digest(self) -> str:
+        """32 hex digits that differ whenever anything agreed differs; defaults left out or written are the same."""
+        agreed = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(b"shoal contract 1\0" + agreed.encode()).hexdigest()[:32]
+
+    @property
+    def updates_topic(self) -> str:
+        return f"{self.federation}.updates"
+
+    @property
+    def snapshots_topic(self) -> str:
+        return f"{self.federation}.snapshots"
+
+    @property
+    def rejected_topic(self) -> str:
+        return f"{self.federation}.rejected"
+
+    def model(self, name: str) -> Model | None:
+        """The model of that name, or None."""
+        return next((model for model in self.models if model.name == name), None)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file's tables. Raises `SettingsError` with the place of the mistake."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file; `shoal check --example` prints one to start from") from None
+    except (OSError, UnicodeDecodeError) as unreadable:
+        raise SettingsError(f"{path}: cannot be read: {unreadable}") from None
+    except tomllib.TOMLDecodeError as broken:
+        raise SettingsError(f"{path}: not TOML: {broken}") from None
+
+
+def contract_of(tables: dict[str, Any], source: str = "the federation file") -> Contract:
+    """The tables [federation], [[features]], [privacy] and [[models]] -> the contract. Raises `SettingsError`."""
+    federation = tables.get("federation", {})
+    if not isinstance(federation, dict) or set(federation) - {"name"}:
+        raise SettingsError(f"{source}: [federation] holds `name` and nothing else")
+    agreed: dict[str, Any] = {key: tables[key] for key in ("features", "privacy", "models") if key in tables}
+    if "name" in federation:
+        agreed["federation"] = federation["name"]
+    return validated(Contract, agreed, source)
+
+
+def load_contract(path: Path) -> Contract:
+    """Read and check a federation file. Raises `SettingsError`."""
+    return contract_of(read_toml(path), str(path))
+
+
+def validated(form: type[M], tables: dict[str, Any], source: str) -> M:
+    """`tables` as a `form`; every mistake on its own line, with where it is and what would be right."""
+    try:
+        return form.model_validate(tables)
+    except ValidationError as wrong:
+        lines = [f"{_place(mistake['loc'])}: {_said(mistake['msg'])}" for mistake in wrong.errors(include_url=False)]
+        raise SettingsError(f"{source}: " + "; ".join(lines)) from None
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    names = {"federation": "federation.name"}
+    return ".".join(f"[{part + 1}]" if isinstance(part, int) else names.get(part, part) for part in path) or "file"
+
+
+def _said(message: str) -> str:
+    return message.removeprefix("Value error, ").removeprefix("Input ")
