@@ -1,0 +1,67 @@
+"""What a process says while it runs: one line per event, for people or as JSON, never with a reading in it.
+
+Every line has a stable event name, so that an alert can match on it, and fields that are counts, names
+and times. The standard library's logging carries it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+_RESERVED = frozenset({"time", "level", "event", "process"})
+
+
+def log_event(event: str, level: int = logging.INFO, **fields: str | int | float | bool | None) -> None:
+    """Say that `event` happened. Field names `time`, `level`, `event` and `process` are taken."""
+    taken = _RESERVED & set(fields)
+    if taken:
+        raise ValueError(f"field names taken: {sorted(taken)}")
+    logging.getLogger("shoal").log(level, event, extra={"fields": fields})
+
+
+def start_logging(process: str, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Send the events of this process to `stream` (standard error), one line each."""
+    line = logging.StreamHandler(stream or sys.stderr)
+    line.setFormatter(JsonLine(process) if as_json else TextLine(process))
+    logger = logging.getLogger("shoal")
+    logger.handlers[:] = [line]
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+class JsonLine(logging.Formatter):
+    """{"time", "level", "event", "process", ...fields}, one object per line."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), "process": self._process}
+        return json.dumps(said | getattr(record, "fields", {}), ensure_ascii=False)
+
+
+class TextLine(logging.Formatter):
+    """`08:15:02 client-1 update_published model=clusters sequence=3`"""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        fields = " ".join(f"{name}={_short(value)}" for name, value in getattr(record, "fields", {}).items())
+        loud = "" if record.levelno <= logging.INFO else f" {record.levelname}"
+        return f"{time} {self._process}{loud} {record.getMessage()} {fields}".rstrip()
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text

@@ -1,0 +1,91 @@
+"""The Prometheus names, once. Base units, `_total` on counters only, no label that can grow without bound.
+
+Each process has one registry of its own. A client's counters are derived from readings, so they are
+served on its own premises only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+from shoal import __version__
+
+LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+LEARN_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class ClientMetrics:
+    """What one client counts."""
+
+    def __init__(self) -> None:
+        self.registry = _registry("client")
+        self.readings = Counter("shoal_readings", "Readings by what became of them", ["result"], registry=self.registry)
+        self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
+        self.nodes = Gauge("shoal_nodes", "Nodes of a model on this client", ["model"], registry=self.registry)
+        self.lag = Gauge("shoal_consumer_lag_records", "Records not read yet", ["topic"], registry=self.registry)
+        self.learn = Histogram(
+            "shoal_learn_duration_seconds",
+            "Time to make one batch private and learn it",
+            buckets=LEARN_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.behind = Gauge(
+            "shoal_event_time_lag_seconds", "How far the newest reading learnt lies in the past", registry=self.registry
+        )
+        self.epsilon = Gauge(
+            "shoal_privacy_epsilon_spent",
+            "Epsilon spent on each reading (a reading is noised once, so it does not grow)",
+            registry=self.registry,
+        )
+        self.guarantee = Gauge(
+            "shoal_privacy_guarantee_info",
+            "The privacy in force",
+            ["mode", "unit", "mechanism"],
+            registry=self.registry,
+        )
+
+
+class ServerMetrics:
+    """What the server counts."""
+
+    def __init__(self) -> None:
+        self.registry = _registry("server")
+        self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
+        self.rejected = Counter("shoal_rejected", "Messages set aside, by reason", ["reason"], registry=self.registry)
+        self.readings = Counter(
+            "shoal_readings", "Readings behind absorbed updates", ["result"], registry=self.registry
+        )
+        self.clusters = Gauge("shoal_clusters", "Clusters of a model", ["model"], registry=self.registry)
+        self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
+        self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
+        self.version = Gauge("shoal_snapshot_version", "Newest snapshot of a model", ["model"], registry=self.registry)
+        self.last_seen = Gauge(
+            "shoal_client_last_seen_timestamp_seconds",
+            "When a client was last heard",
+            ["client"],
+            registry=self.registry,
+        )
+        self.lag = Gauge("shoal_consumer_lag_records", "Records not read yet", ["topic"], registry=self.registry)
+        self.learn = Histogram(
+            "shoal_learn_duration_seconds", "Time to absorb one batch", buckets=LEARN_BUCKETS_S, registry=self.registry
+        )
+        self.latency = Histogram(
+            "shoal_end_to_end_latency_seconds",
+            "From an update made to the snapshot that holds it",
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.checkpoint_at = Gauge(
+            "shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
+        )
+
+
+def _registry(process: str) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    python = ".".join(map(str, sys.version_info[:3]))
+    Info("shoal_build", "Version of shoal", registry=registry).info(
+        {"version": __version__, "python": python, "process": process}
+    )
+    return registry

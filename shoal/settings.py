@@ -1,0 +1,100 @@
+"""Settings of single processes: where they find the log, where they keep their memory, how often they speak.
+
+They stand in the same TOML file as the contract, under [log], [client] and [server], and are no part of
+its digest: every process may have its own. Relative paths are relative to the file. Each setting has a
+default, a range and a sentence; `shoal check` prints them all, and a test holds the docs against them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shoal.contract import Contract, contract_of, read_toml, validated
+from shoal.errors import SettingsError
+
+SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "server")
+
+
+class Settings(BaseModel):
+    """One section: unknown names are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LogSettings(Settings):
+    """[log]: where updates and snapshots travel."""
+
+    address: str = Field(default="sqlite:data/federation.db", description="sqlite:PATH, one file for all processes")
+
+
+class ClientSettings(Settings):
+    """[client]: every client of this file."""
+
+    folder: Path = Field(
+        default=Path("data/clients"), description="one folder per client below it: readings, key, checkpoint"
+    )
+    publish_readings: int = Field(default=500, ge=1, le=10**9, description="publish after this many readings learnt")
+    publish_s: float = Field(default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner")
+    batch_readings_max: int = Field(default=1000, ge=1, le=100_000, description="readings learnt between two saves")
+    label: bool = Field(
+        default=False, description="label the client's own readings by the newest snapshot, in its own folder"
+    )
+    metrics_port: int = Field(default=0, ge=0, le=65535, description="serve /metrics on this loopback port; 0: do not")
+
+
+class ServerSettings(Settings):
+    """[server]"""
+
+    folder: Path = Field(default=Path("data/server"), description="where the server keeps its checkpoint")
+    pool_clients: int = Field(
+        default=2, ge=1, le=100_000, description="distinct clients to hear before the first clustering"
+    )
+    pool_s: float = Field(default=60.0, gt=0, le=86400, description="or begin with those heard after this many seconds")
+    snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot every so many updates")
+    snapshot_s: float = Field(default=2.0, gt=0, le=86400, description="or after this many seconds, if any came")
+    batch_updates_max: int = Field(default=200, ge=1, le=10_000, description="updates absorbed between two saves")
+    host: str = Field(default="127.0.0.1", description="where the page and the metrics are served")
+    port: int = Field(default=8765, ge=0, le=65535, description="0: any free port, named at start")
+
+
+class Config(Settings):
+    """A whole file: the contract and the settings of the processes that read it."""
+
+    contract: Contract
+    log: LogSettings = LogSettings()
+    client: ClientSettings = ClientSettings()
+    server: ServerSettings = ServerSettings()
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a federation file with its settings. Raises `SettingsError`."""
+    tables = read_toml(path)
+    unknown = sorted(set(tables) - set(SECTIONS))
+    if unknown:
+        raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(SECTIONS)}")
+    contract = contract_of(tables, str(path))
+    log = validated(LogSettings, _placed(tables.get("log", {}), "log", path), f"{path}: [log]")
+    client = validated(ClientSettings, _placed(tables.get("client", {}), "client", path), f"{path}: [client]")
+    server = validated(ServerSettings, _placed(tables.get("server", {}), "server", path), f"{path}: [server]")
+    return Config(
+        contract=contract,
+        log=log.model_copy(update={"address": _beside(log.address, path)}),
+        client=client.model_copy(update={"folder": path.parent / client.folder}),
+        server=server.model_copy(update={"folder": path.parent / server.folder}),
+    )
+
+
+def _placed(section: object, name: str, path: Path) -> dict[str, object]:
+    if not isinstance(section, dict):
+        raise SettingsError(f"{path}: [{name}] is not a table")
+    return section
+
+
+def _beside(address: str, path: Path) -> str:
+    """A relative file in a log address is meant relative to the federation file."""
+    scheme, colon, place = address.partition(":")
+    if scheme != "sqlite" or not colon:
+        return address
+    return f"sqlite:{path.parent / place}"
