@@ -1,0 +1,154 @@
+"""The file behind the embedded log: how it is opened and laid out, and what SQLite's complaints mean.
+
+One table per topic-partition, the offset its rowid, pages of 16 KiB, write-ahead log. Tables are named by number,
+never by topic, so a topic's name is only ever a value.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal.errors import LogRefused, LogUnavailable, SettingsError, ShoalError
+
+APPLICATION_ID = 0x53484F4C
+"""'SHOL': what `file` and `PRAGMA application_id` say of a log of ours"""
+SCHEMA_VERSION = 1
+
+PAGE_BYTES = 16 * 1024
+WAL_PAGES = 1000
+"""pages after which a commit moves the write-ahead log into the file (16 MiB)"""
+WAL_BYTES_KEPT = 16 * 1024 * 1024
+"""what the write-ahead log may keep on disk once it was moved"""
+
+_TABLES = (
+    """CREATE TABLE topics (
+        number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, identity BLOB NOT NULL,
+        partitions INTEGER NOT NULL, compact INTEGER NOT NULL,
+        retain_bytes INTEGER, retain_s REAL, record_bytes_max INTEGER NOT NULL)""",
+    # `next` is the high-water mark: offsets go on from it even when retention has emptied the table. `first` is
+    # moved by retention only, so that a gap left by compaction is not taken for a loss.
+    """CREATE TABLE marks (
+        topic INTEGER NOT NULL, partition INTEGER NOT NULL,
+        first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        PRIMARY KEY (topic, partition)) WITHOUT ROWID""",
+)
+
+_MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
+    sqlite3.SQLITE_FULL: (LogUnavailable, "disk full or file_bytes_max reached; make room, or retain less, and retry"),
+    sqlite3.SQLITE_IOERR: (LogUnavailable, "the disk refused to read or write; check its space, quota and health"),
+    sqlite3.SQLITE_BUSY: (LogUnavailable, "another process held the log too long; retry, or look who holds it"),
+    sqlite3.SQLITE_LOCKED: (LogUnavailable, "another process held the log too long; retry, or look who holds it"),
+    sqlite3.SQLITE_READONLY: (SettingsError, "not writable; give this user the right to write the file and its folder"),
+    sqlite3.SQLITE_PERM: (SettingsError, "not accessible; give this user the right to read and write the file"),
+    sqlite3.SQLITE_CANTOPEN: (SettingsError, "cannot be opened; check that the folder exists and may be written"),
+    sqlite3.SQLITE_NOTADB: (LogRefused, "not a log of shoal's; give another path, or move the file away"),
+    sqlite3.SQLITE_CORRUPT: (LogRefused, "damaged; move it away to begin an empty log, or restore a copy of it"),
+}
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises inside into one of our errors, with one line that says what to do."""
+    try:
+        yield
+    except sqlite3.ProgrammingError as error:
+        raise LogRefused(f"{path}: used from another thread; open one log per thread ({error})") from error
+    except sqlite3.Error as error:
+        kind, advice = _MEANINGS.get(_primary(error), (LogRefused, "SQLite refused"))
+        raise kind(f"log {path}: {advice} ({error})") from error
+
+
+@contextmanager
+def writing(db: sqlite3.Connection) -> Iterator[None]:
+    """One write transaction: all of it or nothing. The lock is taken at once, so it cannot fail half-way."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # after some errors SQLite has rolled back by itself
+            db.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def reading(db: sqlite3.Connection) -> Iterator[None]:
+    """One consistent view of the file; it must be short, because it holds the write-ahead log back."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.in_transaction:
+            db.execute("COMMIT")
+
+
+def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
+    """Open the log at `path`, making it if there is none. Raises `SettingsError`, `LogRefused`, `LogUnavailable`."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise SettingsError(f"log {path}: must be a file in an existing folder; make the folder first")
+    with explained(path):
+        db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        try:
+            _when_unlocked(db, path, wait_s)
+            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves commits in the drive's cache
+            db.execute("PRAGMA secure_delete = FAST")
+            db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+            db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+            if file_bytes_max is not None:
+                db.execute(f"PRAGMA max_page_count = {max(1, file_bytes_max // PAGE_BYTES)}")
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
+    """Check and prepare the file. SQLite does not wait its busy timeout for the change to WAL, so the wait is here."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            return _prepare(db, path)
+        except sqlite3.OperationalError as error:
+            if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    empty = _check(db, path)
+    if empty:  # both hold only if they come before the first page is written
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    db.execute("PRAGMA journal_mode = WAL")
+    if not empty:
+        return
+    with writing(db):
+        if _check(db, path):  # another process may have been faster
+            for table in _TABLES:
+                db.execute(table)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _check(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file is still without tables; refuses other programs' databases before anything is written."""
+    if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        return True
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise LogRefused(f"log {path}: a database of another program; give the log a path of its own")
+    if version != SCHEMA_VERSION:
+        raise LogRefused(
+            f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"
+        )
+    return False
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

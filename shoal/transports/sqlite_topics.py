@@ -1,0 +1,131 @@
+"""The topics of the embedded log: how one is declared, found again, and how far its partitions have come."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from shoal.errors import LogRefused, SettingsError
+from shoal.transports.contract import TopicSettings
+
+TOPIC_CHARACTERS_MAX = 249
+"""Kafka's limit too, so that a federation can move"""
+PARTITIONS_MAX = 1024
+RECORD_BYTES_MAX = 512 * 1024 * 1024
+"""SQLite's own limit is 1e9 bytes a row"""
+
+
+class Topic(NamedTuple):
+    """A topic as the file has it; nothing of it ever changes."""
+
+    number: int
+    identity: bytes
+    settings: TopicSettings
+
+
+@dataclass
+class Mark:
+    """What is known of a partition without looking at its records."""
+
+    first: int
+    """the oldest offset that retention has left"""
+    next: int
+    """the offset the next record gets"""
+    bytes: int
+    """keys, values and headers kept"""
+
+
+def records_table(number: int, partition: int) -> str:
+    """The table of a partition, by its topic's number: a name never becomes part of a statement."""
+    return f"records_{number:d}_{partition:d}"
+
+
+def check_name(name: str) -> None:
+    """Raises `LogRefused` for a name that no log could keep."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise LogRefused(f"topic {name!r} is not text that UTF-8 can write; give it another name") from error
+    if not 1 <= len(name) <= TOPIC_CHARACTERS_MAX:
+        raise LogRefused(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
+
+
+def check_settings(name: str, settings: TopicSettings) -> None:
+    """Raises `SettingsError` for settings that no topic can have."""
+    ranges = {
+        "partitions": (settings.partitions, 1, PARTITIONS_MAX),
+        "retain_bytes": (settings.retain_bytes, 1, float("inf")),
+        "retain_s": (settings.retain_s, 0, float("inf")),
+        "record_bytes_max": (settings.record_bytes_max, 1, RECORD_BYTES_MAX),
+    }
+    for setting, (value, least, most) in ranges.items():
+        if value is not None and not least <= value <= most:
+            raise SettingsError(f"topic {name!r}: {setting} must be from {least} to {most}, not {value}")
+
+
+def differences(found: TopicSettings, wanted: TopicSettings) -> str:
+    """What a declaration would have otherwise; empty when they agree."""
+    have = asdict(found)
+    return ", ".join(
+        f"{setting} is {have[setting]}, not {value}"
+        for setting, value in asdict(wanted).items()
+        if have[setting] != value
+    )
+
+
+def find(db: sqlite3.Connection, name: str) -> Topic | None:
+    row = db.execute(
+        "SELECT number, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max "
+        "FROM topics WHERE name = ?",
+        (name,),
+    ).fetchone()
+    if row is None:
+        return None
+    number, identity, partitions, compact, *rest = row
+    return Topic(number, identity, TopicSettings(partitions, bool(compact), *rest))
+
+
+def create(db: sqlite3.Connection, name: str, settings: TopicSettings) -> Topic:
+    """Inside a transaction: the topic and a table for each of its partitions.
+
+    The value is a table's last column: a look at the others need not walk a large value's overflow pages.
+    """
+    identity = secrets.token_bytes(16)
+    number = db.execute(
+        "INSERT INTO topics (name, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (name, identity, *asdict(settings).values()),
+    ).lastrowid
+    assert number is not None
+    for partition in range(settings.partitions):
+        table = records_table(number, partition)
+        db.execute(
+            f"CREATE TABLE {table} (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL, "
+            "key BLOB, headers BLOB, value BLOB)"
+        )
+        if settings.compact:
+            db.execute(f"CREATE INDEX {table}_keys ON {table} (key)")
+            db.execute(f"CREATE INDEX {table}_tombstones ON {table} (timestamp_ms) WHERE value IS NULL")
+        db.execute("INSERT INTO marks VALUES (?, ?, 0, 0, 0)", (number, partition))
+    return Topic(number, identity, settings)
+
+
+def names(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("SELECT name FROM topics ORDER BY number")]
+
+
+def marks(db: sqlite3.Connection, topic: Topic) -> dict[int, Mark]:
+    """partition -> how far it has come."""
+    rows = db.execute(
+        "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition", (topic.number,)
+    )
+    return {partition: Mark(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
+
+
+def store_mark(db: sqlite3.Connection, topic: Topic, partition: int, mark: Mark) -> None:
+    db.execute(
+        "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",
+        (mark.first, mark.next, mark.bytes, topic.number, partition),
+    )
