@@ -1,0 +1,137 @@
+"""Noise words that are a secret function of the reading and its place, so that a reading read again after
+a crash gets the same noise again: repeating it tells an observer nothing new.
+
+Every field below is there because leaving it out breaks the privacy completely:
+
+- the place alone (no reading): a corrected reading at the same place would give away the difference exactly;
+- no context: the same words under another epsilon would give away the reading exactly;
+- the reading alone (no place): equal readings would give equal rows, and duplicates would show;
+- no client, or a key that several clients or the server know: they could take the noise off;
+- no source identity: a log made again has the same offsets with other readings.
+
+For one place two readings ask the function at two points, so their noises are independent; this is the
+guarantee of the mechanism itself as long as SHAKE-256 with a secret prefix cannot be told from a random function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import DataRefused, SettingsError
+
+KEY_BYTES = 32
+SOURCE_BYTES = 16
+CONTEXT_BYTES = 32
+VERSION = 1
+_BLOCK = 136
+"""SHAKE-256 absorbs this many bytes at a time: the constant fields fill two blocks, absorbed once"""
+
+Places = Sequence[tuple[int, int]] | NDArray[np.int64]
+"""(n, 2): partition and offset of each reading in the client's readings log"""
+
+
+class KeyedWords:
+    """64-bit words for readings of `d` quantised features. Input of one digest call, every field of fixed width:
+
+    key (32 bytes, padded to 136) | version (u4) | sha256(client) (32) | source (16) | context (32) | padding to 272
+    | partition (u4) | offset (u8) | the reading on the grid (d times i8); little-endian.
+    """
+
+    def __init__(self, key: bytes, client: str, source: bytes, context: bytes, d: int) -> None:
+        if len(key) != KEY_BYTES:
+            raise SettingsError(f"a noise key has {KEY_BYTES} bytes, not {len(key)}; make one with load_or_create_key")
+        if len(source) != SOURCE_BYTES or len(context) != CONTEXT_BYTES:
+            raise SettingsError(f"source identity and context have {SOURCE_BYTES} and {CONTEXT_BYTES} bytes")
+        if not client:
+            raise SettingsError("a client needs a name: its noise is bound to it")
+        fields = VERSION.to_bytes(4, "little") + hashlib.sha256(client.encode()).digest() + source + context
+        self._prefix = hashlib.shake_256(key.ljust(_BLOCK, b"\0") + fields.ljust(_BLOCK, b"\0"))
+        self._point = np.dtype([("partition", "<u4"), ("offset", "<u8"), ("grid", "<i8", (d,))])
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that tell whether key, client, source and context are those of an earlier run."""
+        return self._prefix.hexdigest(8)
+
+    def draw(self, places: Places, grid: NDArray[np.int64], words: int) -> NDArray[np.uint64]:
+        """places (n, 2) and grid (n, d) -> (n, words). Raises `DataRefused` for places that cannot be."""
+        points = np.empty(len(grid), dtype=self._point)
+        points["partition"], points["offset"] = _checked(places, len(grid)).T
+        points["grid"] = grid
+        asked = memoryview(points.tobytes())
+        width, size = self._point.itemsize, 8 * words
+        digests = []
+        for start in range(0, len(asked), width):
+            function = self._prefix.copy()
+            function.update(asked[start : start + width])
+            digests.append(function.digest(size))
+        return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64, copy=False).reshape(len(grid), words)
+
+
+def _checked(places: Places, n: int) -> NDArray[np.int64]:
+    array = np.asarray(places, dtype=np.int64).reshape(-1, 2) if len(places) else np.empty((0, 2), dtype=np.int64)
+    if len(array) != n:
+        raise DataRefused(f"{n} readings need {n} places (partition, offset), not {len(array)}")
+    if n and (array.min() < 0 or array[:, 0].max() >= 2**32):
+        raise DataRefused("a place is a partition in 0..2^32-1 and an offset from 0 on")
+    return array
+
+
+def load_or_create_key(path: Path) -> bytes:
+    """The 32 secret bytes kept in `path`; made from the system's randomness if there is no such file.
+
+    The file appears whole or not at all, readable by its owner alone. Raises `SettingsError` for a file of
+    another size, one that others may read, or a folder that cannot be used.
+    """
+    try:
+        if not path.exists():
+            _create(path)
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            key = file.read(KEY_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(
+            f"noise key {path} cannot be used: {error.strerror}; name a file in a folder that this client may write"
+        ) from error
+    if os.name == "posix" and mode & 0o077:
+        raise SettingsError(
+            f"noise key {path} is open to others (mode {mode:o}): whoever read it can take the noise "
+            f"off. Run chmod 600 {path} if nobody else had access, else replace client and key"
+        )
+    if len(key) != KEY_BYTES:
+        raise SettingsError(
+            f"noise key {path} does not have {KEY_BYTES} bytes; restore it from your backup, or remove "
+            "it to start as a new client with a new readings log"
+        )
+    return key
+
+
+def _create(path: Path) -> None:
+    """Write aside, then link: the name appears with its whole content, and never replaces a key that is there."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(file, "wb") as out:
+            out.write(secrets.token_bytes(KEY_BYTES))
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return  # another process of this client was faster; its key is the key
+    finally:
+        aside.unlink()
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

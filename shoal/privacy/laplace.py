@@ -1,0 +1,153 @@
+"""Two-sided geometric noise on the half-integers, drawn from integer tables.
+
+A reading's feature is an integer g in 0..m. The noise is s * (k + 1/2) steps with a fair sign s and
+P(k) proportional to exp(-k / scale), k = 0, 1, 2, ...; the result is moved into [-R - 1/2, m + R + 1/2].
+Two readings at most m steps apart then give any result with probabilities at most exp(m / scale) apart:
+m / scale is the epsilon of the feature. Half-integers leave no special case at zero.
+
+k is drawn digit by digit. Because P is geometric the digits of k in any mixed radix are independent:
+fine (0..4095 steps), middle (only when scale > 4096), and whole scales, drawn in levels of 0..24 where
+24 says "24 or more, go on". Each digit is one 64-bit word looked up in a table of integers that sums to
+exactly 2^63, so the tables *are* the mechanism: no logarithm is taken at sampling time, no floating
+point leaks a reading (Mironov 2012), and `shoal.privacy.certificate` can compute the true epsilon.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import SettingsError
+
+FINE_STEPS = 4096
+TABLE_BITS = 63
+ESCAPE = 24
+MARGIN_SCALES = 30
+"""results are kept within this many scales of the range; beyond it lies a mass of about e^-30"""
+HAIR = Decimal(1) + Decimal(1) / 4096
+"""the tables are made for this much more noise, so that rounding to integers never exceeds the declared epsilon"""
+EPSILON_MIN, EPSILON_MAX = 1e-4, 1e3
+_EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
+
+
+@dataclass(frozen=True, eq=False)
+class Digit:
+    """One digit of k: worth `stride` steps, its value i drawn with probability weights[i] / 2^63."""
+
+    stride: int
+    weights: NDArray[np.uint64]
+    below: NDArray[np.uint64]
+    """(size - 1,) running sums of `weights` without the last"""
+
+    def pick(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """words (...) of 64 random bits -> (...) values of the digit; the lowest bit is not used."""
+        return np.searchsorted(self.below, words >> np.uint64(1), side="right").astype(np.int64, copy=False)
+
+
+@lru_cache(maxsize=64)
+def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = False) -> Digit:
+    """Table of a digit 0..size-1 with P(i) ~ exp(-i * stride / (HAIR * scale)).
+
+    With `open_ended` the last value stands for everything from there on. Decimal arithmetic is defined to
+    the digit, so every platform builds the same integers.
+    """
+    ratio = _EXACT.exp(_EXACT.divide(Decimal(-stride), Decimal(scale) * HAIR))
+    powers = [Decimal(1)]
+    for _ in range(size):
+        powers.append(_EXACT.multiply(powers[-1], ratio))
+    whole = Decimal(1) if open_ended else 1 - powers[size]
+    unit = Decimal(2**TABLE_BITS)
+    running = [0]
+    for power in powers[1:size]:
+        running.append(int(_EXACT.to_integral_value(_EXACT.divide(_EXACT.multiply(unit, 1 - power), whole))))
+    running.append(2**TABLE_BITS)
+    sums = np.array(running, dtype=np.uint64)
+    return Digit(stride, np.diff(sums), sums[1:-1].copy())
+
+
+@dataclass(frozen=True, eq=False)
+class DiscreteLaplace:
+    """The noise of one feature, all of it public: `steps` m of the grid over the range, `scale` in steps."""
+
+    steps: int
+    scale: int
+    inner: tuple[Digit, ...]
+    """digits of k below one scale, finest first"""
+    scales: Digit
+    """whole scales in k, one level: 0..ESCAPE"""
+    levels: int
+
+    @property
+    def margin(self) -> int:
+        """R, in steps: results lie within [-R - 1/2, steps + R + 1/2]."""
+        return MARGIN_SCALES * self.scale
+
+    @property
+    def words(self) -> int:
+        """64-bit words that one draw uses, always the same number."""
+        return len(self.inner) + self.levels
+
+    def digest(self) -> bytes:
+        """32 bytes that name the tables and the grid exactly."""
+        digest = hashlib.sha256(f"{self.steps},{self.scale},{self.margin},{self.levels}".encode())
+        for digit in (*self.inner, self.scales):
+            digest.update(f";{digit.stride},{digit.weights.size}:".encode() + digit.weights.astype("<u8").tobytes())
+        return digest.digest()
+
+    def noise(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the result is bounded."""
+        k = np.zeros(words.shape[:-1], dtype=np.int64)
+        for i, digit in enumerate(self.inner):
+            k += digit.stride * digit.pick(words[..., i])
+        whole = self.scales.pick(words[..., len(self.inner)])
+        for level in range(1, self.levels):
+            on = whole == level * ESCAPE
+            if not on.any():
+                break
+            whole[on] += self.scales.pick(words[..., len(self.inner) + level][on])
+        k += self.scales.stride * whole
+        odd = 2 * k + 1
+        return np.where(words[..., 0] & np.uint64(1), odd, -odd)
+
+    def release(self, grid: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """grid (...) in 0..steps and words (..., self.words) -> (...) private results in half steps, all odd."""
+        edge = 2 * self.margin + 1
+        bounded: NDArray[np.int64] = np.clip(2 * grid + self.noise(words), -edge, 2 * self.steps + edge)
+        return bounded
+
+    def reach(self) -> tuple[float, float]:
+        """Smallest and largest result, in unit coordinates."""
+        edge = 2 * self.margin + 1
+        return -edge / (2 * self.steps), (2 * self.steps + edge) / (2 * self.steps)
+
+
+@lru_cache(maxsize=256)
+def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
+    """The noise of a feature that may spend `epsilon`; `fine` (a power of two) sets how fine the grid is.
+
+    The scale is fine * 2^p steps and the grid has floor(epsilon * scale) >= fine steps over the range: a
+    whole number of steps costs less than one part in `fine` of epsilon, and features share their tables.
+    Raises `SettingsError` for an epsilon outside 0.0001..1000.
+    """
+    if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
+        raise SettingsError(
+            f"epsilon {epsilon:g} of one feature is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}: "
+            "change epsilon_per_reading, the shares, or the number of features"
+        )
+    scale = fine
+    while epsilon * scale < fine:
+        scale *= 2
+    steps = int(epsilon * scale)
+    inner = [geometric_digit(fine, 1, scale)]
+    if scale > fine:
+        inner.append(geometric_digit(scale // fine, fine, scale))
+    # Whatever lies in the last level's "24 or more" is beyond the margin for every g, so folding it is exact.
+    levels = -(-(steps + MARGIN_SCALES * scale) // (ESCAPE * scale))
+    return DiscreteLaplace(
+        steps, scale, tuple(inner), geometric_digit(ESCAPE + 1, scale, scale, open_ended=True), levels
+    )

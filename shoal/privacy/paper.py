@@ -1,0 +1,130 @@
+"""The noise of the paper, for reproduction and comparison. IT GIVES NO FORMAL GUARANTEE.
+
+Masuyama et al. 2023, "Privacy-preserving Continual Federated Clustering via Adaptive Resonance Theory",
+eq. 2-4: x' = x + L(v), L(v) = -(range / epsilon) sgn(v) ln(1 - 2|v|), v uniform in (-0.5, 0.5), where range is
+the maximum minus the minimum of the feature *in the data themselves*, and epsilon applies to each feature.
+The range depends on the readings, so the noise of all of them gives away the extremes, and no epsilon holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.privacy.contract import Reach, Released
+from shoal.privacy.keyed import KeyedWords, Places
+from shoal.privacy.state import check_state
+from shoal.privacy.statement import context_digest, expected_statement
+from shoal.privacy.terms import PrivacyTerms
+
+GRAIN = 2.0**-20
+"""rows are rounded to this part of the range: doubles would show which readings they cannot have come from"""
+UNIT_NOISE_MAX = 53 * float(np.log(2.0))
+"""|L(v)| for range / epsilon = 1 is never more, since v is a multiple of 2^-54"""
+STATE_VERSION = 1
+
+
+def unit_laplace(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """words (...) of 64 random bits -> (...) eq. 3 with mean 0 and range / epsilon = 1.
+
+    v is taken half-way between multiples of 2^-53, so -0.5 (whose logarithm is infinite) cannot occur.
+    """
+    v = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53 - 0.5
+    unit: NDArray[np.float64] = -np.sign(v) * np.log(1.0 - 2.0 * np.abs(v))
+    return unit
+
+
+def paper_noise(
+    rows: NDArray[np.float64], epsilon: float, noise: np.random.Generator | NDArray[np.float64], *, rounded: bool = True
+) -> NDArray[np.float64]:
+    """rows (n, d) -> the rows with the noise of eq. 2-4, the same nominal `epsilon` for every feature.
+
+    `noise` is a generator, or unit-scale Laplace values (n, d). A feature that does not vary gets no noise, as
+    in the paper. Rounded to 2^-20 of each feature's range unless told otherwise. Raises `DataRefused`.
+    """
+    rows = np.asarray(rows, dtype=np.float64)
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise DataRefused(f"rows of shape {rows.shape} where finite (n, d) are needed")
+    if not epsilon > 0:
+        raise SettingsError(f"epsilon must be above 0, not {epsilon}")
+    if isinstance(noise, np.random.Generator):
+        noise = unit_laplace(noise.integers(0, 2**64, size=rows.shape, dtype=np.uint64))
+    if noise.shape != rows.shape:
+        raise DataRefused(f"unit noise of shape {noise.shape} for rows of shape {rows.shape}")
+    if not len(rows):
+        return rows.copy()
+    span = np.ptp(rows, axis=0)
+    noised: NDArray[np.float64] = rows + noise * (span / epsilon)
+    if not rounded:
+        return noised
+    grain = np.where(span > 0, span, 1.0) * GRAIN
+    return np.where(span > 0, np.rint(noised / grain) * grain, noised)
+
+
+class PaperNoise:
+    """Eq. 2-4 on a stream: the range is the one seen so far, in unit coordinates of the declared bounds.
+
+    While any feature has not varied yet its noise would be zero and the reading public; such readings are
+    withheld: dropped, and counted in `withheld`.
+    """
+
+    def __init__(self, terms: PrivacyTerms, key: bytes, client: str, source: bytes) -> None:
+        self._terms = terms
+        (self._epsilon, *_) = terms.epsilon_per_feature()
+        self._keyed = KeyedWords(key, client, source, context_digest(terms), terms.bounds.d)
+        self._low = np.full(terms.bounds.d, np.inf)
+        self._high = np.full(terms.bounds.d, -np.inf)
+        self.withheld = 0
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        return expected_statement(self._terms)
+
+    @property
+    def reach(self) -> Reach:
+        return paper_reach(self._terms)
+
+    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+        d = self._terms.bounds.d
+        inside, clipped = self._terms.bounds.clip(readings)
+        unit = self._terms.bounds.to_unit(inside)
+        words = self._keyed.draw(places, np.rint(unit / GRAIN).astype(np.int64), d)
+        low = np.minimum.accumulate(np.vstack([self._low, unit]), axis=0)
+        high = np.maximum.accumulate(np.vstack([self._high, unit]), axis=0)
+        span = high[1:] - low[1:]
+        kept: NDArray[np.bool_] = np.min(span, axis=1) > 0
+        noised = unit[kept] + unit_laplace(words[kept]) * (span[kept] / self._epsilon)
+        self._low, self._high = low[-1], high[-1]
+        self.withheld += int((~kept).sum())
+        return Released(np.rint(noised / GRAIN) * GRAIN, kept, clipped)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "mode": "paper",
+            "fingerprint": self._keyed.fingerprint,
+            "low": self._low.copy(),
+            "high": self._high.copy(),
+            "withheld": self.withheld,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        check_state(state, STATE_VERSION, "paper", self._keyed.fingerprint)
+        low, high, withheld = state.get("low"), state.get("high"), state.get("withheld")
+        for array in (low, high):
+            if not (isinstance(array, np.ndarray) and array.shape == self._low.shape and array.dtype == np.float64):
+                raise StateRefused("a saved running range does not fit these features; start from an intact checkpoint")
+        if not isinstance(withheld, int) or withheld < 0:
+            raise StateRefused("a saved count of withheld readings is not a count; start from an intact checkpoint")
+        assert isinstance(low, np.ndarray)
+        assert isinstance(high, np.ndarray)
+        self._low, self._high, self.withheld = low.copy(), high.copy(), withheld
+
+
+def paper_reach(terms: PrivacyTerms) -> Reach:
+    """The range never exceeds the bounds and the noise never `UNIT_NOISE_MAX` scales; one grain for rounding."""
+    beyond = UNIT_NOISE_MAX / np.array(terms.epsilon_per_feature()) + GRAIN
+    return Reach(-beyond, 1.0 + beyond)
