@@ -1,0 +1,48 @@
+"""In which order the nodes of many clients are fed to the server (paper, 4.3.1; Algorithm 3)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Positions = NDArray[np.int64]
+Permute = Callable[[str, int], Positions]
+"""("high" or "low", n) -> a permutation of 0..n-1; asked for "high" first"""
+
+
+def feed_order(counts: Sequence[NDArray[np.int64]], permute: Permute) -> tuple[Positions, Positions]:
+    """Winning counts (n_i,) of each client -> positions in their concatenation: the high group, then the low one.
+
+    A node is high when its count reaches the 75th percentile of its own client (linear interpolation). The
+    groups are taken over the clients in the order given and each is permuted. Silent clients are harmless.
+    """
+    high = [client >= np.percentile(client, 75) for client in counts if len(client)]
+    is_high = np.concatenate([np.empty(0, dtype=np.bool_), *high])
+    highs, lows = np.flatnonzero(is_high), np.flatnonzero(~is_high)
+    return highs[permute("high", len(highs))], lows[permute("low", len(lows))]
+
+
+def keyed(key: bytes) -> Permute:
+    """A permutation that is a function of `key` alone, the same on every platform and for ever.
+
+    The order of n words of 64 bits, little-endian, drawn from SHAKE-256 of the key and the name of the group.
+    """
+
+    def permute(group: str, n: int) -> Positions:
+        words = hashlib.shake_256(key + group.encode()).digest(8 * n)
+        return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable").astype(np.int64)
+
+    return permute
+
+
+def legacy(seed: int = 0) -> Permute:
+    """The paper's protocol: one Mersenne Twister for both groups, the high one drawn first."""
+    generator = np.random.RandomState(seed)
+
+    def permute(group: str, n: int) -> Positions:
+        return generator.permutation(n).astype(np.int64)
+
+    return permute

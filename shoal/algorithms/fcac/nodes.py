@@ -1,0 +1,119 @@
+"""The nodes of a network in preallocated arrays that double when full, and the buffers to score them with."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.kernels.correntropy import Floats, Scratch
+
+FIRST_CAPACITY = 16
+Element = TypeVar("Element", bound=np.generic)
+
+
+class Nodes:
+    """k nodes in the order of their creation; positions close up when nodes are removed.
+
+    Ids ascend with position: a new node gets the largest live id plus one (0 if none), as in the published
+    program. Stamps order the nodes by when they were last created or won: the largest is the most recent.
+    """
+
+    def __init__(self, width: int, capacity: int = FIRST_CAPACITY) -> None:
+        self.size = 0
+        self._weights: Floats = np.empty((capacity, width))
+        self._sigmas: Floats = np.empty(capacity)
+        self._counts: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
+        self._stamps: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
+        self._ids: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
+        self._room()
+
+    def _room(self) -> None:
+        """New scratch space after the capacity has changed, and new views."""
+        capacity, width = self._weights.shape
+        self._distances = np.empty(capacity)
+        self._scratch = (np.empty((capacity, width)), np.empty((capacity, width)))
+        self._look()
+
+    def _look(self) -> None:
+        """The live part of every array: made once per change of size, not once per row."""
+        k = self.size
+        self.weights: Floats = self._weights[:k]
+        self.sigmas: Floats = self._sigmas[:k]
+        self.counts: NDArray[np.int64] = self._counts[:k]
+        self.stamps: NDArray[np.int64] = self._stamps[:k]
+        self.ids: NDArray[np.int64] = self._ids[:k]
+        self.distances: Floats = self._distances[:k]
+        self.scratch: Scratch = (self._scratch[0][:k], self._scratch[1][:k])
+        self.mean_sigma = float(self.sigmas.sum() / k) if k else 0.0
+
+    def append(self, row: Floats, sigma: float, stamp: int) -> None:
+        """A node with weight `row` (d,) and a winning count of 1."""
+        k = self.size
+        if k == len(self._weights):
+            self._resize(2 * k)
+        self._weights[k] = row
+        self._sigmas[k] = sigma
+        self._counts[k] = 1
+        self._stamps[k] = stamp
+        self._ids[k] = self._ids[k - 1] + 1 if k else 0
+        self.size = k + 1
+        self._look()
+
+    def extend(
+        self,
+        weights: Floats,
+        sigmas: Floats,
+        counts: NDArray[np.int64],
+        stamps: NDArray[np.int64],
+        ids: NDArray[np.int64],
+    ) -> None:
+        """Saved nodes into an empty store."""
+        k = len(weights)
+        self._resize(max(FIRST_CAPACITY, 1 << (k - 1).bit_length()) if k else FIRST_CAPACITY)
+        for mine, saved in zip(self._arrays(), (weights, sigmas, counts, stamps, ids), strict=True):
+            mine[:k] = saved
+        self.size = k
+        self._look()
+
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        """Remove the nodes where `mask` (k,) is false; the others keep their order."""
+        left = int(np.count_nonzero(mask))
+        for array in self._arrays():
+            array[:left] = array[: self.size][mask]
+        self.size = left
+        # Room is given back, so that memory follows the live nodes and not the largest crowd there ever was.
+        if len(self._weights) > max(FIRST_CAPACITY, 4 * left):
+            self._resize(max(FIRST_CAPACITY, len(self._weights) // 2))
+        self._look()
+
+    def set_sigma(self, position: int, sigma: float) -> None:
+        self._sigmas[position] = sigma
+        self.mean_sigma = float(self.sigmas.sum() / self.size)
+
+    def set_all_sigmas(self, sigma: float) -> None:
+        self.sigmas[:] = sigma
+        self.mean_sigma = float(self.sigmas.sum() / self.size)
+
+    def recent(self, n: int) -> Floats:
+        """(min(n, k), d) weights of the most recently touched nodes, the latest first."""
+        return self.weights[np.argsort(self.stamps)[: -n - 1 : -1]]
+
+    def _arrays(self) -> tuple[NDArray[np.generic], ...]:
+        return self._weights, self._sigmas, self._counts, self._stamps, self._ids
+
+    def _resize(self, capacity: int) -> None:
+        live = self.size
+        self._weights = _moved(self._weights, live, capacity)
+        self._sigmas = _moved(self._sigmas, live, capacity)
+        self._counts = _moved(self._counts, live, capacity)
+        self._stamps = _moved(self._stamps, live, capacity)
+        self._ids = _moved(self._ids, live, capacity)
+        self._room()
+
+
+def _moved(array: NDArray[Element], live: int, capacity: int) -> NDArray[Element]:
+    room = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
+    room[:live] = array[:live]
+    return room

@@ -1,0 +1,25 @@
+"""What travels between CA+ on a client and CAEFC on the server."""
+
+from __future__ import annotations
+
+from shoal.algorithms.streaming import ArraySpec
+
+UPDATE = {
+    "weight": ArraySpec("<f8", ("n", "d"), rowlike=True),
+    "count": ArraySpec("<i8", ("n",), positive=True),
+}
+"""nodes of one client, by winning count from the highest, ties by age"""
+
+SNAPSHOT = {
+    "node_id": ArraySpec("<i8", ("k",)),
+    "weight": ArraySpec("<f8", ("k", "d"), rowlike=True),
+    "count": ArraySpec("<i8", ("k",), positive=True),
+    "sigma": ArraySpec("<f8", ("k",)),
+    "cluster": ArraySpec("<i8", ("k",)),
+    "edge": ArraySpec("<i8", ("e", 2)),
+    "edge_age": ArraySpec("<i8", ("e",), positive=True),
+    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
+    "centre_weight": ArraySpec("<f8", ("c",), positive=True),
+}
+"""the server's nodes, the edges between them (positions, smaller first), and per cluster the mean of its nodes
+weighted by winning count, and the sum of those counts"""

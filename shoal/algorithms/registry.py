@@ -1,0 +1,47 @@
+"""The only list of algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcac import CAEFC, CAPlus, published
+from shoal.algorithms.fcac.tables import SNAPSHOT, UPDATE
+from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Rows, ServerHalf, Summary
+
+
+@dataclass(frozen=True)
+class StreamingAlgorithm:
+    """One algorithm of the streaming family: how to make its halves, and what travels between them."""
+
+    name: str
+    client: Callable[[Mapping[str, Any], int | None], ClientHalf]
+    """(options, d or None) -> a client half that has seen nothing. Raises `SettingsError`"""
+    server: Callable[[Mapping[str, Any], int | None], ServerHalf]
+    """(options, d or None) -> a server half that has seen nothing. Raises `SettingsError`"""
+    update: Mapping[str, ArraySpec]
+    snapshot: Mapping[str, ArraySpec]
+    predict: Callable[[Arrays, Rows], NDArray[np.int64]]
+    """(snapshot arrays, rows (n, d)) -> (n,) clusters, -1 where there is none: for those who hold only a snapshot"""
+    summary: Callable[[Arrays], Summary]
+    """snapshot arrays -> its sizes"""
+
+
+STREAMING: dict[str, StreamingAlgorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        StreamingAlgorithm(
+            name="fcac",
+            client=lambda options, dimensions: CAPlus(dimensions, **options),
+            server=lambda options, dimensions: CAEFC(dimensions, **options),
+            update=UPDATE,
+            snapshot=SNAPSHOT,
+            predict=published.predict,
+            summary=published.summary,
+        ),
+    )
+}

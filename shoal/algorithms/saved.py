@@ -1,0 +1,75 @@
+"""Reading a saved state: every value is checked before any of it is believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import StateRefused
+
+
+class Saved:
+    """A saved state under examination. Every method raises `StateRefused`, naming the entry."""
+
+    def __init__(self, state: Mapping[str, Any], version: int, **identity: Any) -> None:
+        """`identity`: entries that must be exactly these, such as which algorithm and which options."""
+        if not isinstance(state, Mapping):
+            raise StateRefused(f"a saved state is a mapping, this is a {type(state).__name__}")
+        self._state = state
+        if self._entry("version") != version:
+            raise StateRefused(f"saved by version {state['version']!r} of this state, this is version {version}")
+        for name, expected in identity.items():
+            if self._entry(name) != expected:
+                raise StateRefused(f"saved with {name} {state[name]!r}, this is {expected!r}")
+
+    def whole(self, name: str, least: int = 0) -> int:
+        value = self._entry(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise StateRefused(f"{name} must be a whole number, at least {least}")
+        return value
+
+    def whole_or_none(self, name: str, least: int = 0) -> int | None:
+        return None if self._entry(name) is None else self.whole(name, least)
+
+    def positive_or_none(self, name: str) -> float | None:
+        return None if self._entry(name) is None else self.number(name, above=0.0)
+
+    def number(self, name: str, above: float = -math.inf) -> float:
+        value = self._entry(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
+            raise StateRefused(f"{name} must be a finite number above {above}")
+        return float(value)
+
+    def floats(self, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
+        """A finite float64 array; None in `shape` is any size. The copy is the caller's."""
+        array = self._array(name, np.dtype(np.float64), shape)
+        if not np.isfinite(array).all():
+            raise StateRefused(f"{name} holds numbers that are not finite")
+        return array
+
+    def wholes(self, name: str, shape: tuple[int | None, ...], least: int = 0) -> NDArray[np.int64]:
+        """An int64 array with no value below `least`. The copy is the caller's."""
+        array = self._array(name, np.dtype(np.int64), shape)
+        self.require(bool((array >= least).all()), f"{name} holds numbers below {least}")
+        return array
+
+    def require(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise StateRefused(f"saved state contradicts itself: {otherwise}")
+
+    def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
+        array = self._entry(name)
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            raise StateRefused(f"{name} must be an array of {dtype}")
+        if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+            raise StateRefused(f"{name} has shape {array.shape}, expected {shape}")
+        return array.copy()
+
+    def _entry(self, name: str) -> Any:
+        if name not in self._state:
+            raise StateRefused(f"saved state lacks {name}")
+        return self._state[name]

@@ -1,0 +1,79 @@
+"""Correntropy and the metric it induces (CIM): how far a row is from every node, in one call.
+
+For a row x and a node w of d features, with one bandwidth for all nodes (FCAC paper, eq. 6-8):
+
+    correntropy = mean over features of exp(-(x - w)^2 / (2 sigma^2))        in [0, 1]
+    CIM         = sqrt(1 - correntropy)                                      in [0, 1], 0 only for equal points
+
+The sum over features is taken node by node, never by a matrix product: equal nodes get equal values wherever
+they stand, so that a tie is a tie, and one row or a block of rows gives the same bits. Callers keep overflow of
+far points silent (`np.errstate(over="ignore")`): an infinite distance is a correntropy of 0, which is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Scratch = tuple[Floats, Floats]
+"""two buffers (k, d) that a kernel may overwrite"""
+
+BLOCK_ELEMENTS = 1 << 16
+"""terms of one block of the pairwise forms: two buffers of half a megabyte"""
+
+
+def correntropy(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch) -> Floats:
+    """row (d,), weights (k, d) -> `out` (k,), the correntropy of the row and each node (eq. 6, 7)."""
+    difference, exponent = scratch
+    np.subtract(row, weights, out=difference)
+    np.multiply(difference, -0.5 / (sigma * sigma), out=exponent)
+    np.multiply(difference, exponent, out=exponent)
+    np.exp(exponent, out=exponent)
+    np.add.reduce(exponent, axis=-1, out=out)
+    # A division, because a product with 1/d would not bring d ones back to exactly 1.
+    return np.divide(out, weights.shape[-1], out=out)
+
+
+def cim(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch) -> Floats:
+    """row (d,), weights (k, d) -> `out` (k,), the CIM of the row and each node (eq. 8)."""
+    correntropy(row, weights, sigma, out, scratch)
+    np.subtract(1.0, out, out=out)
+    return np.sqrt(out, out=out)
+
+
+def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[slice, Floats]]:
+    """rows (n, d), weights (k, d) -> blocks (which rows, CIM (b, k)): all pairs in bounded memory.
+
+    Each block is the caller's to overwrite until the next one is asked for. The bits are those of `cim`.
+    """
+    k, d = weights.shape
+    height = max(1, BLOCK_ELEMENTS // max(1, k * d))
+    out = np.empty((height, k))
+    scratch = (np.empty((height, k, d)), np.empty((height, k, d)))
+    for first in range(0, len(rows), height):
+        here = slice(first, min(first + height, len(rows)))
+        n = here.stop - first
+        yield here, cim(rows[here, None, :], weights, sigma, out[:n], (scratch[0][:n], scratch[1][:n]))
+
+
+def nearest(rows: Floats, weights: Floats, sigma: float) -> NDArray[np.int64]:
+    """rows (n, d), weights (k, d), k > 0 -> (n,) position of the nearest node by CIM, the lowest one of a tie."""
+    found = np.empty(len(rows), dtype=np.int64)
+    for here, distances in cim_blocks(rows, weights, sigma):
+        distances.argmin(axis=1, out=found[here])
+    return found
+
+
+def mean_nearest_other(weights: Floats, sigma: float) -> float:
+    """weights (k, d) -> the mean over nodes of the CIM to the nearest different one (eq. 15).
+
+    A CIM of exactly 0 (a node and itself, or its exact copy) counts as 1.
+    """
+    smallest = np.empty(len(weights))
+    for here, distances in cim_blocks(weights, weights, sigma):
+        distances[distances == 0.0] = 1.0
+        distances.min(axis=1, out=smallest[here])
+    return float(smallest.mean())

@@ -1,0 +1,47 @@
+"""Graphs of nodes: connected components, and when an edge is too old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def components(n: int, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """n nodes, edges (e, 2) of positions -> (n,) component of each node, numbered by first node."""
+    parent = list(range(n))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for a, b in edges.tolist():
+        low, high = sorted((root(a), root(b)))
+        # The smaller root wins, so that the root of a component is its first node.
+        parent[high] = low
+    numbers: dict[int, int] = {}
+    return np.array([numbers.setdefault(root(node), len(numbers)) for node in range(n)], dtype=np.int64)
+
+
+def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
+    """ages of the edges of one node -> q3 + edge_factor * (q3 - q1), or None when there is no such number.
+
+    The quartiles are the medians of the ages strictly below and strictly above the median (FCAC paper, eq. 29,
+    as the published programs compute it). When either side is empty there is no threshold and no edge is too old.
+    """
+    ordered = sorted(ages)
+    middle = _median(ordered) if ordered else 0.0
+    below = [age for age in ordered if age < middle]
+    above = [age for age in ordered if age > middle]
+    if not below or not above:
+        return None
+    q1, q3 = _median(below), _median(above)
+    return q3 + edge_factor * (q3 - q1)
+
+
+def _median(ordered: Sequence[int]) -> float:
+    half = len(ordered) // 2
+    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
