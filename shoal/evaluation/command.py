@@ -1,0 +1,16 @@
+"""`shoal reproduce`: the papers' experiments, run again and set beside what was published."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.evaluation.fcac_command import fcac
+
+
+@click.group()
+def reproduce() -> None:
+    """Run a paper's experiment again and compare with its published figures."""
+
+
+for experiment in (fcac,):
+    reproduce.add_command(experiment)
