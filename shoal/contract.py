@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from shoal.errors import SettingsError
 
@@ -123,6 +123,16 @@ class Contract(Agreed):
     def model(self, name: str) -> Model | None:
         """The model of that name, or None."""
         return next((model for model in self.models if model.name == name), None)
+
+
+def client_name(name: str) -> str:
+    """`name` if a client can be called so: it is also a folder and a metric label. Raises `SettingsError`."""
+    try:
+        return TypeAdapter(Name).validate_python(name)
+    except ValidationError:
+        raise SettingsError(
+            f"client name {name!r}: 1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
+        ) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -49,9 +49,10 @@ class Envelope:
         """The value of the record."""
         return pack({part.name: getattr(self, part.name) for part in fields(self)})
 
-    @property
-    def headers(self) -> Headers:
-        return (("type", self.TYPE.encode()), ("v", str(VERSION).encode()))
+    @classmethod
+    def headers(cls) -> Headers:
+        """The headers of the record."""
+        return (("type", cls.TYPE.encode()), ("v", str(VERSION).encode()))
 
     @classmethod
     def decode(cls, value: bytes | None, headers: Headers) -> Self:
@@ -145,6 +146,8 @@ class Snapshot(Envelope):
     """distinct clients heard"""
     clusters: int
     nodes: int
+    pooled: int
+    """updates that were merged together to begin with: a rebuild from the log begins in the same way"""
     privacy: dict[str, Any]
     arrays: Mapping[str, NDArray[Any]]
     made_at: float
@@ -157,7 +160,7 @@ class Snapshot(Envelope):
         for name in ("federation", "contract", "model", "algorithm"):
             _require(_word(getattr(self, name)), "malformed", name)
         _require(_count(self.version, 1), "sequence", "the version must be 1 or more")
-        for name in ("updates", "readings", "clients", "clusters", "nodes"):
+        for name in ("updates", "readings", "clients", "clusters", "nodes", "pooled"):
             _require(_count(getattr(self, name), 0), "malformed", name)
         _require(isinstance(self.positions, list) and all(map(_pair, self.positions)), "malformed", "positions")
         _require(isinstance(self.privacy, dict), "malformed", "privacy")

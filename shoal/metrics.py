@@ -54,9 +54,7 @@ class ServerMetrics:
         self.registry = _registry("server")
         self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
         self.rejected = Counter("shoal_rejected", "Messages set aside, by reason", ["reason"], registry=self.registry)
-        self.readings = Counter(
-            "shoal_readings", "Readings behind the updates", ["result"], registry=self.registry
-        )
+        self.readings = Counter("shoal_readings", "Readings behind the updates", ["result"], registry=self.registry)
         self.clusters = Gauge("shoal_clusters", "Clusters of a model", ["model"], registry=self.registry)
         self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)

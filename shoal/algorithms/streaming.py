@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,21 @@ class Contribution:
     arrays: Arrays
 
 
+class Summary(NamedTuple):
+    """The sizes of a model that people watch."""
+
+    clusters: int
+    nodes: int
+    edges: int
+
+
 class ClientHalf(Protocol):
     """Learns on the client."""
+
+    @property
+    def size(self) -> int:
+        """Nodes it has now."""
+        ...
 
     def learn(self, rows: Rows) -> None:
         """Learn each row once, in order. Any batching gives the same state. Raises `DataRefused`."""

@@ -21,7 +21,7 @@ from shoal.algorithms.saved import Saved
 from shoal.algorithms.streaming import State
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.kernels.bandwidth import bandwidth
-from shoal.kernels.correntropy import Floats, cim, correntropy, mean_nearest_other
+from shoal.kernels.correntropy import Floats, cim, correntropy, far_is_zero, mean_nearest_other
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
@@ -46,7 +46,7 @@ class Art(ABC):
     """its name in the paper, and in a saved state"""
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
-        if dimensions is not None and (isinstance(dimensions, bool) or dimensions < 1):
+        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
             raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
         self.options = FcacOptions.of(options)
         self._given_width = dimensions
@@ -182,8 +182,7 @@ class Art(ABC):
         self._learn_each(rows)
 
     def _learn_each(self, rows: Floats) -> None:
-        # The square of a far distance may overflow: its exponential is 0 all the same.
-        with np.errstate(over="ignore"):
+        with far_is_zero():
             for row in rows:
                 self._step(row)
 
@@ -311,12 +310,14 @@ class Art(ABC):
         started = self._last_sigma is not None
         saved.require(started == (self._counter > 0), "rows were learnt without a bandwidth, or the reverse")
         saved.require(len(self._waiting) < self.options.initial_rows, "more rows wait than are waited for")
+        saved.require(width is not None or len(self._waiting) == 0, "rows wait that have no features")
         saved.require(not (started and len(self._waiting)), "rows wait though learning has begun")
         if self._n_active is not None:
             self._diversity = None
         elif self._diversity is not None:
-            for position in range(self._nodes.size):
-                self._diversity.admit(self._similarity_to_earlier(position))
+            with far_is_zero():
+                for position in range(self._nodes.size):
+                    self._diversity.admit(self._similarity_to_earlier(position))
 
     def _take_nodes(self, saved: Saved, width: int) -> None:
         weights = saved.floats("weight", (None, width))

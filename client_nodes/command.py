@@ -1,0 +1,76 @@
+"""`shoal client`: one client node."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from prometheus_client import start_http_server
+
+from client_nodes.node import ClientNode
+from client_nodes.premises import client_at_home
+from shoal.border import check_models, terms_of
+from shoal.contract import client_name
+from shoal.errors import SettingsError
+from shoal.events import log_event, start_logging
+from shoal.metrics import ClientMetrics
+from shoal.privacy import announce
+from shoal.running import run, stopped_by_signals
+from shoal.settings import Config, load_config
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+@click.option("--name", required=True, help="This client's name: a-z, 0-9, - and _, the same at every start.")
+@click.option(
+    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no reading came for so long."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
+@click.option("--verbose", is_flag=True, help="Say more.")
+def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbose: bool) -> None:
+    """Run a client node: learn this site's readings in private and publish what was learnt.
+
+    Readings come from the client's own log (a `shoal producer` writes it) in the folder [client] folder / NAME of
+    the federation file, where its noise key and its checkpoint are too. Stop it with Ctrl-C or SIGTERM, or kill it:
+    started again under the same name it goes on where it was, nothing lost, nothing learnt twice.
+    """
+    name = client_name(name)
+    config = load_config(file)
+    check_models(config.contract)
+    start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO)
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    log_event("privacy", statement=announce(terms_of(config.contract)))
+    totals: dict[str, int] = {}
+    metrics = ClientMetrics()
+    with stopped_by_signals() as stop:
+        _serve_metrics(config.client.metrics_port, metrics)
+        run(lambda: _observed(config, name, metrics, totals), stop, until_idle)
+    log_event("stopped", **totals)
+    if as_json:
+        click.echo(json.dumps({"client": name, **totals}))
+
+
+@contextmanager
+def _observed(config: Config, name: str, metrics: ClientMetrics, totals: dict[str, int]) -> Iterator[ClientNode]:
+    """The client at home; its totals are kept for the last word."""
+    with client_at_home(config, name, metrics) as node:
+        try:
+            yield node
+        finally:
+            totals.update(node.totals)
+
+
+def _serve_metrics(port: int, metrics: ClientMetrics) -> None:
+    if not port:
+        return
+    try:
+        start_http_server(port, "127.0.0.1", metrics.registry)
+    except OSError as taken:
+        raise SettingsError(f"metrics_port {port}: {taken.strerror}; choose another, or 0 for none") from None
+    log_event("metrics_served", address=f"http://127.0.0.1:{port}/metrics")

@@ -1,0 +1,81 @@
+"""Readings in: what a sensor says becomes rows of numbers, or is set aside with a reason. Never fatal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import MessageRefused
+from shoal.messages import Reading
+from shoal.transports.contract import Record
+
+Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite"]
+
+
+class Refused(NamedTuple):
+    """A reading that cannot be learnt, and why. It stays on the client."""
+
+    record: Record
+    reason: Reason
+
+
+class Intake(NamedTuple):
+    """One batch, sorted into what can be learnt and what cannot."""
+
+    values: NDArray[np.float64]
+    """(n, d) in the units of the contract"""
+    places: list[tuple[int, int]]
+    """(partition, offset) of each row"""
+    times: list[float | None]
+    """event time of each row, seconds since 1970"""
+    refused: list[Refused]
+
+
+def take_in(records: Sequence[Record], width: int) -> Intake:
+    """Sort records of the readings log; `width` is the number of features d."""
+    rows: list[NDArray[np.float64]] = []
+    places: list[tuple[int, int]] = []
+    times: list[float | None] = []
+    refused: list[Refused] = []
+    for record in records:
+        try:
+            reading = Reading.decode(record.value, record.headers)
+        except MessageRefused:
+            refused.append(Refused(record, "malformed"))
+            continue
+        row = _row(reading.values, width)
+        if isinstance(row, str):
+            refused.append(Refused(record, row))
+        else:
+            rows.append(row)
+            places.append((record.partition, record.offset))
+            times.append(reading.time)
+    values = np.stack(rows) if rows else np.empty((0, width))
+    return Intake(values, places, times, refused)
+
+
+def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | Reason:
+    if isinstance(values, list):
+        if len(values) != width:
+            return "width"
+        unfit = next((reason for value in values if (reason := _unfit(value))), None)
+        return unfit or np.array(values, dtype=np.float64)
+    if not isinstance(values, np.ndarray) or values.dtype != np.float64:
+        return "malformed"
+    if values.shape != (width,):
+        return "width"
+    if np.isfinite(values).all():
+        return values
+    return "not_a_number" if np.isnan(values).any() else "infinite"
+
+
+def _unfit(value: object) -> Reason | None:
+    if value is None:
+        return "missing"
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return "not_a_number"
+    return "infinite" if math.isinf(value) else None

@@ -1,0 +1,76 @@
+"""One model on a client: its algorithm's client half and the updates it has made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.streaming import Rows
+from shoal.border import Border
+from shoal.checkpoint import Word
+from shoal.contract import Contract, Model
+from shoal.errors import StateRefused
+from shoal.messages import Update
+
+
+class Learner:
+    """Learns rows for one model and says what changed."""
+
+    def __init__(self, contract: Contract, model: Model, client: str, border: Border) -> None:
+        self._contract = contract
+        self._model = model
+        self._client = client
+        self._border = border
+        self._half = STREAMING[model.algorithm].client(model.options, contract.width)
+        self._sequence = 0
+        self._readings = 0
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def nodes(self) -> int:
+        """Nodes it has now."""
+        return self._half.size
+
+    def learn(self, rows: Rows) -> None:
+        """Learn private rows (n, d), each once, in order."""
+        self._half.learn(rows)
+        self._readings += len(rows)
+
+    def speak(self, statement: dict[str, Any], now: float, newest_reading_at: float | None) -> Word | None:
+        """The next update as a word to be remembered, or None when there is nothing to say yet."""
+        arrays = self._half.contribute()
+        if not any(len(array) for array in arrays.values()):
+            return None
+        self._sequence += 1
+        update = Update(
+            federation=self._contract.federation,
+            contract=self._contract.digest,
+            model=self._model.name,
+            algorithm=self._model.algorithm,
+            client=self._client,
+            sequence=self._sequence,
+            readings=self._readings,
+            privacy=statement,
+            arrays=arrays,
+            made_at=now,
+            newest_reading_at=newest_reading_at,
+        )
+        # What the server would refuse is not said in the first place: a fault shows where it is made.
+        self._border.admit_update(update)
+        self._readings = 0
+        return Word(self._contract.updates_topic, update.encode(), self._model.name.encode(), Update.headers())
+
+    def state(self) -> dict[str, Any]:
+        return {"half": self._half.state(), "sequence": self._sequence, "readings": self._readings}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `StateRefused`."""
+        try:
+            self._half.restore(state["half"])
+            self._sequence = state["sequence"]
+            self._readings = state["readings"]
+        except (KeyError, TypeError) as broken:
+            raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None

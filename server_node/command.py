@@ -1,0 +1,89 @@
+"""`shoal server`: the server node with its page."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from server_node.home import Watched, empty_picture, server_at_home
+from server_node.view import Board
+from shoal.border import check_models, terms_of
+from shoal.errors import MissingExtra
+from shoal.events import log_event, start_logging
+from shoal.metrics import ServerMetrics
+from shoal.privacy import announce
+from shoal.running import run, stopped_by_signals
+from shoal.settings import Config, load_config
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+@click.option(
+    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no update came for so long."
+)
+@click.option("--no-page", is_flag=True, help="Serve no HTTP: no page, no metrics.")
+@click.option("--rebuild", is_flag=True, help="The checkpoint is gone: learn everything again from the log.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the clusters at the end.")
+@click.option("--verbose", is_flag=True, help="Say more.")
+def server(file: Path, until_idle: float | None, no_page: bool, rebuild: bool, as_json: bool, verbose: bool) -> None:
+    """Run the server node: merge what all clients say into one growing clustering and publish snapshots of it.
+
+    Serves the live page, /snapshot, /predict, /metrics, /livez and /readyz at [server] host and port of the
+    federation file. Stop it with Ctrl-C or SIGTERM, or kill it: started again it goes on where it was, to the
+    same clustering bit for bit.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    log_event("privacy", statement=announce(terms_of(config.contract)))
+    metrics = ServerMetrics()
+    board = Board(empty_picture(config, time.time()))
+    with stopped_by_signals() as stop, _page(config, board, metrics, wanted=not no_page):
+        run(lambda: _shown(config, rebuild, metrics, board), stop, until_idle)
+    models = {
+        name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
+        for name, model in board.picture.models.items()
+        if model.snapshot is not None
+    }
+    log_event("stopped", models=len(models))
+    if as_json:
+        click.echo(json.dumps({"models": models}))
+
+
+@contextmanager
+def _shown(config: Config, rebuild: bool, metrics: ServerMetrics, board: Board) -> Iterator[Watched]:
+    """The server at home, its picture on the board while it runs and when it has ended."""
+    with server_at_home(config, rebuild, metrics) as node:
+        watched = Watched(node, board)
+        try:
+            yield watched
+        finally:
+            watched.leave()
+
+
+@contextmanager
+def _page(config: Config, board: Board, metrics: ServerMetrics, wanted: bool) -> Iterator[None]:
+    """The page and the metrics, served from a thread of their own."""
+    if not wanted:
+        yield
+        return
+    try:
+        from server_node.web import page_server  # noqa: PLC0415 - the page is an extra
+    except ModuleNotFoundError:
+        raise MissingExtra("The live page", "server") from None
+    web = page_server(board, metrics.registry, config.server.host, config.server.port)
+    port = web.start()
+    log_event("page_served", address=f"http://{config.server.host}:{port}/")
+    try:
+        yield
+    finally:
+        web.stop()

@@ -1,0 +1,198 @@
+"""One model on the server: its clients, its first pool, its algorithm, its snapshots."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import Any
+
+from server_node.roster import Roster
+from server_node.view import ModelPicture, Moment
+from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.streaming import Contribution
+from shoal.contract import Contract, Model
+from shoal.errors import StateRefused
+from shoal.messages import Snapshot, Update
+from shoal.settings import ServerSettings
+
+HISTORY_MAX = 600
+STATE_VERSION = 1
+
+
+class ServerModel:
+    """Absorbs the updates of one model. Everything it decides by the clock is kept in its state."""
+
+    def __init__(self, contract: Contract, model: Model, settings: ServerSettings) -> None:
+        self._contract = contract
+        self._model = model
+        self._settings = settings
+        self._algorithm = STREAMING[model.algorithm]
+        self._half = self._algorithm.server(model.options, contract.width)
+        self.roster = Roster()
+        self._pool: list[Contribution] | None = []
+        self._pool_since: float | None = None
+        self._pooled_updates = 0
+        self._pool_exactly: int | None = None
+        self._updates = 0
+        self._readings = 0
+        self._newest_reading_at: float | None = None
+        self._version = 0
+        self._snapshot: Snapshot | None = None
+        self._since_snapshot = 0
+        self._snapshot_at = 0.0
+        self._history: deque[Moment] = deque(maxlen=HISTORY_MAX)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest one published."""
+        return self._snapshot
+
+    def hear(self, update: Update, now: float) -> bool:
+        """Take one checked update in; False if it was heard before. Raises `MessageRefused` ("sequence")."""
+        if not self.roster.take(update.client, update.sequence, update.readings, now):
+            return False
+        self._updates += 1
+        self._since_snapshot += 1
+        self._readings += update.readings
+        if update.newest_reading_at is not None:
+            self._newest_reading_at = max(self._newest_reading_at or update.newest_reading_at, update.newest_reading_at)
+        contribution = Contribution(update.client, update.sequence, update.arrays)
+        if self._pool is None:
+            self._absorb([contribution])
+        else:
+            self._pool.append(contribution)
+            self._pool_since = now if self._pool_since is None else self._pool_since
+            if self._pool_is_full(self._pool):
+                self._absorb_pool()
+        return True
+
+    def rebuild(self, published: Snapshot) -> None:
+        """Begin again from the start of the log as the server that published this began, whatever the clock says."""
+        self._pool_exactly = published.pooled
+        self._version = published.version
+
+    def look_at_clock(self, now: float) -> bool:
+        """Begin with the clients heard so far when the time for more has run out; True if that was now."""
+        if self._pool is None or self._pool_since is None or self._pool_exactly is not None:
+            return False
+        if now < self._pool_since + self._settings.pool_s:
+            return False
+        self._absorb_pool()
+        return True
+
+    def snapshot_due(self, now: float) -> bool:
+        """Whether enough has come, or enough time has passed, since the last snapshot."""
+        if self._pool is not None or self._since_snapshot == 0:
+            return False
+        by_number = self._since_snapshot >= self._settings.snapshot_updates
+        return by_number or now >= self._snapshot_at + self._settings.snapshot_s
+
+    def take_snapshot(self, positions: list[list[int]], statement: dict[str, Any], now: float) -> Snapshot:
+        """The model as it stands; `positions` is how far the updates have been read."""
+        arrays = self._half.snapshot()
+        summary = self._algorithm.summary(arrays)
+        self._version += 1
+        self._since_snapshot = 0
+        self._snapshot_at = now
+        self._snapshot = Snapshot(
+            federation=self._contract.federation,
+            contract=self._contract.digest,
+            model=self._model.name,
+            algorithm=self._model.algorithm,
+            version=self._version,
+            positions=positions,
+            updates=self._updates,
+            readings=self._readings,
+            clients=len(self.roster),
+            clusters=summary.clusters,
+            nodes=summary.nodes,
+            pooled=self._pooled_updates,
+            privacy=statement,
+            arrays=arrays,
+            made_at=now,
+            newest_reading_at=self._newest_reading_at,
+        )
+        self._history.append(Moment(now, summary.clusters, summary.nodes, self._readings))
+        return self._snapshot
+
+    def picture(self) -> ModelPicture:
+        """What people may see of it."""
+        return ModelPicture(
+            self._model.name, self._model.algorithm, self._snapshot, self._waiting_for(), list(self._history)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything a restart needs, the open pool and the newest snapshot included."""
+        pool = None if self._pool is None else [[c.client, c.sequence, dict(c.arrays)] for c in self._pool]
+        return {
+            "version": STATE_VERSION,
+            "half": self._half.state(),
+            "roster": self.roster.state(),
+            "pool": pool,
+            "pool_since": self._pool_since,
+            "pooled_updates": self._pooled_updates,
+            "pool_exactly": self._pool_exactly,
+            "updates": self._updates,
+            "readings": self._readings,
+            "newest_reading_at": self._newest_reading_at,
+            "snapshot_version": self._version,
+            "snapshot": None if self._snapshot is None else self._snapshot.encode(),
+            "since_snapshot": self._since_snapshot,
+            "snapshot_at": self._snapshot_at,
+            "history": [list(moment) for moment in self._history],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `StateRefused`."""
+        if state.get("version") != STATE_VERSION:
+            raise StateRefused(f"the checkpoint of model {self._model.name} is of another version of shoal")
+        try:
+            self._half.restore(state["half"])
+            self.roster.restore(state["roster"])
+            pool = state["pool"]
+            self._pool = None if pool is None else [Contribution(*contribution) for contribution in pool]
+            self._pool_since = state["pool_since"]
+            self._pooled_updates = state["pooled_updates"]
+            self._pool_exactly = state["pool_exactly"]
+            self._updates = state["updates"]
+            self._readings = state["readings"]
+            self._newest_reading_at = state["newest_reading_at"]
+            self._version = state["snapshot_version"]
+            said = state["snapshot"]
+            self._snapshot = None if said is None else Snapshot.decode(said, Snapshot.headers())
+            self._since_snapshot = state["since_snapshot"]
+            self._snapshot_at = state["snapshot_at"]
+            self._history.extend(Moment(*moment) for moment in state["history"])
+        except (KeyError, TypeError) as broken:
+            raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
+
+    def _absorb(self, contributions: list[Contribution]) -> None:
+        self._half.absorb(contributions, self._key(contributions))
+
+    def _pool_is_full(self, pool: list[Contribution]) -> bool:
+        if self._pool_exactly is not None:
+            return len(pool) >= self._pool_exactly
+        return len(self.roster) >= self._settings.pool_clients
+
+    def _absorb_pool(self) -> None:
+        assert self._pool is not None
+        # In the order of names, so that who happened to speak first among the first changes nothing.
+        pool = sorted(self._pool, key=lambda said: (said.client, said.sequence))
+        self._pooled_updates = len(pool)
+        self._pool = None
+        self._absorb(pool)
+
+    def _key(self, contributions: list[Contribution]) -> bytes:
+        """What any shuffling inside depends on: who says what, never when."""
+        said = "\n".join(f"{said.client} {said.sequence}" for said in contributions)
+        return hashlib.sha256(f"{self._contract.federation}\n{self._model.name}\n{said}".encode()).digest()
+
+    def _waiting_for(self) -> str:
+        if self._pool is not None:
+            heard, wanted = len(self.roster), self._settings.pool_clients
+            if not heard:
+                return "No client has spoken yet. Start a producer and a client, and the first updates will show here."
+            return f"{heard} of {wanted} clients have spoken; clustering begins with all of them, or when time is up."
+        if self._snapshot is None or self._snapshot.nodes == 0:
+            return "The first updates are here, but too few nodes to begin a clustering with."
+        return ""

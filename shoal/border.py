@@ -1,0 +1,113 @@
+"""What a receiver checks of a message beyond its form: is it ours, and can it be true?
+
+The sender runs the same checks before it speaks, so a message that is refused here was damaged, made by
+another version, or made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.contract import Contract
+from shoal.errors import MessageRefused, SettingsError
+from shoal.messages import Snapshot, Update
+from shoal.privacy import Bounds, PrivacyTerms, expected_statement, reach_for
+
+ROWS_MAX = 1_000_000
+"""the most nodes or edges one message may carry"""
+REACH_SLACK = 1e-9
+"""in unit coordinates: a mean of points on the edge may leave it by rounding"""
+
+
+def terms_of(contract: Contract) -> PrivacyTerms:
+    """The contract's privacy as the privacy room takes it. Raises `SettingsError`."""
+    features = contract.features
+    return PrivacyTerms(
+        mode=contract.privacy.mode,
+        bounds=bounds_of(contract),
+        epsilon_per_reading=contract.privacy.epsilon_per_reading,
+        epsilon_nominal_per_feature=contract.privacy.epsilon_nominal_per_feature,
+        shares=[feature.share for feature in features],
+    )
+
+
+def bounds_of(contract: Contract) -> Bounds:
+    """The declared bounds of all features."""
+    return Bounds([feature.low for feature in contract.features], [feature.high for feature in contract.features])
+
+
+def check_models(contract: Contract) -> None:
+    """Raises `SettingsError` when a model names an unknown algorithm or gives it options it does not take."""
+    for model in contract.models:
+        if model.algorithm not in STREAMING:
+            known = ", ".join(sorted(STREAMING))
+            raise SettingsError(f"models.{model.name}: unknown algorithm {model.algorithm!r}; there are: {known}")
+        try:
+            STREAMING[model.algorithm].server(model.options, contract.width)
+            STREAMING[model.algorithm].client(model.options, contract.width)
+        except SettingsError as wrong:
+            raise SettingsError(f"models.{model.name}: {wrong}") from None
+
+
+class Border:
+    """The checks of one federation, from its contract alone."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        terms = terms_of(contract)
+        self._statement = expected_statement(terms)
+        self._lowest, self._highest = reach_for(terms)
+
+    def admit_update(self, update: Update) -> None:
+        """Raises `MessageRefused` unless the update belongs here and can be true."""
+        self._admit(update)
+        self._check_arrays(update.arrays, STREAMING[update.algorithm].update)
+
+    def admit_snapshot(self, snapshot: Snapshot) -> None:
+        """Raises `MessageRefused` unless the snapshot belongs here and can be true."""
+        self._admit(snapshot)
+        self._check_arrays(snapshot.arrays, STREAMING[snapshot.algorithm].snapshot)
+
+    def _admit(self, message: Update | Snapshot) -> None:
+        contract = self._contract
+        if message.federation != contract.federation:
+            raise MessageRefused("federation", f"of another federation than {contract.federation}")
+        if message.contract != contract.digest:
+            raise MessageRefused("contract", f"made under another contract than {contract.digest}")
+        model = contract.model(message.model)
+        if model is None or model.algorithm != message.algorithm:
+            raise MessageRefused("model", "no such model with this algorithm in the contract")
+        if message.privacy != self._statement:
+            raise MessageRefused("privacy", "its privacy statement is not the contract's")
+
+    def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
+        if set(arrays) != set(table):
+            raise MessageRefused("arrays", f"the arrays must be {', '.join(sorted(table))}")
+        sizes = {"d": self._contract.width}
+        for name, spec in table.items():
+            _check_form(name, arrays[name], spec, sizes)
+            if spec.rowlike and not self._within_reach(arrays[name]):
+                raise MessageRefused("bounds", f"{name} lies where no reading under this contract can put it")
+
+    def _within_reach(self, rows: NDArray[Any]) -> bool:
+        return bool(np.all(rows >= self._lowest - REACH_SLACK) and np.all(rows <= self._highest + REACH_SLACK))
+
+
+def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str, int]) -> None:
+    if array.dtype != np.dtype(spec.dtype) or array.ndim != len(spec.shape):
+        raise MessageRefused("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
+    for size, wanted in zip(array.shape, spec.shape, strict=True):
+        if size > ROWS_MAX:
+            raise MessageRefused("oversized", f"{name} has {size} entries, at most {ROWS_MAX} are accepted")
+        if size != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)):
+            raise MessageRefused("arrays", f"{name} has shape {array.shape}, declared {spec.shape}")
+    if not np.isfinite(array).all():
+        raise MessageRefused("not_finite", f"{name} holds a value that is not finite")
+    if spec.positive and bool((array < 1).any()):
+        raise MessageRefused("bounds", f"{name} holds a value below 1")

@@ -1,0 +1,29 @@
+"""The topics of a federation, declared once."""
+
+from __future__ import annotations
+
+from shoal.contract import Contract
+from shoal.transports.contract import Log, TopicSettings
+
+MIB = 1024 * 1024
+DAY_S = 86400.0
+
+READINGS = "readings"
+"""on a client's own premises: raw readings, as its producer writes them"""
+REFUSED = "refused"
+"""on a client's own premises: readings that could not be learnt, newest word per place"""
+LABELS = "labels"
+"""on a client's own premises: the cluster of each reading, newest word per place"""
+
+READINGS_SETTINGS = TopicSettings(retain_bytes=1024 * MIB)
+LOCAL_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB)
+UPDATES_SETTINGS = TopicSettings(retain_s=7 * DAY_S, record_bytes_max=32 * MIB)
+SNAPSHOTS_SETTINGS = TopicSettings(compact=True, record_bytes_max=32 * MIB)
+REJECTED_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB, record_bytes_max=33 * MIB)
+
+
+def ensure_topics(log: Log, contract: Contract) -> None:
+    """Create the federation's topics where they are missing. Raises `LogRefused` when one is kept differently."""
+    log.ensure(contract.updates_topic, UPDATES_SETTINGS)
+    log.ensure(contract.snapshots_topic, SNAPSHOTS_SETTINGS)
+    log.ensure(contract.rejected_topic, REJECTED_SETTINGS)
