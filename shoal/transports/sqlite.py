@@ -93,7 +93,7 @@ class SqliteLog:
         self, topic: str, value: bytes | None, key: bytes | None = None, headers: Headers = (), partition: int = 0
     ) -> None:
         """See `Log.publish`. When the buffer is full it is flushed first; if that fails, this record was not taken."""
-        settings = (self._topics.get(topic) or self._look_up(topic)).settings
+        settings = self._known(topic).settings
         if not 0 <= partition < settings.partitions:
             raise LogRefused(f"topic {topic!r} has partitions 0 to {settings.partitions - 1}, not {partition}")
         if settings.compact and key is None:
@@ -106,7 +106,7 @@ class SqliteLog:
             )
         weight = pending.size + PENDING_BYTES
         if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:
-            self.flush()
+            self.flush(self._wait_s)
         self._pending.setdefault(topic, {}).setdefault(partition, []).append(pending)
         self._pending_bytes += weight
 
@@ -163,7 +163,7 @@ class SqliteLog:
             return
         try:
             if self._pending:
-                self.flush()
+                self.flush(self._wait_s)
         finally:
             connection, self._connection = self._connection, None
             with explained(self._path):
@@ -173,7 +173,7 @@ class SqliteLog:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """The connection, its errors explained, and certainly still that of the file at our path."""
         if self._connection is None:
-            raise LogRefused(f"log {self._path}: closed; open it again")
+            raise self._closed()
         try:
             same = self._path.stat().st_ino == self._inode
         except FileNotFoundError:
@@ -188,7 +188,15 @@ class SqliteLog:
             db.execute(f"PRAGMA busy_timeout = {max(0, math.ceil(1000 * wait_s))}")
             self._busy_s = wait_s
 
-    def _look_up(self, topic: str) -> Topic:
+    def _closed(self) -> LogRefused:
+        return LogRefused(f"log {self._path}: closed; open it again")
+
+    def _known(self, topic: str) -> Topic:
+        """The topic, for publish: most often without touching the file."""
+        if self._connection is None:
+            raise self._closed()
+        if topic in self._topics:
+            return self._topics[topic]
         with self._open() as db:
             return self._topic(db, topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from typing import NamedTuple
 
@@ -48,10 +49,12 @@ def take(
     after = dict(at)
     for served, partition in enumerate(waiting):
         turns = len(waiting) - served
-        if at[partition] == known[partition].next or (share := (limit - len(records)) // turns) < 1:
+        share = math.ceil((limit - len(records)) / turns)
+        if share == 0 or at[partition] == known[partition].next:
             continue
+        source = Source(name, topic, partition)
         taken, after[partition], size = _take_one(
-            db, Source(name, topic, partition), at[partition], known[partition].next, share, bytes_max // turns
+            db, source, at[partition], known[partition].next, share, bytes_max // turns
         )
         records += taken
         bytes_max = max(0, bytes_max - size)

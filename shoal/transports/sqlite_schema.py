@@ -88,8 +88,8 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
     """Open the log at `path`, making it if there is none. Raises `SettingsError`, `LogRefused`, `LogUnavailable`."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise SettingsError(f"log {path}: must be a file in an existing folder; make the folder first")
+    if "\0" in str(path) or path.is_dir() or not path.parent.is_dir():
+        raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder; make the folder first")
     with explained(path):
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:

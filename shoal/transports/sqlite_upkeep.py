@@ -96,8 +96,9 @@ def shrink(db: sqlite3.Connection) -> None:
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     spare = max(SPARE_PAGES, pages // 4)
     if free > 2 * spare:
-        # Every step of this statement frees one page, so it must be fetched to its end.
-        db.execute(f"PRAGMA incremental_vacuum({min(free - spare, VACUUM_PAGES)})").fetchall()
+        # One page a statement: the statement frees a page each time it is stepped, and sqlite3 steps it only once.
+        for _ in range(min(free - spare, VACUUM_PAGES)):
+            db.execute("PRAGMA incremental_vacuum(1)")
 
 
 def _drop(db: sqlite3.Connection, table: str, mark: Mark, where: str, values: tuple[object, ...]) -> None:

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from log_places import PLACES, Place
+
+from shoal.transports import open_log
+from shoal.transports.contract import Log
+
+
+@pytest.fixture(params=sorted(PLACES))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Every transport in turn, each with nothing in it yet."""
+    return PLACES[request.param](tmp_path)
+
+
+@pytest.fixture
+def log(place: Place) -> Iterator[Log]:
+    log = open_log(place.address)
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses: a broker outlives a test."""
+    return f"law-{uuid.uuid4().hex}"

@@ -1,0 +1,175 @@
+"""Disks, rights and files that are not what they must be: one clear line each, and nothing harmed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import LogRefused
+from shoal.transports import open_log
+from shoal.transports.contract import beginning
+from shoal.transports.sqlite import SqliteLog
+
+TOPIC = "readings"
+
+
+def run(program: str, *arguments: str) -> str:
+    """What a Python program of its own prints; it may spoil its own process as it likes."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def written(path: Path, records: int = 1) -> Path:
+    with closing(SqliteLog(path)) as log:
+        log.ensure(TOPIC)
+        for number in range(records):
+            log.publish(TOPIC, b"%d" % number + b"." * 1000)
+    return path
+
+
+def test_a_full_disk_is_worth_a_retry_and_the_retry_stores_everything_once(tmp_path: Path) -> None:
+    program = """
+        import resource, sys
+        from shoal.errors import LogUnavailable
+        from shoal.transports import open_log
+
+        log = open_log(sys.argv[1])
+        log.ensure("t")
+        log.publish("t", b"before")
+        log.flush()
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+        for number in range(100):
+            log.publish("t", bytes(10_000), key=b"%d" % number)
+        for _ in range(3):
+            try:
+                log.flush()
+            except LogUnavailable as error:
+                print("refused:", error)
+        print("readable:", log.bounds("t"), len(log.read("t", {0: 0})[0]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        log.flush()
+        log.flush()
+        records, _ = log.read("t", {0: 0})
+        print("stored:", log.bounds("t"), [int(record.key) for record in records[1:]] == list(range(100)))
+        log.close()
+    """
+    *refused, readable, stored = run(program, f"sqlite:{tmp_path}/log.db").splitlines()
+    assert len(refused) == 3
+    assert all(line.startswith("refused: log") and "disk" in line for line in refused)
+    assert readable == "readable: {0: (0, 1)} 1"
+    assert stored == "stored: {0: (0, 101)} True"
+
+
+def test_a_log_that_may_not_be_written_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.db")
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    program = """
+        import os, sys
+        sys.path[:0] = sys.argv[3:]
+        from shoal.errors import SettingsError
+        from shoal.transports import open_log
+        from shoal.transports.sqlite import SqliteLog
+        if os.geteuid() == 0:  # root may write everything
+            os.setuid(65534)
+        for address in sys.argv[1:3]:
+            try:
+                log = open_log(address)
+                log.ensure("another")
+            except SettingsError as error:
+                print(error)
+    """
+    # pytest's own folder lets nobody else in
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    lines = run(program, f"sqlite:{path}", f"sqlite:{tmp_path}/new.db").splitlines()
+    tmp_path.chmod(0o755)
+    assert len(lines) == 2
+    assert f"log {path}: not writable; give this user the right" in lines[0]
+    assert f"log {tmp_path}/new.db: cannot be opened; check that the folder exists" in lines[1]
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    text = b"time,temperature\n" * 10_000
+    path.write_bytes(text)
+    with pytest.raises(LogRefused, match=r"log .*log\.db: not a log of shoal's; give another path"):
+        open_log(str(path))
+    assert path.read_bytes() == text
+    assert [file.name for file in tmp_path.iterdir()] == ["log.db"]
+
+
+def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE topics (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(LogRefused, match="another program"):
+        open_log(str(path))
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["log.db"]
+
+
+def test_a_log_of_a_newer_layout_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.db")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 2")
+    with pytest.raises(LogRefused, match="layout 2, this shoal knows 1; upgrade shoal"):
+        open_log(str(path))
+
+
+def test_an_empty_file_becomes_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    path.touch()
+    written(path)
+    with closing(open_log(str(path))) as log:
+        assert log.bounds(TOPIC) == {0: (0, 1)}
+
+
+def test_a_log_half_made_when_the_power_was_cut_is_made_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with closing(sqlite3.connect(path)) as db:  # as far as making a log gets before its tables
+        db.execute("PRAGMA page_size = 16384")
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL")
+    assert path.stat().st_size > 0
+    written(path)
+    with closing(open_log(str(path))) as log:
+        assert log.bounds(TOPIC) == {0: (0, 1)}
+
+
+@pytest.mark.parametrize("page", range(1, 20))
+def test_a_damaged_page_is_refused_or_harmless_but_never_another_error(tmp_path: Path, page: int) -> None:
+    path = written(tmp_path / "log.db", records=200)
+    pages = bytearray(path.read_bytes())
+    assert len(pages) > 12 * 16384
+    start = min(page * 16384, len(pages) - 16384)
+    pages[start : start + 2000] = b"\xa5" * 2000
+    path.write_bytes(pages)
+    with suppress(LogRefused), closing(open_log(str(path))) as log:
+        records, _ = log.read(TOPIC, beginning(log, TOPIC))
+        log.publish(TOPIC, b"on")
+        log.flush()
+        assert len(records) == 200
+
+
+def test_a_truncated_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.db", records=200)
+    os.truncate(path, 3 * 16384)
+    with pytest.raises(LogRefused, match="damaged; move it away"), closing(open_log(str(path))) as log:
+        log.read(TOPIC, beginning(log, TOPIC))
