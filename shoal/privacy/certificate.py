@@ -21,8 +21,10 @@ def certified_epsilon(law: DiscreteLaplace) -> float:
     """Largest |ln P(y | g) - ln P(y | g')| over all y and all g, g' in 0..steps, to about 1e-13.
 
     Raises `SettingsError` if the probabilities do not fall with distance, without which the pairs examined
-    (those `steps` apart) need not be the worst.
+    (those `steps` apart) need not be the worst, or if the levels end inside the margin.
     """
+    if law.levels * ESCAPE * law.scale < law.steps + law.margin:
+        raise SettingsError("the noise tables end before the margin does: this build must not be used")
     logs = [np.log(digit.weights.astype(np.float64)) for digit in law.inner]
     whole = _log_whole_scales(law)
     _check_falling([*logs, whole])

@@ -8,7 +8,7 @@ The range depends on the readings, so the noise of all of them gives away the ex
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,17 @@ from shoal.privacy.terms import PrivacyTerms
 
 GRAIN = 2.0**-20
 """rows are rounded to this part of the range: doubles would show which readings they cannot have come from"""
-UNIT_NOISE_MAX = 53 * float(np.log(2.0))
-"""|L(v)| for range / epsilon = 1 is never more, since v is a multiple of 2^-54"""
+UNIT_NOISE_MAX = 52 * float(np.log(2.0))
+"""|L(v)| for range / epsilon = 1 is never more, since |v| is at most (1 - 2^-52) / 2"""
 STATE_VERSION = 1
 
 
 def unit_laplace(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     """words (...) of 64 random bits -> (...) eq. 3 with mean 0 and range / epsilon = 1.
 
-    v is taken half-way between multiples of 2^-53, so -0.5 (whose logarithm is infinite) cannot occur.
+    v lies half-way between multiples of 2^-52 (exact in doubles), so -0.5, whose logarithm is infinite, cannot occur.
     """
-    v = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53 - 0.5
+    v = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
     unit: NDArray[np.float64] = -np.sign(v) * np.log(1.0 - 2.0 * np.abs(v))
     return unit
 
@@ -114,14 +114,18 @@ class PaperNoise:
     def restore(self, state: dict[str, Any]) -> None:
         check_state(state, STATE_VERSION, "paper", self._keyed.fingerprint)
         low, high, withheld = state.get("low"), state.get("high"), state.get("withheld")
-        for array in (low, high):
-            if not (isinstance(array, np.ndarray) and array.shape == self._low.shape and array.dtype == np.float64):
-                raise StateRefused("a saved running range does not fit these features; start from an intact checkpoint")
+        if not (_is_row(low, self._terms.bounds.d) and _is_row(high, self._terms.bounds.d)):
+            raise StateRefused("a saved running range does not fit these features; start from an intact checkpoint")
+        unseen = np.isposinf(low).all() and np.isneginf(high).all()
+        if not (unseen or ((low >= 0) & (low <= high) & (high <= 1)).all()):
+            raise StateRefused("a saved running range is not one within the bounds; start from an intact checkpoint")
         if not isinstance(withheld, int) or withheld < 0:
             raise StateRefused("a saved count of withheld readings is not a count; start from an intact checkpoint")
-        assert isinstance(low, np.ndarray)
-        assert isinstance(high, np.ndarray)
         self._low, self._high, self.withheld = low.copy(), high.copy(), withheld
+
+
+def _is_row(value: object, d: int) -> TypeGuard[NDArray[np.float64]]:
+    return isinstance(value, np.ndarray) and value.shape == (d,) and value.dtype == np.float64
 
 
 def paper_reach(terms: PrivacyTerms) -> Reach:

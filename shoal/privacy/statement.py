@@ -67,7 +67,7 @@ def announce(terms: PrivacyTerms) -> str:
         f"Epsilon is {terms.epsilon_per_reading:g} per reading, the sum over {len(parts)} features ({each}); the noise "
         f"moves a feature by {_spread(parts)} of its declared range on average. Whatever else an observer of all that "
         "is published knows, for one reading its odds between two values it might have had move by a factor of "
-        f"{_factor(terms.epsilon_per_reading)} at most. {_strength(terms.epsilon_per_reading)} {_NOT_COVERED}"
+        f"{_factor(terms.epsilon_per_reading)} at most. {strength(terms.epsilon_per_reading)} {_NOT_COVERED}"
     )
 
 
@@ -82,7 +82,8 @@ def _spread(epsilons: tuple[float, ...]) -> str:
     return f"{least:.2g}" if least == most else f"{least:.2g} to {most:.2g}"
 
 
-def _strength(epsilon: float) -> str:
+def strength(epsilon: float) -> str:
+    """How strong the protection of such an epsilon per reading is, in one honest sentence."""
     if epsilon <= 1:
         return "This is strong protection."
     if epsilon <= 4:

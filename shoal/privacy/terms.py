@@ -49,7 +49,7 @@ class PrivacyTerms:
             assert self.epsilon_per_reading is not None
             shares = self.shares or (1.0,) * self.bounds.d
             total = math.fsum(shares)
-            return tuple(self.epsilon_per_reading * (share / total) for share in shares)
+            return tuple(self.epsilon_per_reading * share / total for share in shares)
         if self.mode == "paper":
             assert self.epsilon_nominal_per_feature is not None
             return (float(self.epsilon_nominal_per_feature),) * self.bounds.d

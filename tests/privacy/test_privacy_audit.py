@@ -1,0 +1,88 @@
+"""The audit: it passes the real mechanism, and it catches noise of half or twice the size."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from noise_terms import KEY, build, formal_terms, paper_terms, places
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from shoal.errors import DataRefused
+from shoal.privacy import PrivacyTerms
+from shoal.privacy.audit import FeatureAudit, Release, audit_features, clopper_pearson
+
+TRIALS = 1000
+
+
+def release_of(terms: PrivacyTerms, key: bytes = KEY) -> Release:
+    """The front door of the real mechanism: every call reads on from where the last one ended."""
+    mechanism = build(terms, key)
+    firsts = itertools.count(0, 10_000)
+    return lambda readings: mechanism.privatise(readings, places(len(readings), next(firsts))).rows
+
+
+def audited(real: PrivacyTerms, declared: PrivacyTerms, seed: int = 0) -> list[FeatureAudit]:
+    generator = np.random.default_rng(seed)
+    return audit_features(release_of(real), real.bounds, declared.epsilon_per_feature(), TRIALS, generator)
+
+
+@pytest.mark.parametrize("epsilon", [1.2, 6.0, 45.0, 300.0])
+def test_the_real_noise_passes(epsilon: float) -> None:
+    terms = formal_terms(6, epsilon, (1.0, 1.0, 1.0, 1.0, 2.0, 3.0))
+    results = audited(terms, terms)
+    assert len(results) == 6
+    assert not any(result.too_little_noise or result.too_much_noise for result in results)
+
+
+@pytest.mark.parametrize("epsilon", [6.0, 90.0])
+def test_noise_of_half_the_size_is_caught_in_every_feature(epsilon: float) -> None:
+    results = audited(real=formal_terms(6, 2 * epsilon), declared=formal_terms(6, epsilon))
+    assert all(result.too_little_noise for result in results)
+
+
+@pytest.mark.parametrize("epsilon", [6.0, 90.0])
+def test_noise_of_twice_the_size_is_caught_in_every_feature(epsilon: float) -> None:
+    results = audited(real=formal_terms(6, epsilon / 2), declared=formal_terms(6, epsilon))
+    assert all(result.too_much_noise for result in results)
+
+
+def test_the_whole_budget_spent_on_each_feature_is_caught() -> None:
+    results = audited(real=formal_terms(6, 6 * 3.0), declared=formal_terms(6, 3.0))
+    assert all(result.too_little_noise for result in results)
+
+
+def test_readings_read_twice_with_the_same_key_tell_no_more_than_once() -> None:
+    """And with fresh noise they do: the average of two readings is less private than one."""
+    terms = formal_terms(3, 3.0)
+
+    def twice(second_key: bytes) -> list[FeatureAudit]:
+        first, second = release_of(terms), release_of(terms, second_key)
+
+        def release(readings: NDArray[np.float64]) -> NDArray[np.float64]:
+            return (first(readings) + second(readings)) / 2
+
+        return audit_features(release, terms.bounds, terms.epsilon_per_feature(), 5 * TRIALS, np.random.default_rng(0))
+
+    assert not any(result.too_little_noise for result in twice(KEY))
+    assert all(result.too_little_noise for result in twice(bytes(32)))
+
+
+def test_rows_that_were_withheld_cannot_be_audited() -> None:
+    terms = paper_terms(2)
+    with pytest.raises(DataRefused):
+        audit_features(release_of(terms), terms.bounds, terms.epsilon_per_feature(), 10, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 1), (1, 1), (0, 50), (50, 50), (1, 50), (25, 50), (731, 1000)])
+def test_bounds_are_those_of_clopper_and_pearson(hits: int, trials: int) -> None:
+    low, high = clopper_pearson(hits, trials, alpha=1e-3)
+    two_sided = binomtest(hits, trials).proportion_ci(confidence_level=1 - 2e-3, method="exact")
+    assert low == pytest.approx(two_sided.low, abs=1e-9)
+    assert high == pytest.approx(two_sided.high, abs=1e-9)
+
+
+def test_no_guesses_bound_nothing() -> None:
+    assert clopper_pearson(0, 0, alpha=1e-3) == (0.0, 1.0)
