@@ -8,6 +8,7 @@ trials without noise; table 3 is the IID split, table 4 the non-IID one; table 2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Final, Literal
 
 Split = Literal["iid", "niid"]
@@ -28,9 +29,18 @@ class Figure:
     sd: float
 
     def agrees(self, printed: Figure, metric: Metric) -> bool:
-        """Whether this, printed to the paper's digits, is what is `printed`; a tie x.x5 may be rounded either way."""
-        half = 0.5 * 10.0 ** -DIGITS[metric] + 1e-9
-        return abs(self.mean - printed.mean) <= half and abs(self.sd - printed.sd) <= half
+        """Whether this, printed to the paper's digits, is what is `printed`."""
+        return self.said(metric) == printed.said(metric)
+
+    def said(self, metric: Metric) -> str:
+        """`mean (sd)` as the papers print them."""
+        return f"{_rounded(self.mean, metric)} ({_rounded(self.sd, metric)})"
+
+
+def _rounded(number: float, metric: Metric) -> str:
+    """Ties go away from zero, for the number as it would be written down (69.25 nodes are printed 69.3)."""
+    last_digit = Decimal(1).scaleb(-DIGITS[metric])
+    return str(Decimal(repr(number)).quantize(last_digit, ROUND_HALF_UP))
 
 
 def _row(*pairs: tuple[float, float]) -> dict[Metric, Figure]:

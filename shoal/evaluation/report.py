@@ -6,12 +6,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import click
 
-from shoal.evaluation.published import DIGITS, METRICS, TRIALS, Figure, Metric, Split
+from shoal.evaluation.published import METRICS, TRIALS, Figure, Metric, Split
 
 HEADINGS = ("data set", "split", "score", "published", "obtained", "")
 SPLIT_NAMES: dict[Split, str] = {"iid": "IID", "niid": "non-IID"}
@@ -75,19 +74,9 @@ def _lines(row: Row) -> list[tuple[str, ...]]:
         comparable = printed is not None and row.trials == TRIALS
         verdict = "" if not comparable else "same" if printed and found.agrees(printed, metric) else "differs"
         head = (row.dataset, SPLIT_NAMES[row.split]) if metric == METRICS[0] else ("", "")
-        said = "-" if printed is None else _said(printed, metric)
-        lines.append((*head, METRIC_NAMES[metric], said, _said(found, metric), verdict))
+        said = "-" if printed is None else printed.said(metric)
+        lines.append((*head, METRIC_NAMES[metric], said, found.said(metric), verdict))
     return lines
-
-
-def _said(figure: Figure, metric: Metric) -> str:
-    return f"{_printed(figure.mean, metric)} ({_printed(figure.sd, metric)})"
-
-
-def _printed(number: float, metric: Metric) -> str:
-    """Rounded as the papers do: ties away from zero, of the number as it would be written down."""
-    last_digit = Decimal(1).scaleb(-DIGITS[metric])
-    return str(Decimal(repr(number)).quantize(last_digit, ROUND_HALF_UP))
 
 
 def _plain(row: Row) -> dict[str, Any]:
