@@ -1,0 +1,189 @@
+"""What the server answers over HTTP: health, metrics, snapshots, predictions, privacy, and the live page.
+
+Everything is read from the newest picture on the board; nothing here can change or delay the server.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from server_node.view import Board, ModelPicture, Picture
+from server_node.web.clustering import snapshot_in_units
+from server_node.web.drawing import Easel
+from server_node.web.feed import Feed
+from server_node.web.headers import GuardedHeaders
+from server_node.web.rows import BODY_BYTES_MAX, rows_of
+from shoal.border import bounds_of
+from shoal.errors import DataRefused, ShoalError
+from shoal.messages import Snapshot
+
+Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
+"""(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
+
+FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "map", "chart", "panels", "words")},
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+"""path -> file beside this one, media type"""
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(board: Board, registry: CollectorRegistry, predict: Predict) -> Starlette:
+    """The application. Setting `app.state.closing` ends the open event streams."""
+    closing = threading.Event()
+    site = Site(board, registry, predict, closing)
+    routes = [
+        Route("/livez", site.livez),
+        Route("/readyz", site.readyz),
+        Route("/metrics", site.metrics),
+        Route("/snapshot", site.snapshot),
+        Route("/predict", site.predict, methods=["POST"]),
+        Route("/privacy", site.privacy),
+        Route("/picture", site.picture),
+        Route("/events", site.events),
+        *(Route(path, site.file) for path in FILES),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(GuardedHeaders)],
+        exception_handlers={HTTPException: _refused, ShoalError: _failed},
+    )
+    app.state.closing = closing
+    return app
+
+
+class Site:
+    """The answers, one method for each address."""
+
+    def __init__(self, board: Board, registry: CollectorRegistry, predict: Predict, closing: threading.Event) -> None:
+        self._board, self._registry, self._predict = board, registry, predict
+        self._easel = Easel()
+        self._feed = Feed(board, self._easel, closing)
+        here = Path(__file__).parent
+        self._files = {path: ((here / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
+
+    async def livez(self, request: Request) -> Response:
+        """200 while the process serves."""
+        return PlainTextResponse("alive\n")
+
+    async def readyz(self, request: Request) -> Response:
+        """200 once what stood in the log at the start has been read; 503 with the reason before."""
+        picture = self._board.picture
+        if picture.ready:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"not ready: {picture.lag_records} updates in the log are not read yet\n", 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """The registry as Prometheus reads it."""
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Response(await run_in_threadpool(encode, self._registry), headers={"content-type": kind})
+
+    async def snapshot(self, request: Request) -> Response:
+        """The newest snapshot of a model in the units of the contract."""
+        picture = self._board.picture
+        shown = _model_asked_for(request, picture)
+        newest = shown.snapshot
+        if newest is None:
+            missing = {"error": "no clustering yet", "waiting_for": shown.waiting_for or "the first snapshot"}
+            return JSONResponse(missing, 404)
+        # The version alone would not do: a federation that starts anew on an empty log counts from 1 again.
+        mark = f"{newest.contract[:8]}-{newest.model}-{newest.version}-{int(newest.made_at * 1000)}"
+        return _unless_known(request, mark, lambda: _json(snapshot_in_units(newest, picture.contract)))
+
+    async def predict(self, request: Request) -> Response:
+        """The cluster of each posted reading, -1 before anything was learnt; readings are moved into the bounds."""
+        picture = self._board.picture
+        shown = _model_asked_for(request, picture)
+        readings = rows_of(await _body(request), picture.contract.width)
+        newest = shown.snapshot
+        if newest is None or not len(readings):
+            version = newest.version if newest else 0
+            return JSONResponse({"clusters": [-1] * len(readings), "version": version})
+        bounds = bounds_of(picture.contract)
+        rows = bounds.to_unit(bounds.clip(readings)[0])
+        clusters = await run_in_threadpool(self._predict, newest, rows)
+        return JSONResponse({"clusters": np.asarray(clusters).tolist(), "version": newest.version})
+
+    async def privacy(self, request: Request) -> Response:
+        """The privacy statement of the contract."""
+        return JSONResponse(dict(self._board.picture.privacy))
+
+    async def picture(self, request: Request) -> Response:
+        """What the page draws."""
+        drawing = self._easel.draw(self._board.picture)
+        return _unless_known(request, drawing.mark, lambda: drawing.body)
+
+    async def events(self, request: Request) -> Response:
+        """The drawings as server-sent events; `Last-Event-ID` says which one the watcher has."""
+        if self._feed.is_full:
+            raise HTTPException(503, "too many are watching; try again later")
+        seen = request.headers.get("last-event-id", "")
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._feed.events(seen), media_type="text/event-stream", headers=headers)
+
+    async def file(self, request: Request) -> Response:
+        """The page and its parts."""
+        content, kind = self._files[request.url.path]
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def _model_asked_for(request: Request, picture: Picture) -> ModelPicture:
+    agreed = picture.contract.models
+    name = request.query_params.get("model", agreed[0].name)
+    for model in agreed:
+        if model.name == name:
+            return picture.models.get(name) or ModelPicture(name, model.algorithm)
+    raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in agreed)}")
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise HTTPException(413, f"the body is too large; send at most {BODY_BYTES_MAX} bytes at a time")
+    return bytes(body)
+
+
+def _unless_known(request: Request, mark: str, make: Callable[[], bytes]) -> Response:
+    headers = {"etag": f'"{mark}"', "cache-control": "no-cache"}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if headers["etag"] in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(make(), media_type="application/json", headers=headers)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if not isinstance(error, DataRefused):
+        _log.error("%s failed: %s", request.url.path, error)
+        return JSONResponse({"error": "the server cannot answer this now"}, 503)
+    return JSONResponse({"error": str(error)}, 422)

@@ -1,0 +1,284 @@
+// The map of nodes: drawn on a canvas, read by pointer or keyboard.
+
+import { count, make, plural, value } from "./words.js";
+
+const COLOURS = 10;
+const LABELS_MAX = 40;
+const REACH_PX = 16;
+
+export class NodeMap {
+  constructor(canvas, tip, said) {
+    [this.canvas, this.tip, this.said] = [canvas, tip, said];
+    [this.drawn, this.view, this.chosen, this.pointed] = [null, null, null, null];
+    this.note = "";
+    this.readColours();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.readColours(); this.draw(); });
+    new ResizeObserver(() => this.draw()).observe(canvas);
+    canvas.addEventListener("pointermove", (event) => this.choose(this.nearest(event.offsetX, event.offsetY)));
+    canvas.addEventListener("pointerdown", (event) => this.choose(this.nearest(event.offsetX, event.offsetY)));
+    canvas.addEventListener("pointerleave", () => this.choose(null));
+    canvas.addEventListener("blur", () => this.choose(null));
+    canvas.addEventListener("keydown", (event) => this.step(event));
+  }
+
+  // Another model is another map: nothing of the old view is kept.
+  forget() {
+    [this.view, this.chosen, this.pointed] = [null, null, null];
+  }
+
+  show(drawn, note) {
+    [this.drawn, this.note] = [drawn, note];
+    this.slot = new Map((drawn?.clusters ?? []).map((cluster) => [cluster.number, cluster.slot]));
+    this.draw();
+  }
+
+  point(cluster) {
+    this.pointed = cluster;
+    this.draw();
+  }
+
+  readColours() {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    this.colour = { text: colour("--text"), quiet: colour("--quiet"), line: colour("--line"), panel: colour("--panel") };
+    this.palette = Array.from({ length: COLOURS }, (_, i) => colour(`--c${i}`));
+  }
+
+  draw() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const dense = devicePixelRatio || 1;
+    if (this.canvas.width !== Math.round(width * dense)) this.canvas.width = Math.round(width * dense);
+    if (this.canvas.height !== Math.round(height * dense)) this.canvas.height = Math.round(height * dense);
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(dense, 0, 0, dense, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    if (!this.drawn || !width) return this.tell();
+    this.place(width, height);
+    this.drawAxes(pen);
+    this.drawEdges(pen);
+    this.drawNodes(pen);
+    this.drawLabels(pen);
+    this.tell();
+  }
+
+  // Where everything goes. The view moves only when nodes leave it or fill too little of it.
+  place(width, height) {
+    const { nodes, spread_shown } = this.drawn;
+    this.box = { left: spread_shown === null ? 52 : 26, top: 10, right: width - 10, bottom: height - (spread_shown === null ? 42 : 26) };
+    const [spanX, spanY] = [extent(nodes.x), extent(nodes.y)];
+    const fits = (axis, span) => axis && span[0] >= axis[0] && span[1] <= axis[1] && span[1] - span[0] > 0.6 * (axis[1] - axis[0]);
+    if (!this.view || !fits(this.view.x, spanX) || !fits(this.view.y, spanY)) this.view = { x: padded(spanX), y: padded(spanY) };
+    const [wide, high] = [this.box.right - this.box.left, this.box.bottom - this.box.top];
+    let [fromX, toX, fromY, toY] = [...this.view.x, ...this.view.y];
+    if (spread_shown !== null) {
+      // Projected distances mean the same in all directions, so both axes have one scale.
+      const each = Math.max((toX - fromX) / wide, (toY - fromY) / high);
+      [fromX, toX] = about((fromX + toX) / 2, each * wide);
+      [fromY, toY] = about((fromY + toY) / 2, each * high);
+    }
+    this.window = { x: [fromX, toX], y: [fromY, toY] };
+    this.toX = (x) => this.box.left + ((x - fromX) / (toX - fromX)) * wide;
+    this.toY = (y) => this.box.bottom - ((y - fromY) / (toY - fromY)) * high;
+    this.px = nodes.x.map(this.toX);
+    this.py = nodes.y.map(this.toY);
+    const most = Math.max(1, ...nodes.count);
+    const largest = Math.max(6, Math.min(15, 190 / Math.sqrt(nodes.id.length + 1)));
+    this.radius = nodes.count.map((wins) => 2.5 + (largest - 2.5) * Math.sqrt(wins / most));
+  }
+
+  drawAxes(pen) {
+    const { left, right, top, bottom } = this.box;
+    const numbered = this.drawn.spread_shown === null;
+    pen.font = "12px system-ui, 'Liberation Sans', sans-serif";
+    pen.strokeStyle = this.colour.line;
+    pen.fillStyle = this.colour.quiet;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    pen.textAlign = "center";
+    for (const mark of ticks(this.window.x, (right - left) / 90)) {
+      const x = Math.round(this.toX(mark)) + 0.5;
+      pen.moveTo(x, top);
+      pen.lineTo(x, bottom);
+      if (numbered) pen.fillText(value(mark), x, bottom + 16);
+    }
+    pen.textAlign = "right";
+    for (const mark of ticks(this.window.y, (bottom - top) / 60)) {
+      const y = Math.round(this.toY(mark)) + 0.5;
+      pen.moveTo(left, y);
+      pen.lineTo(right, y);
+      if (numbered) pen.fillText(value(mark), left - 6, y + 4);
+    }
+    pen.stroke();
+    pen.textAlign = "center";
+    pen.fillText(shortened(pen, this.drawn.axes[0], right - left), (left + right) / 2, bottom + (numbered ? 36 : 18));
+    pen.save();
+    pen.translate(12, (top + bottom) / 2);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(shortened(pen, this.drawn.axes[1], bottom - top), 0, 0);
+    pen.restore();
+  }
+
+  drawEdges(pen) {
+    const { edges, nodes } = this.drawn;
+    const paths = new Map();
+    for (let i = 0; i < edges.length; i += 2) {
+      const [from, to] = [edges[i], edges[i + 1]];
+      const cluster = nodes.cluster[from];
+      if (!paths.has(cluster)) paths.set(cluster, new Path2D());
+      paths.get(cluster).moveTo(this.px[from], this.py[from]);
+      paths.get(cluster).lineTo(this.px[to], this.py[to]);
+    }
+    pen.lineWidth = 1.25;
+    for (const [cluster, path] of paths) {
+      pen.globalAlpha = this.faded(cluster) ? 0.08 : 0.45;
+      pen.strokeStyle = this.colourOf(cluster);
+      pen.stroke(path);
+    }
+    pen.globalAlpha = 1;
+  }
+
+  drawNodes(pen) {
+    const { nodes } = this.drawn;
+    const order = nodes.id.map((_, i) => i).sort((a, b) => this.radius[b] - this.radius[a]);
+    for (const i of order) {
+      const cluster = nodes.cluster[i];
+      const hollow = Math.floor((this.slot.get(cluster) ?? 0) / COLOURS) % 2;
+      pen.beginPath();
+      pen.arc(this.px[i], this.py[i], this.radius[i], 0, 2 * Math.PI);
+      pen.globalAlpha = this.faded(cluster) ? 0.15 : 0.85;
+      pen.fillStyle = hollow ? this.colour.panel : this.colourOf(cluster);
+      pen.fill();
+      pen.lineWidth = hollow ? 2 : 1;
+      pen.strokeStyle = hollow ? this.colourOf(cluster) : this.colour.panel;
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    const i = this.chosenAt();
+    if (i < 0) return;
+    pen.beginPath();
+    pen.arc(this.px[i], this.py[i], this.radius[i] + 4, 0, 2 * Math.PI);
+    pen.lineWidth = 2;
+    pen.strokeStyle = this.colour.text;
+    pen.stroke();
+  }
+
+  // The number of each cluster, in the middle of its nodes.
+  drawLabels(pen) {
+    const { nodes } = this.drawn;
+    const sums = new Map();
+    nodes.cluster.forEach((cluster, i) => {
+      if (cluster < 0) return;
+      const sum = sums.get(cluster) ?? [0, 0, 0];
+      sums.set(cluster, [sum[0] + this.px[i] * nodes.count[i], sum[1] + this.py[i] * nodes.count[i], sum[2] + nodes.count[i]]);
+    });
+    if (sums.size > LABELS_MAX) return;
+    pen.font = "600 13px system-ui, 'Liberation Sans', sans-serif";
+    pen.textAlign = "center";
+    pen.lineJoin = "round";
+    for (const [cluster, [x, y, wins]] of sums) {
+      if (this.faded(cluster) || !wins) continue;
+      pen.lineWidth = 4;
+      pen.strokeStyle = this.colour.panel;
+      pen.strokeText(cluster, x / wins, y / wins + 4);
+      pen.fillStyle = this.colour.text;
+      pen.fillText(cluster, x / wins, y / wins + 4);
+    }
+  }
+
+  faded(cluster) {
+    return this.pointed !== null && this.pointed !== cluster;
+  }
+
+  colourOf(cluster) {
+    return cluster < 0 ? this.colour.quiet : this.palette[(this.slot.get(cluster) ?? 0) % COLOURS];
+  }
+
+  chosenAt() {
+    return this.chosen === null || !this.drawn ? -1 : this.drawn.nodes.id.indexOf(this.chosen);
+  }
+
+  nearest(x, y) {
+    if (!this.drawn) return null;
+    let [best, reach] = [null, REACH_PX];
+    for (let i = 0; i < this.px.length; i += 1) {
+      const distance = Math.hypot(this.px[i] - x, this.py[i] - y) - this.radius[i];
+      if (distance < reach) [best, reach] = [this.drawn.nodes.id[i], distance];
+    }
+    return best;
+  }
+
+  choose(id) {
+    if (id === this.chosen) return;
+    this.chosen = id;
+    this.draw();
+  }
+
+  // An arrow key goes to the nearest node in its direction; sideways distance counts double.
+  step(event) {
+    const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [0, 0];
+    if (event.key === "Escape") this.choose(null);
+    if ((!dx && !dy) || !this.drawn?.nodes.id.length) return;
+    event.preventDefault();
+    const from = this.chosenAt();
+    if (from < 0) return this.choose(this.drawn.nodes.id[this.drawn.nodes.count.indexOf(Math.max(...this.drawn.nodes.count))]);
+    let [best, least] = [from, Infinity];
+    for (let i = 0; i < this.px.length; i += 1) {
+      const [x, y] = [this.px[i] - this.px[from], this.py[i] - this.py[from]];
+      const [ahead, aside] = [x * dx + y * dy, Math.abs(x * dy) + Math.abs(y * dx)];
+      if (i !== from && ahead > 0 && ahead + 2 * aside < least) [best, least] = [i, ahead + 2 * aside];
+    }
+    this.choose(this.drawn.nodes.id[best]);
+  }
+
+  // What is chosen, beside its node and to screen readers.
+  tell() {
+    const i = this.chosenAt();
+    this.tip.hidden = i < 0;
+    if (i < 0) return;
+    const { nodes, features } = this.drawn;
+    const cluster = nodes.cluster[i] < 0 ? "no cluster" : `cluster ${nodes.cluster[i]}`;
+    const title = `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.count[i], "time")}`;
+    const parts = features.map((feature, j) => [feature.name, `${value(nodes.values[i][j])} ${feature.unit}`.trim()]);
+    this.tip.replaceChildren(
+      make("strong", {}, title),
+      make("dl", {}, ...parts.flatMap(([name, amount]) => [make("dt", {}, name), make("dd", {}, amount)])),
+      make("p", { class: "quiet" }, this.note),
+    );
+    const said = `${title}: ${parts.map((part) => part.join(" ")).join(", ")}`;
+    if (document.activeElement === this.canvas && this.said.textContent !== said) this.said.textContent = said;
+    const { offsetWidth: wide, offsetHeight: high } = this.tip;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const right = this.px[i] + 18 + wide <= width;
+    const x = right ? this.px[i] + 18 : Math.max(0, Math.min(this.px[i] - 18 - wide, width - wide));
+    const y = Math.max(0, Math.min(this.py[i] - high / 2, height - high));
+    this.tip.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
+  }
+}
+
+function extent(numbers) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const number of numbers) [low, high] = [Math.min(low, number), Math.max(high, number)];
+  return low <= high ? [low, high] : [0, 1];
+}
+
+function padded([low, high]) {
+  const room = 0.08 * (high - low) || Math.abs(low) * 0.1 || 0.5;
+  return [low - room, high + room];
+}
+
+const about = (middle, size) => [middle - size / 2, middle + size / 2];
+
+function ticks([low, high], wanted) {
+  const rough = (high - low) / Math.max(2, wanted);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((size) => size * power >= rough);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (_, i) => (first + i) * step);
+}
+
+function shortened(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let end = text.length;
+  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > room) end -= 1;
+  return `${text.slice(0, end)}…`;
+}

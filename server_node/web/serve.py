@@ -1,0 +1,96 @@
+"""The web server in a thread of its own: it starts when it listens, and stops when it is told to."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+
+import uvicorn
+from starlette.applications import Starlette
+
+from shoal.errors import SettingsError
+
+PATIENCE_S = 0.6
+"""how long an answer under way may take to end once the server stops"""
+
+
+class WebServer:
+    """Serves an application of `create_app` from a background thread; signals stay with the main thread."""
+
+    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._app, self._host, self._port = app, host, port
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> int:
+        """Listen and serve; returns the port, which is a free one if 0 was asked for.
+
+        Raises `SettingsError` if the address cannot be had.
+        """
+        if self._server is not None:
+            raise RuntimeError("this web server was started before; make a new one")
+        listening = _bound(self._host, self._port)
+        self._port = int(listening.getsockname()[1])
+        config = uvicorn.Config(
+            self._app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listening],), name=f"web:{self._port}", daemon=True
+        )
+        self._thread.start()
+        while not self._server.started:
+            self._thread.join(0.005)
+            if not self._thread.is_alive():
+                raise SettingsError(
+                    f"the web server on {self._host} port {self._port} ended as it started; see the log"
+                )
+        return self._port
+
+    def stop(self) -> None:
+        """End open event streams, let answers under way finish for a moment, and stop. More than once is fine."""
+        if self._server is None or self._thread is None:
+            return
+        self._app.state.closing.set()
+        self._server.should_exit = True
+        self._thread.join(PATIENCE_S)
+        self._server.force_exit = True
+        self._thread.join()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket bound to the address. Raises `SettingsError`."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError):
+        raise SettingsError(f"no address {host!r} to serve the web page on; use 127.0.0.1 or 0.0.0.0") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen()
+    except (OSError, OverflowError) as refused:
+        listening.close()
+        raise SettingsError(f"the web page cannot be served on {host} port {port}: {_why(refused)}") from None
+    return listening
+
+
+def _why(refused: Exception) -> str:
+    if isinstance(refused, OSError) and refused.errno == errno.EADDRINUSE:
+        return "the port is in use; stop what uses it, or choose another (0 for any free one)"
+    if isinstance(refused, OSError) and refused.errno == errno.EACCES:
+        return "ports below 1024 are for the system; choose another"
+    return f"{refused}; choose another"

@@ -1,0 +1,54 @@
+// Numbers and times in words, and elements from words. Text is only ever set as text, never as markup.
+
+const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
+const few = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
+
+export const count = (number) => whole.format(number);
+export const value = (number) => few.format(number);
+export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+export const named = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
+
+export function duration(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 90) return `${s} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 129600) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+
+// A rate is read at a glance: two digits are enough, and 0 is said only when it is 0.
+export function rate(perSecond) {
+  if (perSecond >= 100) return count(perSecond);
+  if (perSecond >= 10 || perSecond === 0) return perSecond.toFixed(0);
+  return perSecond.toFixed(1);
+}
+
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, content] of Object.entries(attributes)) element.setAttribute(name, content);
+  element.append(...children);
+  return element;
+}
+
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Keeps one child of `parent` for each item, in order, and lets `fill` bring it up to date.
+// Elements live as long as their item, so that focus, hover and selected text survive an update.
+export function keep(parent, items, key, build, fill) {
+  const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  items.forEach((item, place) => {
+    const name = String(key(item));
+    let child = old.get(name);
+    old.delete(name);
+    if (!child) {
+      child = build(item);
+      child.dataset.key = name;
+    }
+    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+    fill(child, item);
+  });
+  for (const gone of old.values()) gone.remove();
+}
