@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shoal.errors import LogRefused
@@ -77,7 +77,6 @@ class SqliteLog:
         with self._open() as db:
             found = self._find(db, topic)
             if found is None:
-                self._be_patient(db, self._wait_s)
                 with writing(db):
                     found = topics.find(db, topic) or topics.create(db, topic, wanted)
                 self._topics[topic] = found
@@ -115,10 +114,9 @@ class SqliteLog:
         now_s = self._clock()
         # A clock set back sweeps too: it would otherwise wait until it has caught up.
         sweep = not 0 <= now_s - self._swept_s < SWEEP_S
-        with self._open() as db:
+        with self._open(timeout_s) as db:
             if not self._pending and not sweep:
                 return
-            self._be_patient(db, timeout_s)
             with writing(db):
                 self._store(db, int(now_s * 1000), sweep)
                 shrink(db)
@@ -170,17 +168,18 @@ class SqliteLog:
                 connection.close()
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """The connection, its errors explained, and certainly still that of the file at our path."""
+    def _open(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
+        """The connection, its errors explained, waiting for locks this long, and still that of the file at our path."""
         if self._connection is None:
             raise self._closed()
         try:
             same = self._path.stat().st_ino == self._inode
-        except FileNotFoundError:
+        except OSError:
             same = False
         if not same:
             raise LogRefused(f"log {self._path}: the file was deleted or replaced while open; open it again")
         with explained(self._path):
+            self._be_patient(self._connection, self._wait_s if wait_s is None else wait_s)
             yield self._connection
 
     def _be_patient(self, db: sqlite3.Connection, wait_s: float) -> None:
@@ -240,4 +239,5 @@ class SqliteLog:
         elif size > self._wal_bytes_allowed:
             self._wal_bytes_allowed = size + WAL_BYTES_MAX
             self._be_patient(db, 0.1)
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            with suppress(sqlite3.Error):  # what was flushed is stored; a disk that fails will say so at the next flush
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

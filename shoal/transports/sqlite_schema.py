@@ -95,7 +95,8 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
         try:
             _when_unlocked(db, path, wait_s)
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves commits in the drive's cache
+            if durable:  # on macOS fsync alone leaves commits in the drive's cache
+                db.execute("PRAGMA fullfsync = ON")
             db.execute("PRAGMA secure_delete = FAST")
             db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
             db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")

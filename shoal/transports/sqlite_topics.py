@@ -15,6 +15,8 @@ TOPIC_CHARACTERS_MAX = 249
 PARTITIONS_MAX = 1024
 RECORD_BYTES_MAX = 512 * 1024 * 1024
 """SQLite's own limit is 1e9 bytes a row"""
+RETAIN_BYTES_MAX = 2**62
+"""what an integer of SQLite can count"""
 
 
 class Topic(NamedTuple):
@@ -56,7 +58,7 @@ def check_settings(name: str, settings: TopicSettings) -> None:
     """Raises `SettingsError` for settings that no topic can have."""
     ranges = {
         "partitions": (settings.partitions, 1, PARTITIONS_MAX),
-        "retain_bytes": (settings.retain_bytes, 1, float("inf")),
+        "retain_bytes": (settings.retain_bytes, 1, RETAIN_BYTES_MAX),
         "retain_s": (settings.retain_s, 0, float("inf")),
         "record_bytes_max": (settings.record_bytes_max, 1, RECORD_BYTES_MAX),
     }

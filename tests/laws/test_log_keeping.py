@@ -50,7 +50,9 @@ def test_declaring_with_other_settings_is_refused_by_name(
     "settings",
     [
         TopicSettings(partitions=0),
+        TopicSettings(partitions=10**9),
         TopicSettings(retain_bytes=0),
+        TopicSettings(retain_bytes=2**64),
         TopicSettings(retain_s=-1.0),
         TopicSettings(retain_s=float("nan")),
         TopicSettings(record_bytes_max=0),

@@ -6,7 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -75,33 +77,37 @@ def test_a_full_disk_is_worth_a_retry_and_the_retry_stores_everything_once(tmp_p
     assert stored == "stored: {0: (0, 101)} True"
 
 
-def test_a_log_that_may_not_be_written_says_so(tmp_path: Path) -> None:
-    path = written(tmp_path / "log.db")
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may enter: pytest's own lets nobody else in."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield folder
+        folder.chmod(0o755)
+
+
+def test_a_log_that_may_not_be_written_says_so(open_folder: Path) -> None:
+    path = written(open_folder / "log.db")
     path.chmod(0o444)
-    tmp_path.chmod(0o555)
+    open_folder.chmod(0o555)
     program = """
         import os, sys
-        sys.path[:0] = sys.argv[3:]
         from shoal.errors import SettingsError
         from shoal.transports import open_log
         from shoal.transports.sqlite import SqliteLog
         if os.geteuid() == 0:  # root may write everything
             os.setuid(65534)
-        for address in sys.argv[1:3]:
+        for address in sys.argv[1:]:
             try:
                 log = open_log(address)
                 log.ensure("another")
             except SettingsError as error:
                 print(error)
     """
-    # pytest's own folder lets nobody else in
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
-    lines = run(program, f"sqlite:{path}", f"sqlite:{tmp_path}/new.db").splitlines()
-    tmp_path.chmod(0o755)
+    lines = run(program, f"sqlite:{path}", f"sqlite:{open_folder}/new.db").splitlines()
     assert len(lines) == 2
     assert f"log {path}: not writable; give this user the right" in lines[0]
-    assert f"log {tmp_path}/new.db: cannot be opened; check that the folder exists" in lines[1]
+    assert f"log {open_folder}/new.db: cannot be opened; check that the folder exists" in lines[1]
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
