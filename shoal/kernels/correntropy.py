@@ -6,8 +6,7 @@ For a row x and a node w of d features, with one bandwidth for all nodes (FCAC p
     CIM         = sqrt(1 - correntropy)                                      in [0, 1], 0 only for equal points
 
 The sum over features is taken node by node, never by a matrix product: equal nodes get equal values wherever
-they stand, so that a tie is a tie, and one row or a block of rows gives the same bits. Callers keep overflow of
-far points silent (`np.errstate(over="ignore")`): an infinite distance is a correntropy of 0, which is right.
+they stand, so that a tie is a tie, and one row or a block of rows gives the same bits.
 """
 
 from __future__ import annotations
@@ -23,6 +22,12 @@ Scratch = tuple[Floats, Floats]
 
 BLOCK_ELEMENTS = 1 << 16
 """terms of one block of the pairwise forms: two buffers of half a megabyte"""
+
+
+def far_is_zero() -> np.errstate:
+    """The context to call the kernels in, around many calls because entering it costs as much as a small one:
+    the square of a far distance overflows, its exponential underflows, and a correntropy of 0 is right."""
+    return np.errstate(over="ignore", under="ignore")
 
 
 def correntropy(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch) -> Floats:
@@ -63,7 +68,7 @@ def nearest(rows: Floats, weights: Floats, sigma: float) -> NDArray[np.int64]:
     """rows (n, d), weights (k, d), k > 0 -> (n,) position of the nearest node by CIM, the lowest one of a tie."""
     found = np.empty(len(rows), dtype=np.int64)
     for here, distances in cim_blocks(rows, weights, sigma):
-        distances.argmin(axis=1, out=found[here])
+        found[here] = distances.argmin(axis=1)
     return found
 
 

@@ -14,7 +14,7 @@ from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.saved import Saved
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import DataRefused
-from shoal.kernels.correntropy import Floats, nearest
+from shoal.kernels.correntropy import Floats, far_is_zero, nearest
 
 
 class CAEFC(Art):
@@ -51,7 +51,7 @@ class CAEFC(Art):
         table = checked_rows(rows, self._width)
         if self._nodes.size == 0:
             return np.full(len(table), -1, dtype=np.int64)
-        with np.errstate(over="ignore"):
+        with far_is_zero():
             return self.clusters()[nearest(table, self._nodes.weights, self._nodes.mean_sigma)]
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
@@ -77,7 +77,8 @@ class CAEFC(Art):
         nodes, cluster = self._nodes, self.clusters()
         edge, edge_age = self.edges()
         n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
-        centre_weight = np.bincount(cluster, weights=nodes.counts, minlength=n_clusters)
+        centre_weight = np.zeros(n_clusters)
+        np.add.at(centre_weight, cluster, nodes.counts)
         centre = np.zeros((n_clusters, nodes.weights.shape[1]))
         np.add.at(centre, cluster, nodes.weights * (nodes.counts / centre_weight[cluster])[:, None])
         return {

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Arrays, Rows, Summary
-from shoal.kernels.correntropy import nearest
+from shoal.kernels.correntropy import far_is_zero, nearest
 
 
 def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
@@ -14,7 +14,7 @@ def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
     if not len(snapshot["weight"]):
         return np.full(len(rows), -1, dtype=np.int64)
     clusters: NDArray[np.int64] = snapshot["cluster"]
-    with np.errstate(over="ignore"):
+    with far_is_zero():
         return clusters[nearest(rows, snapshot["weight"], float(np.mean(snapshot["sigma"])))]
 
 

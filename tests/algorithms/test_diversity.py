@@ -1,0 +1,109 @@
+"""The trigger index is that of the plain determinant, and a stream that never triggers stays cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcac.diversity import Diversity
+
+Floats = NDArray[np.float64]
+CUT = 1e-6
+
+
+def similarities(points: Floats, sigma: float) -> Floats:
+    similarity: Floats = np.exp(np.exp(-((points[:, None] - points[None]) ** 2) / (2 * sigma**2)).mean(axis=2))
+    return similarity
+
+
+def plain_verdicts(similarity: Floats, nodes_min: int) -> Iterator[bool]:
+    for k in range(1, len(similarity) + 1):
+        with np.errstate(over="ignore"):
+            det = np.linalg.det(similarity[:k, :k])
+        yield bool(k >= nodes_min and det < CUT)
+
+
+def verdicts(similarity: Floats, nodes_min: int) -> tuple[list[bool], Diversity]:
+    diversity = Diversity(CUT, nodes_min)
+    said = []
+    for k, row in enumerate(similarity):
+        diversity.admit(row[:k])
+        said.append(diversity.exhausted())
+    return said, diversity
+
+
+def kinds_of_points(kind: str, seed: int, n: int, d: int) -> Floats:
+    generator = np.random.default_rng(seed)
+    points = generator.normal(size=(n, d))
+    if kind == "lattice":
+        points = generator.integers(0, 3, size=(n, d)).astype(float)
+    elif kind == "copies":
+        points = points[generator.integers(0, max(1, n // 3), size=n)]
+    elif kind == "near copies":
+        points = points[generator.integers(0, max(1, n // 2), size=n)] + generator.normal(size=(n, d)) * 1e-5
+    elif kind == "equal":
+        points = np.ones((n, d))
+    return points
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(["cloud", "lattice", "copies", "near copies", "equal"]),
+    seed=st.integers(0, 10**6),
+    d=st.integers(1, 20),
+    sigma=st.sampled_from([0.01, 0.2, 0.5, 1.0, 3.0]),
+    nodes_min=st.sampled_from([2, 10]),
+)
+def test_it_fires_at_the_node_where_the_plain_determinant_does(
+    kind: str, seed: int, d: int, sigma: float, nodes_min: int
+) -> None:
+    similarity = similarities(kinds_of_points(kind, seed, 60, d), sigma)
+    expected = list(plain_verdicts(similarity, nodes_min))
+    said, _ = verdicts(similarity, nodes_min)
+    first = expected.index(True) if True in expected else len(expected)
+    # What comes after the first True is never asked for.
+    assert said[: first + 1] == expected[: first + 1]
+
+
+def test_an_exact_copy_is_singular_and_fires_as_soon_as_there_are_nodes_enough() -> None:
+    far_apart = np.arange(40.0)[:, None] * 100
+    for copied_at in (3, 9, 25):
+        points = np.insert(far_apart, copied_at, far_apart[copied_at - 1], axis=0)
+        said, _ = verdicts(similarities(points, 1.0), 10)
+        assert said.index(True) == max(copied_at, 9)
+
+
+def test_a_negative_determinant_is_below_the_cut() -> None:
+    diversity = Diversity(CUT, 2)
+    diversity.admit(np.empty(0))
+    diversity.admit(np.array([4.0]))
+    assert diversity.exhausted()
+
+
+def test_a_stream_whose_diversity_never_falls_never_needs_the_plain_determinant() -> None:
+    said, diversity = verdicts(similarities(np.arange(400.0)[:, None] * 100, 1.0), 10)
+    assert not any(said)
+    assert diversity.exact_taken == 0
+
+
+def test_below_the_least_number_of_nodes_nothing_fires() -> None:
+    said, diversity = verdicts(similarities(np.zeros((9, 2)), 1.0), 10)
+    assert not any(said)
+    assert diversity.exact_taken == 0
+
+
+@pytest.mark.parametrize("n", [10, 11, 20, 21, 45])
+def test_growing_the_room_changes_nothing(n: int) -> None:
+    similarity = similarities(np.random.default_rng(n).normal(size=(n, 30)), 0.4)
+    roomy = Diversity(CUT, 10)
+    tight = Diversity(CUT, 2)
+    for k, row in enumerate(similarity):
+        roomy.admit(row[:k])
+        tight.admit(row[:k])
+    assert roomy.exhausted() == tight.exhausted()
+    assert roomy._log_det == tight._log_det == pytest.approx(np.linalg.slogdet(similarity)[1])
