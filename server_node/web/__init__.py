@@ -1,0 +1,25 @@
+"""The live page and everything else the server answers over HTTP."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry
+
+from server_node.view import Board
+from server_node.web.app import create_app
+from server_node.web.serve import WebServer
+from shoal.algorithms.registry import STREAMING
+from shoal.messages import Snapshot
+
+__all__ = ["WebServer", "create_app", "page_server", "predict"]
+
+
+def page_server(board: Board, registry: CollectorRegistry, host: str = "127.0.0.1", port: int = 0) -> WebServer:
+    """A web server, not started yet, that shows `board` and `registry`, and predicts by the newest snapshot."""
+    return WebServer(create_app(board, registry, predict), host, port)
+
+
+def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    """rows (n, d) in unit coordinates -> (n,) clusters by the snapshot's own algorithm, -1 where there is none."""
+    return STREAMING[snapshot.algorithm].predict(snapshot.arrays, rows)

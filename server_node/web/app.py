@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from server_node.view import Board, ModelPicture, Picture
 from server_node.web.clustering import snapshot_in_units
-from server_node.web.drawing import Easel
+from server_node.web.drawing import NO_SNAPSHOT, Easel
 from server_node.web.feed import Feed
 from server_node.web.headers import GuardedHeaders
 from server_node.web.rows import BODY_BYTES_MAX, rows_of
@@ -91,7 +91,9 @@ class Site:
         picture = self._board.picture
         if picture.ready:
             return PlainTextResponse("ready\n")
-        return PlainTextResponse(f"not ready: {picture.lag_records} updates in the log are not read yet\n", 503)
+        return PlainTextResponse(
+            f"not ready: the log is being opened or read, {picture.lag_records} updates are left\n", 503
+        )
 
     async def metrics(self, request: Request) -> Response:
         """The registry as Prometheus reads it."""
@@ -104,7 +106,7 @@ class Site:
         shown = _model_asked_for(request, picture)
         newest = shown.snapshot
         if newest is None:
-            missing = {"error": "no clustering yet", "waiting_for": shown.waiting_for or "the first snapshot"}
+            missing = {"error": "no clustering yet", "waiting_for": shown.waiting_for or NO_SNAPSHOT}
             return JSONResponse(missing, 404)
         # The version alone would not do: a federation that starts anew on an empty log counts from 1 again.
         mark = f"{newest.contract[:8]}-{newest.model}-{newest.version}-{int(newest.made_at * 1000)}"

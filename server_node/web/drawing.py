@@ -30,6 +30,7 @@ CLUSTERS_MAX = 200
 CLIENTS_MAX = 200
 HISTORY_MAX = 240
 FEATURES_NAMED_MAX = 3
+NO_SNAPSHOT = "No snapshot has been published yet."
 
 
 class Drawing(NamedTuple):
@@ -61,7 +62,7 @@ class Easel:
         for agreed in contract.models:
             shown = picture.models.get(agreed.name) or ModelPicture(agreed.name, agreed.algorithm)
             view = self._views.setdefault(agreed.name, View())
-            models.append(_model(shown, view.of(shown.snapshot, contract, nodes_max), picture))
+            models.append(_model(shown, view.of(shown.snapshot, contract, nodes_max)))
         clients = sorted(picture.clients)
         seen = {
             "federation": contract.federation,
@@ -72,7 +73,7 @@ class Easel:
             "silent_after_s": SILENT_AFTER_S,
             "models": models,
             "clients": [_client(client) for client in clients[:CLIENTS_MAX]],
-            "clients_total": len(clients),
+            "clients_total": max([len(clients), *(m.snapshot.clients for m in picture.models.values() if m.snapshot)]),
             "rejected": dict(sorted(picture.rejected.items())),
             "privacy": promise_of(contract),
         }
@@ -139,15 +140,12 @@ class View:
         return (whole.weight - 0.5) @ self._axes, [_mixture(axis, contract) for axis in self._axes.T], round(share, 3)
 
 
-def _model(shown: ModelPicture, drawn: dict[str, Any] | None, picture: Picture) -> dict[str, Any]:
+def _model(shown: ModelPicture, drawn: dict[str, Any] | None) -> dict[str, Any]:
     newest = shown.snapshot
-    waiting_for = shown.waiting_for or ("" if newest else "the first snapshot")
-    if newest is None and not picture.ready:
-        waiting_for = f"the log to be read: {picture.lag_records} updates are left"
     return {
         "name": shown.name,
         "algorithm": shown.algorithm,
-        "waiting_for": waiting_for,
+        "waiting_for": shown.waiting_for or ("" if newest else NO_SNAPSHOT),
         "version": newest.version if newest else 0,
         "made_at": newest.made_at if newest else None,
         "readings": newest.readings if newest else 0,

@@ -49,6 +49,7 @@ function show() {
   say(at("contract"), picture.contract.slice(0, 12));
   showChoice(model);
   showCounters(picture, model);
+  showNotice();
   showMap(model);
   showClusters(model, (cluster) => map.point(cluster));
   if (promised !== picture.contract) {
@@ -74,16 +75,24 @@ function showChoice(model) {
   at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
 }
 
+function showNotice() {
+  at("notice").hidden = picture.ready;
+  const left = picture.lag_records ? `${plural(picture.lag_records, "update")} in the log are still to be read.` : "";
+  say(at("notice"), picture.ready ? "" : `The server is not up to date with its log just now. ${left}`.trim());
+}
+
 function showMap(model) {
   const { drawn } = model;
   if (mapped !== model.name) map.forget();
   mapped = model.name;
-  at("empty").hidden = Boolean(drawn);
-  say(at("waiting-for"), model.waiting_for.replace(/[.\s]+$/, ""));
+  const anything = Boolean(drawn?.nodes.id.length);
+  at("empty").hidden = anything;
+  say(at("waiting-for"), model.waiting_for);
   say(at("map-model"), drawn ? `${model.algorithm} · version ${count(model.version)}` : model.algorithm);
   const off = picture.privacy.mode === "off";
-  map.show(drawn, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.");
-  if (!drawn) return say(at("map-note"), "");
+  map.show(anything ? drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.");
+  at("map-note").hidden = true;
+  if (!anything) return;
   const notes = [];
   if (drawn.spread_shown !== null)
     notes.push(`The two axes are mixtures of ${count(drawn.features_total)} features and show ${percent(drawn.spread_shown)} of how nodes differ.`);
