@@ -1,0 +1,61 @@
+"""Where a producer goes on: a note that saves looking through the logs. What has been published, the logs know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from producers.outlet import Mark
+from shoal.checkpoint import Checkpoint
+from shoal.errors import StateRefused
+
+
+class Bookmark:
+    """The place in one source; in a file that one producer at a time can open, or in memory only.
+
+    Rows before `row` stand in the logs that `marks` describes, or did when it was noted. Rows from `row` on may
+    stand there too: `producers.outlet` finds out. `run` counts how often the source was published on purpose.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+        self._checkpoint = checkpoint
+        self.run = 0
+        self.row = 0
+        self.marks: dict[str, Mark] = {}
+        if checkpoint is not None and (state := checkpoint.load()) is not None:
+            self._restore(state)
+
+    def note(self, row: int, marks: dict[str, Mark]) -> None:
+        """Everything before `row` is stored. Raises `LogUnavailable` when the disk does not take it."""
+        self.row, self.marks = row, dict(marks)
+        if self._checkpoint is not None:
+            marked = {client: list(mark) for client, mark in self.marks.items()}
+            self._checkpoint.save({"run": self.run, "row": self.row, "marks": marked})
+
+    def begin_again(self) -> None:
+        """The next rows are published though an earlier run has published them."""
+        self.run += 1
+        self.note(0, {})
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        try:
+            self.run, self.row = int(state["run"]), int(state["row"])
+            self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise StateRefused(
+                "the producer's bookmark is of another version; delete it, the logs know the place"
+            ) from None
+
+
+def open_bookmark(folder: Path, source: str) -> Bookmark:
+    """The bookmark of the source with identity `source`, in the folder of the clients' folders.
+
+    Raises `StateRefused` while another producer of the same source is running, or when the file is damaged.
+    """
+    # A client's name has no dot, so this is nobody's folder.
+    return Bookmark(Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}"))

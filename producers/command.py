@@ -1,0 +1,203 @@
+"""`shoal producer`: the door."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from producers.bookmark import Bookmark, open_bookmark
+from producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
+from producers.progress import Display, display_on
+from producers.pump import Pump
+from producers.replay import Columns, Replay
+from producers.source import Source
+from producers.split import RULES, split_of
+from producers.synthetic import NAMES, Synthetic, federation_file
+from shoal.contract import Contract
+from shoal.errors import SettingsError
+from shoal.settings import load_config
+from shoal.transports import open_log
+from shoal.transports.contract import Log
+
+IDLE_S = 0.25
+"""a stop, and the display, are looked after at least this often"""
+PATH = click.Path(path_type=Path)
+
+
+@click.command(
+    epilog="A producer that was stopped or killed goes on where it was when it is started again with the same options."
+)
+@click.argument("files", nargs=-1, type=PATH)
+@click.option("--config", type=PATH, help="The federation file: its features name the columns to read.")
+@click.option("--data", multiple=True, type=PATH, help="A file to replay, like FILES.")
+@click.option("--synthetic", type=click.Choice(NAMES), help="Make readings instead of replaying files.")
+@click.option("--print-federation", is_flag=True, help="Print a federation file for the --synthetic stream and end.")
+@click.option("--readings", type=PATH, help="Folder of the clients' folders. [default: folder of [client] in the file]")
+@click.option("--clients", default=1, show_default=True, help="Number of clients, named client-1, client-2, ...")
+@click.option("--split", default="round-robin", show_default=True, help=f"Whose is a row: {RULES}.")
+@click.option(
+    "--column", "columns", multiple=True, metavar="FEATURE=COLUMN", help="Where a feature's column has another name."
+)
+@click.option("--time-column", help="ISO 8601 (UTC unless it says otherwise), or epoch in s, ms, µs or ns.")
+@click.option("--label-column", help="The column of classes, for the splits by label; it is not part of the readings.")
+@click.option(
+    "--speed", help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for --synthetic]"
+)
+@click.option("--rate", help="Readings per second over all clients, instead of a speed: 100/s.")
+@click.option(
+    "--longest-wait",
+    default=LONGEST_WAIT_S,
+    show_default=True,
+    help="Seconds that a gap in time is waited for at most.",
+)
+@click.option("--loop", is_flag=True, help="Begin again after the last row, with later times.")
+@click.option("--shuffle", is_flag=True, help="In random order; this needs memory for all rows.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of everything random.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help="End after so many readings, counted from the source's beginning."
+)
+@click.option("--again", is_flag=True, help="Publish all once more, though an earlier run has published it.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as one JSON object.")
+def producer(**options: Any) -> None:
+    """Feed readings into the clients' readings logs, paced, each exactly once.
+
+    Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, or makes a
+    --synthetic stream. Each client reads from <readings folder>/<client>/readings.db. What is no number is passed
+    on as it is: the client refuses and counts it. A readings log keeps its newest GiB.
+
+    \b
+    shoal producer --synthetic plant --print-federation > plant.toml
+    shoal producer --config plant.toml --synthetic plant --clients 4 --speed 60x
+    shoal producer --config rooms.toml rooms.csv.gz --time-column date --split column:room --speed max
+    """
+    if options["print_federation"]:
+        if options["synthetic"] is None:
+            raise SettingsError(f"--print-federation needs --synthetic, one of {', '.join(NAMES)}")
+        click.echo(federation_file(options["synthetic"], options["seed"]), nl=False)
+        return
+    if options["config"] is None:
+        raise SettingsError("--config FILE is needed: the federation file; `shoal check --example` prints one")
+    config = load_config(options["config"])
+    source = _source(config.contract, options)
+    pacing = _pacing(options)
+    folder: Path = options["readings"] or config.client.folder
+    bookmark = open_bookmark(folder, source.identity)
+    if options["again"]:
+        bookmark.begin_again()
+    began = time.monotonic()
+    pump = _pump(source, folder, pacing, bookmark, options["limit"])
+    _run(pump, display_on(sys.stderr, time.monotonic))
+    _report(pump, source, time.monotonic() - began, options["as_json"])
+
+
+def _source(contract: Contract, options: dict[str, Any]) -> Source:
+    files = [*options["data"], *options["files"]]
+    names = [feature.name for feature in contract.features]
+    if bool(files) == (options["synthetic"] is not None):
+        raise SettingsError("name the files to replay, or a --synthetic stream: one of the two")
+    if options["synthetic"] is not None:
+        _refuse(options, "--synthetic", "columns", "time_column", "label_column", "loop", "shuffle")
+        if options["split"] != "round-robin":
+            raise SettingsError("--split is for files; the clients of a --synthetic stream have a stream each")
+        return Synthetic(options["synthetic"], options["clients"], options["seed"], names)
+    split = split_of(options["split"], options["clients"], options["seed"], options["label_column"])
+    columns = Columns(_columns(names, options["columns"]), options["time_column"], options["label_column"])
+    return Replay(files, columns, split, loop=options["loop"], shuffle=options["shuffle"], seed=options["seed"])
+
+
+def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:
+    renamed: dict[str, str] = {}
+    for pair in mapped:
+        feature, equals, column = pair.partition("=")
+        if not equals or not column or feature not in names:
+            raise SettingsError(f"--column {pair!r}: write FEATURE=COLUMN; the features are {', '.join(names)}")
+        renamed[feature] = column
+    return tuple(renamed.get(name, name) for name in names)
+
+
+def _refuse(options: dict[str, Any], given: str, *names: str) -> None:
+    for name in names:
+        if options[name]:
+            raise SettingsError(
+                f"--{name.replace('_', '-').removesuffix('s')} means nothing with {given}; leave it out"
+            )
+
+
+def _pacing(options: dict[str, Any]) -> Pacing:
+    if options["rate"] is not None:
+        _refuse(options, "--rate", "speed")
+        return Pacing(rate=rate_of(options["rate"]))
+    speed = options["speed"] or ("1x" if options["synthetic"] else "max")
+    return Pacing(speed=speed_of(speed), longest_wait_s=options["longest_wait"])
+
+
+def _pump(source: Source, folder: Path, pacing: Pacing, bookmark: Bookmark, limit: int | None) -> Pump:
+    def readings_of(client: str) -> Log:
+        # Raw readings: nobody else's business on this machine.
+        try:
+            (folder / client).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as refused:
+            raise SettingsError(f"{folder / client}: cannot be made: {refused.strerror}") from None
+        return open_log(f"sqlite:{folder / client / 'readings.db'}")
+
+    try:
+        return Pump(source, readings_of, clock=time.monotonic, pacing=pacing, bookmark=bookmark, limit=limit)
+    except SettingsError:
+        bookmark.close()
+        raise
+
+
+def _run(pump: Pump, display: Display) -> None:
+    """The main loop, until the source ends or somebody asks for an end."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not (pump.finished or stop.is_set()):
+            if not pump.step():
+                stop.wait(min(pump.wait_s, IDLE_S))
+            display.show(pump.position, pump.total)
+    finally:
+        display.close()
+        pump.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(pump: Pump, source: Source, seconds: float, as_json: bool) -> None:
+    published = pump.published.total()
+    rate = published / seconds if seconds > 0 else 0.0
+    if as_json:
+        done = {
+            "finished": pump.finished,
+            "published": published,
+            "already_there": pump.already_there,
+            "position": pump.position,
+            "seconds": round(seconds, 3),
+            "per_second": round(rate, 1),
+            "clients": dict(sorted(pump.published.items())),
+            "faults": dict(source.faults),
+            "source": source.identity,
+        }
+        click.echo(json.dumps(done))
+        return
+    end = "to the end of the source" if pump.finished else "stopped before the end"
+    click.echo(f"{published:,} readings published to {len(pump.published)} clients, {rate:,.0f} per second; {end}")
+    if pump.finished and not published:
+        click.echo("nothing was new: an earlier run has published it all (--again publishes it once more)")
+    for fault, rows in source.faults.items():
+        click.echo(f"{rows:,} rows {FAULTS[fault]}")
+
+
+FAULTS = {
+    "ragged": "had more or fewer cells than the header; passed on without values",
+    "unreadable": "could not be read; passed on without values",
+    "no_time": "had no readable time; passed on without one",
+}
+"""what each kind of fault of a row means"""

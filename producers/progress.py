@@ -1,0 +1,126 @@
+"""How far, how fast, how long still: a live bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+WINDOW_S = 10.0
+"""the rate is that of the last seconds"""
+LINE_EVERY_S = 5.0
+
+
+class Meter:
+    """Rate and remaining time from positions noted now and then; `now` is of any steady clock, in seconds."""
+
+    def __init__(self) -> None:
+        self._notes: deque[tuple[float, int]] = deque()
+        self.position = 0
+        self.total: int | None = None
+
+    def note(self, now: float, position: int, total: int | None) -> None:
+        """`position` of `total` rows are stored at `now`."""
+        self.position, self.total = position, total
+        if not self._notes or now > self._notes[-1][0]:
+            self._notes.append((now, position))
+        while len(self._notes) > 2 and self._notes[1][0] <= now - WINDOW_S:
+            self._notes.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """Rows per second over the last seconds; None before anything can be said."""
+        if len(self._notes) < 2:
+            return None
+        (since, rows_then), (now, rows_now) = self._notes[0], self._notes[-1]
+        return (rows_now - rows_then) / (now - since)
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds to the end at this rate; None when there is no end, or no rate."""
+        if self.total is None or not self.rate:
+            return None
+        return max(0, self.total - self.position) / self.rate
+
+    def __str__(self) -> str:
+        of = "" if self.total is None else f" of {self.total:,}"
+        rate = "" if self.rate is None else f", {self.rate:,.0f} per second"
+        left = "" if self.remaining_s is None else f", {spoken(self.remaining_s)} left"
+        return f"{self.position:,}{of} readings{rate}{left}"
+
+
+class Display(Protocol):
+    """Shows a meter."""
+
+    def show(self, position: int, total: int | None) -> None:
+        """Called as often as one likes."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class PlainLines:
+    """A line every few seconds."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S) -> None:
+        self._stream, self._clock, self._every_s = stream, clock, every_s
+        self._meter = Meter()
+        self._next_at = clock() + every_s
+
+    def show(self, position: int, total: int | None) -> None:
+        """See `Display.show`."""
+        now = self._clock()
+        self._meter.note(now, position, total)
+        if now >= self._next_at:
+            self._next_at = now + self._every_s
+            print(self._meter, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
+class LiveBar:
+    """One line that changes, by rich. Raises ImportError without it."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+        # rich comes with the extra `demo`; an edge client has no terminal to show it on.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
+        self._clock, self._meter = clock, Meter()
+        self._progress = Progress(
+            BarColumn(bar_width=30), TextColumn("{task.description}"), console=Console(file=stream), transient=True
+        )
+        self._task = self._progress.add_task("", total=None)
+        self._progress.start()
+
+    def show(self, position: int, total: int | None) -> None:
+        """See `Display.show`."""
+        self._meter.note(self._clock(), position, total)
+        self._progress.update(self._task, completed=position, total=total, description=str(self._meter))
+
+    def close(self) -> None:
+        """See `Display.close`."""
+        self._progress.stop()
+
+
+def display_on(stream: TextIO, clock: Callable[[], float]) -> Display:
+    """The best display for `stream`."""
+    if stream.isatty():
+        try:
+            return LiveBar(stream, clock)
+        except ImportError:
+            pass
+    return PlainLines(stream, clock)
+
+
+def spoken(seconds: float) -> str:
+    """45 -> "45 s", 125 -> "2 min 5 s", 8000 -> "2 h 13 min"."""
+    whole = round(seconds)
+    for name, smaller, size in (("d", "h", 86400), ("h", "min", 3600), ("min", "s", 60)):
+        if whole >= size:
+            part = whole % size // {"h": 3600, "min": 60, "s": 1}[smaller]
+            return f"{whole // size} {name} {part} {smaller}"
+    return f"{whole} s"

@@ -1,0 +1,205 @@
+"""The pump: takes rows from a source when they are due and puts each into its client's readings log, once.
+
+A kill at any instant loses no reading and repeats none. The order is: publish, flush, note the place. On start the
+place is the note's, and every log is asked which later rows it holds already; a log that has lost rows (deleted, or
+put back from a backup) gets them again. A log that fails is closed and opened anew, which is the same as a start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+
+from producers.bookmark import Bookmark
+from producers.outlet import Mark, Outlet
+from producers.pacing import Pacing
+from producers.source import Source, Sourced
+from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
+from shoal.topics import READINGS
+from shoal.transports.contract import Log
+
+logger = logging.getLogger("shoal.producer")
+
+NOTE_EVERY_S = 1.0
+"""of the clock: the note only saves looking through what came after it"""
+RETRY_S = (0.1, 30.0)
+"""a log that is away is asked again after the first, then twice as long, at most the second"""
+
+
+class Pump:
+    """One source, its clients' logs and a clock. `step` never waits; it says by `wait_s` how long nothing is due.
+
+    logs: opens the readings log of a client. limit: the source ends after so many rows, counted from its beginning.
+    clock: seconds, any origin, never back. Raises `SettingsError` when rows cannot be paced by time.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        logs: Callable[[str], Log],
+        *,
+        clock: Callable[[], float],
+        pacing: Pacing | None = None,
+        bookmark: Bookmark | None = None,
+        topic: str = READINGS,
+        limit: int | None = None,
+        batch_rows_max: int = 2000,
+    ) -> None:
+        self._pacing = pacing or Pacing()
+        if self._pacing.by_time and not source.timed:
+            raise SettingsError(
+                "these readings cannot be paced by time: name a time column (--time-column) and do not shuffle, "
+                "or give a --rate, or --speed max"
+            )
+        self._source, self._logs, self._clock, self._topic = source, logs, clock, topic
+        self._bookmark = bookmark or Bookmark()
+        self._limit, self._batch_rows_max = limit, batch_rows_max
+        self._run = f"{source.identity}.{self._bookmark.run}"
+        self._outlets: dict[str, Outlet] = {}
+        self._marks: dict[str, Mark] = dict(self._bookmark.marks)
+        self._ahead: deque[Sourced] = deque()
+        self._pending: list[tuple[int, Sourced]] = []
+        self._next_row: int | None = None
+        self._due: float | None = None
+        self._noted_at = self._retry_at = -math.inf
+        self._failures = 0
+        self.finished = False
+        """every row of the source (up to the limit) is stored"""
+        self.published: Counter[str] = Counter()
+        """rows this pump has stored, by client"""
+        self.already_there = 0
+        """rows that were found stored"""
+
+    @property
+    def position(self) -> int:
+        """The number of rows of the source that are stored."""
+        return self._bookmark.row if self._next_row is None else self._next_row - len(self._pending)
+
+    @property
+    def total(self) -> int | None:
+        """The number of rows there will be, if that is known."""
+        known = [rows for rows in (self._limit, self._source.total) if rows is not None]
+        return min(known, default=None)
+
+    @property
+    def wait_s(self) -> float:
+        """How long `step` will have nothing to do; 0 when it has."""
+        until = max(self._retry_at, -math.inf if self._due is None or self._pending else self._due)
+        return max(0.0, until - self._clock())
+
+    def step(self) -> bool:
+        """Store the rows that are due, one batch at most; False when there was none. Raises what cannot be retried."""
+        now = self._clock()
+        if self.finished or now < self._retry_at:
+            return False
+        try:
+            if self._next_row is None:
+                self._find_place()
+            ended = self._take_due(now)
+            stored = self._store_pending()
+            if ended or now >= self._noted_at + NOTE_EVERY_S:
+                self._note(now)
+        except LogUnavailable as away:
+            self._stumble(now, away)
+            return False
+        self.finished, self._failures = ended, 0
+        return stored
+
+    def close(self) -> None:
+        """Note the place and let go of everything; rows not stored are left to the next start."""
+        with contextlib.suppress(LogUnavailable):
+            if not self._pending and self._next_row is not None:
+                self._note(self._clock())
+        self._close_outlets()
+        self._bookmark.close()
+
+    def _find_place(self) -> None:
+        """The first row that may not be stored: the note's, or an earlier one if a log has lost rows since."""
+        row = self._bookmark.row
+        for client in self._bookmark.marks:
+            outlet = self._outlet(client)
+            if not outlet.intact:
+                logger.warning("the readings log of %s has lost readings; they are published again", client)
+                row = min(row, outlet.last_row + 1)
+        self._source.skip(row)
+        self._next_row = row
+
+    def _take_due(self, now: float) -> bool:
+        """Fill the batch from the source; True when there is nothing more to come."""
+        assert self._next_row is not None
+        while len(self._pending) < self._batch_rows_max:
+            if self._limit is not None and self._next_row >= self._limit:
+                return True
+            if not self._ahead:
+                try:
+                    self._ahead.extend(self._source.read(self._batch_rows_max))
+                except ShoalError:
+                    if self._pending:
+                        # The rows before the damaged place first; the source says it again at the next step.
+                        return False
+                    raise
+                if not self._ahead:
+                    return True
+            if self._due is None:
+                self._due = self._pacing.due(self._ahead[0].time, now)
+            if self._due > now:
+                return False
+            self._pending.append((self._next_row, self._ahead.popleft()))
+            self._next_row += 1
+            self._due = None
+        return False
+
+    def _store_pending(self) -> bool:
+        if not self._pending:
+            return False
+        stored: Counter[str] = Counter()
+        for row, sourced in self._pending:
+            outlet = self._outlet(sourced.client)
+            if row > outlet.last_row:
+                outlet.publish(row, sourced)
+                stored[sourced.client] += 1
+        for client in stored:
+            self._outlets[client].flush()
+        self.published += stored
+        self.already_there += len(self._pending) - stored.total()
+        self._pending.clear()
+        return True
+
+    def _note(self, now: float) -> None:
+        self._noted_at = now
+        if self.position != self._bookmark.row:
+            self._marks |= {client: outlet.mark() for client, outlet in self._outlets.items()}
+            self._bookmark.note(self.position, self._marks)
+
+    def _outlet(self, client: str) -> Outlet:
+        if client not in self._outlets:
+            log = self._logs(client)
+            try:
+                outlet = Outlet(log, self._topic, self._run, self._marks.get(client))
+                if not outlet.intact and self._next_row is not None:
+                    raise StateRefused(
+                        f"the readings log of {client} was replaced while it was written; start the producer again: "
+                        "it publishes what is missing"
+                    )
+            except BaseException:
+                log.close()
+                raise
+            self._outlets[client] = outlet
+        return self._outlets[client]
+
+    def _stumble(self, now: float, away: LogUnavailable) -> None:
+        # Nobody knows what of the batch is stored: opened anew, the logs will say.
+        self._close_outlets()
+        delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
+        self._failures = min(self._failures + 1, 30)
+        self._retry_at = now + delay_s
+        logger.warning("a readings log is away, next try in %.1f s: %s", delay_s, away)
+
+    def _close_outlets(self) -> None:
+        while self._outlets:
+            _, outlet = self._outlets.popitem()
+            with contextlib.suppress(ShoalError):
+                outlet.close()

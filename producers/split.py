@@ -1,0 +1,224 @@
+"""Whose is a row? The rules that split one source over clients, each the same for the same files and seed.
+
+Every rule reads the rows once, in order, and remembers little; those that must know how many rows there are
+(`blocks`, `label-skew`) get the counts of a pass before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from shoal.errors import SettingsError
+
+CLIENTS_MAX = 256
+"""each has its own open log; start several producers for more"""
+CLASSES_MAX = 10_000
+SHARDS_PER_CLIENT = 2
+"""of the label skew, so that most clients see two classes (McMahan et al. 2017, section 3)"""
+DRAWS = 1024
+RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN:ALPHA"
+
+Counts = Mapping[str, int]
+"""rows per text in the rule's column; everything under "" when it has none"""
+Dealer = Callable[[str], str]
+"""called with the text in the rule's column of each row, in order -> the row's client"""
+
+
+class Split(Protocol):
+    """One rule."""
+
+    @property
+    def column(self) -> str | None:
+        """The column it looks at."""
+        ...
+
+    @property
+    def counts_first(self) -> bool:
+        """Whether `dealer` needs the counts."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The rule with everything that decides whose a row is."""
+        ...
+
+    def dealer(self, counts: Counts) -> Dealer:
+        """A dealer for one pass over the rows."""
+        ...
+
+
+def split_of(rule: str, clients: int, seed: int, label_column: str | None = None) -> Split:
+    """The rule as written on the command line; `label_column` is the default column of the label rules.
+
+    Raises `SettingsError` for no such rule, a number of clients outside 1..256, an alpha that is not positive.
+    """
+    if not 1 <= clients <= CLIENTS_MAX:
+        raise SettingsError(f"{clients} clients; one producer feeds 1 to {CLIENTS_MAX}, start several for more")
+    kind, _, rest = rule.partition(":")
+    if kind == "column" and rest:
+        return ByColumn(rest)
+    if kind == "round-robin" and not rest:
+        return RoundRobin(clients)
+    if kind == "blocks" and not rest:
+        return Blocks(clients)
+    if kind == "label-skew" and (column := rest or label_column):
+        return LabelSkew(column, clients, seed)
+    if kind == "dirichlet":
+        named, _, alpha = rest.rpartition(":")
+        if column := named or label_column:
+            return Dirichlet(column, clients, _alpha(alpha), seed)
+    raise SettingsError(f"split {rule!r}: the rules are {RULES}")
+
+
+def safe_name(text: str) -> str:
+    """A name fit for a client: `text` itself where it is one, else the like of it with a digest of `text`.
+
+    The same text has the same name everywhere. A text that itself looks like a name with a digest gets one too,
+    so two texts never share a name (short of a collision in 48 bits of SHA-256).
+    """
+    if not text:
+        return "unnamed"
+    fit = re.fullmatch(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", text)
+    if fit and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
+        return text
+    like = re.sub(r"[^a-z0-9_]+", "-", text.lower())[:48].strip("-_")
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{like or 'client'}-{digest}"
+
+
+def numbered(clients: int) -> list[str]:
+    """client-1 to client-N."""
+    return [f"client-{number}" for number in range(1, clients + 1)]
+
+
+class ByColumn:
+    """The column names the client."""
+
+    counts_first = False
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.name = f"column:{column}"
+
+    def dealer(self, counts: Counts) -> Dealer:
+        names: dict[str, str] = {}
+
+        def deal(text: str) -> str:
+            if text not in names:
+                if len(names) == CLIENTS_MAX:
+                    raise SettingsError(
+                        f"column {self.column!r} names more than {CLIENTS_MAX} clients; is it the column of the client?"
+                    )
+                names[text] = safe_name(text)
+            return names[text]
+
+        return deal
+
+
+class RoundRobin:
+    """In turn."""
+
+    column = None
+    counts_first = False
+
+    def __init__(self, clients: int) -> None:
+        self._names = numbered(clients)
+        self.name = f"round-robin:{clients}"
+
+    def dealer(self, counts: Counts) -> Dealer:
+        turn = itertools.cycle(self._names)
+        return lambda _: next(turn)
+
+
+class Blocks:
+    """The first n/N rows to the first client, and so on."""
+
+    column = None
+    counts_first = True
+
+    def __init__(self, clients: int) -> None:
+        self._names = numbered(clients)
+        self.name = f"blocks:{clients}"
+
+    def dealer(self, counts: Counts) -> Dealer:
+        rows = itertools.count()
+        total = max(1, sum(counts.values()))
+        return lambda _: self._names[min(next(rows) * len(self._names) // total, len(self._names) - 1)]
+
+
+class LabelSkew:
+    """Few classes each: the rows sorted by class are cut into 2 N equal shards, and every client is dealt two."""
+
+    counts_first = True
+
+    def __init__(self, column: str, clients: int, seed: int) -> None:
+        self.column = column
+        self._names = numbered(clients)
+        self._seed = seed
+        self.name = f"label-skew:{column}:{clients}:{seed}"
+
+    def dealer(self, counts: Counts) -> Dealer:
+        shards = SHARDS_PER_CLIENT * len(self._names)
+        order = np.random.default_rng([self._seed, shards]).permutation(shards)
+        owners: list[str] = [self._names[place // SHARDS_PER_CLIENT] for place in order]
+        labels = sorted(counts)
+        total = max(1, sum(counts.values()))
+        # The place that the next row of a class has among the rows sorted by class: no row need be kept to sort them.
+        places = dict(zip(labels, itertools.accumulate((counts[label] for label in labels), initial=0), strict=False))
+
+        def deal(text: str) -> str:
+            place = places.get(text, 0)
+            places[text] = place + 1
+            shard: int = min(place * shards // total, shards - 1)
+            return owners[shard]
+
+        return deal
+
+
+class Dirichlet:
+    """Each class has its own shares of the clients, drawn from Dirichlet(alpha); each row is drawn from its class's."""
+
+    counts_first = False
+
+    def __init__(self, column: str, clients: int, alpha: float, seed: int) -> None:
+        self.column = column
+        self._names = numbered(clients)
+        self._alpha, self._seed = alpha, seed
+        self.name = f"dirichlet:{column}:{clients}:{alpha!r}:{seed}"
+
+    def dealer(self, counts: Counts) -> Dealer:
+        draws: dict[str, itertools.chain[int]] = {}
+
+        def deal(text: str) -> str:
+            if text not in draws:
+                if len(draws) == CLASSES_MAX:
+                    raise SettingsError(f"column {self.column!r} has more than {CLASSES_MAX} classes; is it the label?")
+                draws[text] = self._drawn(text)
+            return self._names[next(draws[text])]
+
+        return deal
+
+    def _drawn(self, label: str) -> itertools.chain[int]:
+        digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest()
+        generator = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "big")])
+        shares = np.cumsum(generator.dirichlet(np.full(len(self._names), self._alpha)))
+        last = len(self._names) - 1
+        blocks = iter(lambda: np.searchsorted(shares, generator.random(DRAWS), "right").clip(0, last).tolist(), None)
+        return itertools.chain.from_iterable(blocks)
+
+
+def _alpha(text: str) -> float:
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = math.nan
+    if not 0 < alpha < math.inf:
+        raise SettingsError(f"dirichlet: alpha is a number above 0 (0.1: very uneven, 100: even), not {text!r}")
+    return alpha
