@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -213,19 +214,24 @@ def _features_shown(axes: Points | None, contract: Contract) -> list[int]:
 
 
 def _in_units(points: Points, contract: Contract, shown: list[int]) -> list[list[float]]:
-    """points (n, d) in unit coordinates -> values of the shown features, to about a ten-thousandth of their span."""
-    bounds = bounds_of(contract)
-    values = bounds.from_unit(points)[:, shown]
-    digits = np.ceil(4 - np.log10(bounds.span[shown])).astype(int)
-    return np.column_stack([np.round(values[:, j], digits[j]) for j in range(len(shown))]).tolist()  # type: ignore[no-any-return]
+    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded as they are shown."""
+    values = bounds_of(contract).from_unit(points)
+    columns = [np.round(values[:, j], _digits(contract.features[j])) for j in shown]
+    rows: list[list[float]] = np.column_stack(columns).tolist()
+    return rows
 
 
 def _rounded(numbers: NDArray[np.float64]) -> list[float]:
     return [float(f"{number:.6g}") for number in np.nan_to_num(numbers).tolist()]
 
 
-def _feature(feature: Feature) -> dict[str, str]:
-    return {"name": feature.name, "unit": feature.unit}
+def _feature(feature: Feature) -> dict[str, str | int]:
+    return {"name": feature.name, "unit": feature.unit, "digits": _digits(feature)}
+
+
+def _digits(feature: Feature) -> int:
+    """Digits after the point that tell a thousandth of the feature's bounds apart."""
+    return min(12, max(0, math.ceil(3 - math.log10(feature.high - feature.low))))
 
 
 def _named(feature: Feature) -> str:
@@ -233,7 +239,10 @@ def _named(feature: Feature) -> str:
 
 
 def _mixture(axis: NDArray[np.float64], contract: Contract) -> str:
-    """What an axis is made of: its main features, each with the direction in which it grows."""
+    """What an axis is made of: its main features, and which of them grow along it."""
     order = np.argsort(-np.abs(axis), kind="stable")[:FEATURES_NAMED_MAX]
     main = [j for j in order.tolist() if abs(axis[j]) >= 0.4 * abs(axis[order[0]])]
-    return ", ".join(f"{contract.features[j].name} {'+' if axis[j] >= 0 else '−'}" for j in main)
+    more = [contract.features[j].name for j in main if axis[j] > 0]
+    less = [contract.features[j].name for j in main if axis[j] <= 0]
+    parts = [f"{word} {', '.join(names)}" for word, names in (("more", more), ("less", less)) if names]
+    return f"{', '.join(parts)} →"

@@ -1,6 +1,6 @@
 // The map of nodes: drawn on a canvas, read by pointer or keyboard.
 
-import { count, make, plural, value } from "./words.js";
+import { fixed, make, plural, value } from "./words.js";
 
 const COLOURS = 10;
 const LABELS_MAX = 40;
@@ -238,7 +238,7 @@ export class NodeMap {
     const { nodes, features } = this.drawn;
     const cluster = nodes.cluster[i] < 0 ? "no cluster" : `cluster ${nodes.cluster[i]}`;
     const title = `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.count[i], "time")}`;
-    const parts = features.map((feature, j) => [feature.name, `${value(nodes.values[i][j])} ${feature.unit}`.trim()]);
+    const parts = features.map((feature, j) => [feature.name, `${fixed(nodes.values[i][j], feature.digits)} ${feature.unit}`.trim()]);
     this.tip.replaceChildren(
       make("strong", {}, title),
       make("dl", {}, ...parts.flatMap(([name, amount]) => [make("dt", {}, name), make("dd", {}, amount)])),

@@ -92,6 +92,7 @@ function showMap(model) {
   const off = picture.privacy.mode === "off";
   map.show(anything ? drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.");
   at("map-note").hidden = true;
+  at("map-help").hidden = !anything;
   if (!anything) return;
   const notes = [];
   if (drawn.spread_shown !== null)

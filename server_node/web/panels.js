@@ -1,6 +1,6 @@
 // Everything around the map: counters, clusters, clients, messages set aside, privacy.
 
-import { count, duration, keep, make, named, percent, plural, rate, say, value } from "./words.js";
+import { count, duration, fixed, keep, make, named, percent, plural, rate, say, value } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const COLOURS = 10;
@@ -25,6 +25,7 @@ export function showCounters(picture, model) {
     ["Clusters", count(model.clusters_total)],
     ["Nodes", count(model.nodes_total)],
     ["Readings", count(model.readings)],
+    ["Per second", rate(picture.clients.reduce((sum, client) => sum + client.readings_per_s, 0))],
     ["Updates", count(model.updates)],
     ["Clients", count(picture.clients_total)],
     ["Set aside", count(rejected), rejected > 0],
@@ -69,7 +70,7 @@ export function showClusters(model, onPoint) {
       say(name, String(cluster.number));
       say(row.cells[1], count(cluster.nodes));
       say(row.cells[2], cluster.weight === null || !whole ? "–" : percent(cluster.weight / whole));
-      drawn.features.forEach((_, j) => say(row.cells[3 + j], cluster.centre ? value(cluster.centre[j]) : "–"));
+      drawn.features.forEach((feature, j) => say(row.cells[3 + j], cluster.centre ? fixed(cluster.centre[j], feature.digits) : "–"));
     },
   );
   const notes = [];
@@ -90,7 +91,7 @@ export function showClients(picture, now) {
       row.classList.toggle("silent", silent(client));
       say(row.cells[1], `${duration(now - client.last_seen)} ago`);
       say(row.cells[2], count(client.readings));
-      say(row.cells[3], silent(client) ? "–" : rate(client.readings_per_s));
+      say(row.cells[3], silent(client) ? "–" : `${rate(client.readings_per_s)}/s`);
     },
   );
   const quiet = picture.clients.filter(silent).length;

@@ -44,9 +44,17 @@ def _formal(contract: Contract) -> tuple[str, list[str], list[str]]:
         "Every client moves each reading into the agreed bounds and adds random noise to it before anything is "
         "learnt. The reading itself never leaves the client; what is drawn here was learnt from noisy rows.",
         "The guarantee holds for each reading, over all its features together: whatever is published was at most "
-        f"e^{epsilon:g} times likelier with this reading than with any other in its place. {strength(epsilon)}",
+        f"{_times(epsilon)} likelier with this reading than with any other in its place. {strength(epsilon)}",
     ]
     return "Formal guarantee for every reading", words, list(NEVER_COVERED)
+
+
+def _times(epsilon: float) -> str:
+    """e to the power of epsilon, as far as anybody can grasp it."""
+    if epsilon < 9:
+        return f"{math.exp(epsilon):.3g} times" if epsilon < 6.9 else f"{math.exp(epsilon):,.0f} times"
+    power = str(math.ceil(epsilon / math.log(10))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{power} times"
 
 
 def _paper(contract: Contract) -> tuple[str, list[str], list[str]]:

@@ -5,6 +5,8 @@ const few = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
 
 export const count = (number) => whole.format(number);
 export const value = (number) => few.format(number);
+export const fixed = (number, digits) =>
+  number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 export const named = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
