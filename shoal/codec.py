@@ -20,13 +20,15 @@ ARRAY = 1
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 DIMENSIONS_MAX = 4
 BYTES_MAX = 64 * 1024 * 1024
+BUFFER_BYTES = 1024
+"""what packing begins with; msgpack's own 256 KiB is a page of the system asked for and given back at each reading"""
 DEPTH_MAX = 16
 """how deep mappings and lists may nest: a hostile message cannot exhaust the stack"""
 
 
 def pack(value: Any) -> bytes:
     """None, bool, int, float, str, bytes, arrays, and lists and mappings of these -> bytes. Raises TypeError."""
-    packed: bytes = msgpack.packb(value, default=_array_out, use_bin_type=True)
+    packed: bytes = msgpack.packb(value, default=_array_out, use_bin_type=True, buf_size=BUFFER_BYTES)
     return packed
 
 
@@ -54,7 +56,7 @@ def _array_out(value: Any) -> msgpack.ExtType:
     form = little.dtype.str
     if form not in DTYPES or little.ndim > DIMENSIONS_MAX:
         raise TypeError(f"cannot pack an array of {value.dtype} with {value.ndim} dimensions")
-    header: bytes = msgpack.packb([form, list(little.shape)])
+    header: bytes = msgpack.packb([form, list(little.shape)], buf_size=BUFFER_BYTES)
     return msgpack.ExtType(ARRAY, header + little.tobytes())
 
 

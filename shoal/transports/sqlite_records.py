@@ -26,7 +26,7 @@ def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) ->
     """Raises `LogRefused` now for what the file could not carry later, when others would share the failure."""
     try:
         sizes = [len(title.encode()) + len(content) for title, content in headers]
-        packed = msgpack.packb([[title, content] for title, content in headers]) if headers else None
+        packed = msgpack.packb([[title, content] for title, content in headers], buf_size=1024) if headers else None
         valid = all(isinstance(content, bytes) for _, content in headers)
     except (AttributeError, TypeError, ValueError) as error:
         raise LogRefused(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
