@@ -1,0 +1,294 @@
+"""What CA+ and CAEFC do where the published program is undefined or unsafe, and what their options change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.errors import DataRefused, SettingsError, StateRefused
+
+Floats = NDArray[np.float64]
+HALVES = [CAPlus, CAEFC]
+Half = type[CAPlus] | type[CAEFC]
+
+
+def blobs(n: int, d: int = 2, seed: int = 0) -> Floats:
+    generator = np.random.default_rng(seed)
+    centres = generator.random((5, d))
+    return centres[generator.integers(0, 5, size=n)] + generator.normal(scale=0.05, size=(n, d))
+
+
+# The beginning.
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_first_rows_wait_for_each_other(half: Half) -> None:
+    network, rows = half(), blobs(10)
+    network.learn(rows[:9])
+    assert (network.n_waiting, network.n_learnt, network.size) == (9, 0, 0)
+    network.learn(rows[9:])
+    assert (network.n_waiting, network.n_learnt, network.size) == (0, 10, 10)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_stream_that_ends_early_is_learnt_from_two_rows_on(half: Half) -> None:
+    network = half()
+    network.flush()
+    assert network.size == 0
+    network.learn(blobs(1))
+    with pytest.raises(DataRefused):
+        network.flush()
+    assert network.n_waiting == 1
+    network.learn(blobs(2)[1:])
+    network.flush()
+    assert (network.size, network.n_waiting) == (2, 0)
+    network.flush()
+    assert network.size == 2
+
+
+def test_how_many_rows_are_waited_for_is_an_option() -> None:
+    network, rows = CAPlus(initial_rows=3), blobs(3)
+    network.learn(rows[:2])
+    assert network.size == 0
+    network.learn(rows[2:])
+    assert network.size == 3
+
+
+def test_an_empty_network_can_be_looked_at() -> None:
+    for network in (CAEFC(), CAEFC(3)):
+        assert network.weights.shape == (0, network.dimensions or 0)
+        assert [len(network.counts), len(network.sigmas), len(network.node_ids), len(network.recent_ids())] == [0] * 4
+        assert (network.vigilance, network.lambda_, network.n_active, network.last_sigma) == (1.0, None, None, None)
+        assert [len(part) for part in network.edges()] == [0, 0]
+        assert len(network.clusters()) == 0
+
+
+def test_what_can_be_seen_cannot_be_written_to() -> None:
+    network = CAEFC()
+    network.learn(blobs(50))
+    for array in (network.weights, network.counts, network.sigmas, network.node_ids):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+# Ties, and few nodes.
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_of_equal_winners_the_first_one_wins(half: Half) -> None:
+    network = half()
+    # Ten nodes in five pairs of copies: every winner is tied with its copy.
+    network.learn(np.repeat(np.arange(5.0) * 10, 2)[:, None])
+    assert network.n_active == 10
+    network.learn([[30.0]])
+    assert network.last[:3] == (3, 6, 7)
+    assert network.last[3:] == (0.0, 0.0)
+    assert network.counts.tolist() == [1] * 6 + [2] + [1] * 3
+    assert network.weights[6:8].tolist() == [[30.0], [30.0]]
+
+
+def test_a_server_may_lose_every_node_and_goes_on() -> None:
+    server = CAEFC()
+    # Far apart, so that every new row is a new case without an edge.
+    spread = np.arange(10.0)[:, None] * 1e6
+    server.learn(spread)
+    while server.lambda_ is None:
+        server.learn(server.weights[:1])
+    assert server.lambda_ == 22
+    server.learn(np.arange(20.0, 31.0)[:, None] * 1e6)
+    assert server.n_learnt == 22
+    assert server.size == 0
+    assert server.predict(spread).tolist() == [-1] * 10
+    assert server.snapshot()["centre"].shape == (0, 1)
+    twin = CAEFC()
+    twin.restore(server.state())
+    for network in (server, twin):
+        network.learn(spread[3:4])
+        assert network.last.case == 4
+        assert network.node_ids.tolist() == [0]
+        assert network.predict(spread).tolist() == [0] * 10
+        network.learn(spread)
+        assert network.node_ids.tolist() == list(range(11))
+        assert len(set(network.sigmas.tolist())) == 1
+
+
+def test_a_server_with_one_node_keeps_it() -> None:
+    server = CAEFC()
+    server.learn(blobs(100))
+    assert server.lambda_ is not None
+    state = server.state()
+    none = {name: state[name][:0] for name in ("weight", "sigma", "count", "stamp", "node_id", "edge", "edge_age")}
+    for left, kept in ((1, 1), (2, 0)):
+        # So many inputs before the next removal of isolated nodes.
+        server.restore(state | none | {"counter": 10 * server.lambda_ - left})
+        server.learn(blobs(left))
+        assert server.n_learnt % server.lambda_ == 0
+        assert server.size == kept
+
+
+# The bound on nodes.
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("nodes_max", [2, 10, 30])
+def test_a_full_network_lets_the_winner_learn_a_new_case(half: Half, nodes_max: int) -> None:
+    network, largest = half(nodes_max=nodes_max), 0
+    for row in np.random.default_rng(0).standard_cauchy(size=(1500, 3)):
+        before, counts = network.saturated, network.counts.sum()
+        size = network.size
+        network.learn(row[None])
+        largest = max(largest, network.size)
+        if network.saturated > before:
+            assert network.last.case == 2
+            assert network.last.distance_first > network.vigilance
+            assert size == nodes_max
+            if network.size == size:
+                assert network.counts.sum() == counts + 1
+    assert largest == nodes_max
+    assert network.saturated > 10
+    assert network.n_learnt == 1500
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_network_full_before_lambda_was_found_sets_it_then(half: Half) -> None:
+    rows = np.random.default_rng(0).normal(size=(15, 40))
+    free, bounded = half(), half(nodes_max=15)
+    for network in (free, bounded):
+        network.learn(rows[:14])
+        assert network.n_active is None
+        network.learn(rows[14:])
+    assert free.n_active is None
+    assert (bounded.n_active, bounded.lambda_) == (15, 30)
+    assert bounded.vigilance < 1
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_bound_that_is_never_reached_changes_nothing(half: Half) -> None:
+    free, bounded = half(), half(nodes_max=500)
+    for network in (free, bounded):
+        network.learn(blobs(600))
+    assert bounded.saturated == 0
+    np.testing.assert_array_equal(bounded.weights, free.weights)
+    np.testing.assert_array_equal(bounded.recent_ids(), free.recent_ids())
+
+
+# Options.
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_similarity_of_the_original_cae_makes_more_nodes_on_a_gaussian(half: Half) -> None:
+    """The paper's section 4.1 and figure 1: 16 000 points of a 2-D Gaussian, scaled to [0, 1]."""
+    points = np.random.default_rng(0).normal(size=(16_000, 2))
+    points = (points - points.min(axis=0)) / np.ptp(points, axis=0)
+    ours, original = half(), half(similarity="cae")
+    ours.learn(points)
+    original.learn(points)
+    assert original.size > 1.5 * ours.size
+    assert (original.n_active or 0) > (ours.n_active or 0)
+
+
+@pytest.mark.parametrize(
+    ("half", "options"),
+    [
+        (CAEFC, {"edge_factor": 1.0}),
+        (CAEFC, {"neighbour_factor": 0.0}),
+        (CAPlus, {"second_winner_factor": 0.0}),
+        (CAPlus, {"diversity_cut": 1e-3}),
+        (CAPlus, {"diversity_nodes_min": 20}),
+        (CAPlus, {"initial_rows": 20}),
+        (CAPlus, {"similarity": "cae"}),
+    ],
+)
+def test_every_option_changes_what_is_learnt(half: Half, options: dict[str, Any]) -> None:
+    usual, changed = half(), half(**options)
+    for network in (usual, changed):
+        network.learn(blobs(1000))
+    assert usual.weights.tolist() != changed.weights.tolist()
+    with pytest.raises(StateRefused, match="options"):
+        changed.restore(usual.state())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"edge_factor": -0.1},
+        {"edge_factor": "0.1"},
+        {"edge_factor": float("nan")},
+        {"diversity_cut": 0},
+        {"diversity_cut": True},
+        {"initial_rows": 1},
+        {"initial_rows": 2.5},
+        {"diversity_nodes_min": 1},
+        {"second_winner_factor": 1.5},
+        {"neighbour_factor": float("inf")},
+        {"nodes_max": 1},
+        {"nodes_max": 10.0},
+        {"similarity": "cosine"},
+        {"contribute": "nothing"},
+        {"colour": "blue"},
+    ],
+)
+def test_an_option_out_of_its_range_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(options))):
+        CAPlus(**options)
+
+
+@pytest.mark.parametrize("dimensions", [0, -1, 1.5, "2"])
+def test_a_width_that_is_none_is_refused(dimensions: Any) -> None:
+    with pytest.raises(SettingsError, match="dimensions"):
+        CAEFC(dimensions)
+
+
+# What a client says.
+
+
+def test_a_client_says_each_change_once() -> None:
+    client, rows = CAPlus(), blobs(900)
+    client.learn(rows[:300])
+    assert len(client.contribute()["weight"]) == client.size
+    assert len(client.contribute()["weight"]) == 0
+    client.learn(rows[300:303])
+    said = client.contribute()
+    touched = set(client.recent_ids()[:3].tolist())
+    assert 1 <= len(said["weight"]) <= 3
+    for weight in said["weight"]:
+        (node,) = np.flatnonzero((client.weights == weight).all(axis=1))
+        assert client.node_ids[node] in touched
+
+
+def test_a_client_may_say_everything_each_time() -> None:
+    client = CAPlus(contribute="all")
+    client.learn(blobs(300))
+    for _ in range(2):
+        said = client.contribute()
+        assert len(said["weight"]) == client.size
+        assert (np.diff(said["count"]) <= 0).all()
+
+
+def test_nodes_are_said_by_winning_count_and_ties_by_age() -> None:
+    client = CAPlus()
+    client.learn(blobs(400))
+    said = client.contribute()
+    order = np.lexsort((client.node_ids, -client.counts))
+    assert len(set(client.counts.tolist())) < client.size
+    np.testing.assert_array_equal(said["weight"], client.weights[order])
+    np.testing.assert_array_equal(said["count"], client.counts[order])
+
+
+# The snapshot.
+
+
+def test_a_cluster_is_centred_where_its_nodes_won() -> None:
+    server = CAEFC()
+    server.learn(blobs(1000))
+    shown = server.snapshot()
+    assert 1 < len(shown["centre"]) < server.size
+    for cluster, centre in enumerate(shown["centre"]):
+        mine = shown["cluster"] == cluster
+        np.testing.assert_allclose(np.average(shown["weight"][mine], axis=0, weights=shown["count"][mine]), centre)
+        assert shown["centre_weight"][cluster] == shown["count"][mine].sum()
+    assert (shown["cluster"][shown["edge"][:, 0]] == shown["cluster"][shown["edge"][:, 1]]).all()
