@@ -1,6 +1,6 @@
 // Everything around the map: counters, clusters, clients, messages set aside, privacy.
 
-import { count, duration, fixed, keep, make, named, percent, plural, rate, say, value } from "./words.js";
+import { count, duration, fixed, keep, make, named, percent, plural, rate, say, short, value } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const COLOURS = 10;
@@ -24,13 +24,13 @@ export function showCounters(picture, model) {
   const counters = [
     ["Clusters", count(model.clusters_total)],
     ["Nodes", count(model.nodes_total)],
-    ["Readings", count(model.readings)],
+    ["Readings", short(model.readings)],
     ["Per second", rate(picture.clients.reduce((sum, client) => sum + client.readings_per_s, 0))],
-    ["Updates", count(model.updates)],
+    ["Updates", short(model.updates)],
     ["Clients", count(picture.clients_total)],
     ["Set aside", count(rejected), rejected > 0],
     ["To read", count(picture.lag_records), picture.lag_records > 1000],
-    ["Version", count(model.version)],
+    ["Version", short(model.version)],
   ];
   keep(
     at("counters"), counters, ([name]) => name,

@@ -2,8 +2,11 @@
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 const few = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
+const compact = new Intl.NumberFormat("en-GB", { notation: "compact", maximumSignificantDigits: 3 });
 
 export const count = (number) => whole.format(number);
+// For a counter that must keep its place: exact up to ten million, then to three digits.
+export const short = (number) => (number < 1e7 ? whole : compact).format(number);
 export const value = (number) => few.format(number);
 export const fixed = (number, digits) =>
   number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });

@@ -1,0 +1,219 @@
+"""What the page is given to draw: little, true, and alike from one picture to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
+
+from server_node.view import ClientSeen, Moment, Picture
+from server_node.web.colours import slots
+from server_node.web.drawing import CLIENTS_MAX, HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, turns
+from server_node.web.projection import principal_axes, spread, steady_axes
+from shoal.contract import Contract
+
+
+def drawn(picture: Picture, easel: Easel | None = None) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((easel or Easel()).draw(picture).body)
+    return told
+
+
+def one(contract: Contract, arrays: dict[str, Any], **parts: Any) -> Picture:
+    return a_picture(contract, [a_snapshot(contract, arrays)], **parts)
+
+
+def test_a_snapshot_without_nodes_is_drawn_as_nothing() -> None:
+    for width in (1, 2, 3, 40):
+        nothing = {name: array[:0] for name, array in some_nodes(width, 2, 4).items()}
+        model = drawn(one(a_contract(width), nothing))["models"][0]
+        assert model["drawn"]["nodes"]["id"] == []
+        assert model["drawn"]["clusters"] == []
+        assert model["drawn"]["edges"] == []
+
+
+def test_one_node_is_drawn() -> None:
+    for width in (1, 2, 3, 40):
+        model = drawn(one(a_contract(width), some_nodes(width, 1, 1)))["models"][0]
+        assert model["drawn"]["nodes"]["cluster"] == [0]
+        assert len(model["drawn"]["axes"]) == 2
+
+
+def test_two_features_are_drawn_in_their_units() -> None:
+    arrays = some_nodes(2, 3, 9)
+    shown = drawn(one(a_contract(2), arrays))["models"][0]["drawn"]
+    assert shown["axes"] == ["temperature (°C)", "humidity (%)"]
+    assert shown["spread_shown"] is None
+    assert np.allclose(shown["nodes"]["x"], -20 + 80 * arrays["weight"][:, 0], rtol=1e-5)
+    assert np.allclose(shown["nodes"]["y"], 100 * arrays["weight"][:, 1], rtol=1e-5)
+
+
+def test_one_feature_is_drawn_over_how_often_its_nodes_won() -> None:
+    arrays = some_nodes(1, 3, 9)
+    shown = drawn(one(a_contract(1), arrays))["models"][0]["drawn"]
+    assert shown["axes"] == ["temperature (°C)", "times won, powers of ten"]
+    assert np.allclose(shown["nodes"]["y"], np.log10(arrays["count"]), rtol=1e-5)
+
+
+def test_many_features_are_drawn_on_mixtures_of_them_that_are_named() -> None:
+    arrays = some_nodes(5, 2, 20)
+    arrays["weight"] = np.full((20, 5), 0.5)
+    arrays["weight"][:, 1] = np.linspace(0, 1, 20)
+    arrays["weight"][:, 3] = np.linspace(1, 0, 20)
+    shown = drawn(one(a_contract(5), arrays))["models"][0]["drawn"]
+    assert shown["axes"][0] in ("more humidity, less voltage →", "more voltage, less humidity →")
+    assert shown["spread_shown"] == 1.0
+    assert shown["features_total"] == 5
+
+
+def test_values_and_centres_are_in_units_rounded_to_a_thousandth_of_the_bounds() -> None:
+    arrays = some_nodes(5, 2, 20)
+    shown = drawn(one(a_contract(5), arrays))["models"][0]["drawn"]
+    assert [feature["digits"] for feature in shown["features"]] == [2, 1, 0, 3, 1]
+    low, span = np.array([-20, 0, 0, 2, 900]), np.array([80, 100, 2000, 1, 200])
+    slack = 10.0 ** -np.array([2, 1, 0, 3, 1])
+    assert np.all(np.abs(shown["nodes"]["values"] - (low + span * arrays["weight"])) <= slack)
+    centres = [cluster["centre"] for cluster in shown["clusters"]]
+    assert np.all(np.abs(centres - (low + span * arrays["centre"])) <= slack)
+
+
+def test_what_is_drawn_is_bounded_however_much_there_is() -> None:
+    arrays = some_nodes(12, 5, NODES_MAX + 500)
+    clients = [ClientSeen(f"client {i:04}", NOW, 1, 1, 0.0) for i in range(CLIENTS_MAX + 50)]
+    picture = drawn(one(a_contract(12), arrays, clients=clients))
+    model = picture["models"][0]
+    assert model["nodes_total"] == NODES_MAX + 500
+    nodes = model["drawn"]["nodes"]
+    assert len(nodes["id"]) == NODES_MAX
+    assert min(nodes["count"]) >= np.sort(arrays["count"])[500]
+    assert len(nodes["values"][0]) == VALUES_MAX
+    assert max(model["drawn"]["edges"]) < NODES_MAX
+    assert (len(picture["clients"]), picture["clients_total"]) == (CLIENTS_MAX, CLIENTS_MAX + 50)
+
+
+def test_edges_join_the_same_nodes_when_not_all_are_drawn() -> None:
+    arrays = some_nodes(2, 5, NODES_MAX + 500)
+    shown = drawn(one(a_contract(2), arrays))["models"][0]["drawn"]
+    ids = np.array(shown["nodes"]["id"])
+    ends = ids[np.array(shown["edges"]).reshape(-1, 2)]
+    there = {tuple(pair) for pair in arrays["node_id"][arrays["edge"]].tolist()}
+    assert {tuple(pair) for pair in ends.tolist()} == {pair for pair in there if set(pair) <= set(ids.tolist())}
+
+
+def test_only_the_clock_leaves_the_mark_as_it_was() -> None:
+    easel = Easel()
+    picture = one(a_contract(3), some_nodes(3, 2, 20))
+    mark = easel.draw(picture).mark
+    assert easel.draw(replace(picture, now=NOW + 5)).mark == mark
+    assert drawn(replace(picture, now=NOW + 5), easel)["now"] == NOW + 5
+    assert easel.draw(replace(picture, rejected={"sequence": 1})).mark != mark
+
+
+def test_a_cluster_keeps_its_colour_when_it_is_given_another_number() -> None:
+    easel = Easel()
+    contract, arrays = a_contract(3), some_nodes(3, 4, 40)
+    before = drawn(one(contract, arrays), easel)["models"][0]["drawn"]
+    turned = arrays | {
+        "cluster": 3 - arrays["cluster"],
+        "centre": arrays["centre"][::-1],
+        "centre_weight": arrays["centre_weight"][::-1],
+    }
+    after = drawn(one(contract, turned), easel)["models"][0]["drawn"]
+    colour = [{cluster["number"]: cluster["slot"] for cluster in shown["clusters"]} for shown in (before, after)]
+    for old, new in zip(before["nodes"]["cluster"], after["nodes"]["cluster"], strict=True):
+        assert colour[0][old] == colour[1][new]
+
+
+def test_the_history_keeps_its_ends_and_every_change_while_it_can() -> None:
+    assert turns([]) == []
+    still = [Moment(float(i), 3, 10, i) for i in range(1000)]
+    assert turns(still) == [[0.0, 3]]
+    assert turns([*still, Moment(1000.0, 4, 10, 1)]) == [[0.0, 3], [1000.0, 4]]
+    restless = [Moment(float(i), i % 7, 10, i) for i in range(1000)]
+    assert len(turns(restless)) == HISTORY_MAX
+    assert (turns(restless)[0], turns(restless)[-1]) == ([0.0, 0], [999.0, 999 % 7])
+
+
+# Colours
+
+
+def test_no_clusters_take_no_colour() -> None:
+    assert slots([], [], 0, {}) == []
+    assert slots([5, 6], [-1, -1], 0, {5: 0}) == []
+
+
+def test_new_clusters_take_free_colours_oldest_node_first() -> None:
+    assert slots([9, 4, 7], [0, 1, 2], 3, {}) == [2, 0, 1]
+    assert slots([9, 4, 7], [0, 1, 2], 3, {4: 2}) == [1, 2, 0]
+
+
+def test_of_two_halves_the_larger_keeps_the_colour() -> None:
+    before = dict.fromkeys(range(10), 3)
+    assert slots(range(10), [0] * 4 + [1] * 6, 2, before) == [0, 3]
+
+
+def test_of_two_that_merge_the_larger_gives_its_colour() -> None:
+    before = dict.fromkeys(range(4), 0) | dict.fromkeys(range(4, 10), 1)
+    assert slots(range(10), [0] * 10, 1, before) == [1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-1, 5), st.one_of(st.none(), st.integers(0, 8))), max_size=30),
+)
+def test_no_two_clusters_share_a_slot_and_repeating_changes_none(nodes: Sequence[tuple[int, int | None]]) -> None:
+    cluster = [number for number, _ in nodes]
+    before = {i: slot for i, (_, slot) in enumerate(nodes) if slot is not None}
+    given_slots = slots(range(len(nodes)), cluster, 6, before)
+    assert len(set(given_slots)) == 6
+    after = {i: given_slots[number] for i, number in enumerate(cluster) if number >= 0}
+    again = slots(range(len(nodes)), cluster, 6, after)
+    assert all(again[number] == given_slots[number] for number in set(cluster) - {-1})
+
+
+# Axes
+
+
+def test_points_that_spread_nowhere_are_drawn_on_the_first_two_features() -> None:
+    for points in (np.empty((0, 4)), np.full((1, 4), 0.3), np.full((9, 4), 0.3)):
+        assert np.allclose(principal_axes(points), np.eye(4)[:, :2])
+
+
+@pytest.mark.parametrize(("n", "d"), [(50, 3), (50, 12), (5, 40)])
+def test_the_axes_are_the_eigenvectors_of_largest_variance(n: int, d: int) -> None:
+    points = np.random.default_rng(3).normal(size=(n, d)) * np.linspace(3, 1, d)
+    axes = principal_axes(points)
+    assert np.allclose(axes.T @ axes, np.eye(2))
+    variances = np.linalg.eigvalsh(np.cov(points.T))
+    assert np.isclose(spread(points, axes) / (n - 1), variances[-2:].sum())
+    assert np.all(axes[np.abs(axes).argmax(axis=0), [0, 1]] > 0)
+
+
+def test_axes_stay_as_they_are_while_points_move_a_little() -> None:
+    rng = np.random.default_rng(5)
+    points = rng.normal(size=(60, 4)) * [1.0, 0.98, 0.2, 0.1]  # two directions nearly alike: bare axes would spin
+    axes = steady_axes(points, None)
+    for _ in range(50):
+        points = points + rng.normal(size=points.shape) * 0.02
+        assert steady_axes(points, axes) is axes
+
+
+def test_axes_that_must_change_turn_no_further_than_they_have_to() -> None:
+    rng = np.random.default_rng(5)
+    flat = rng.normal(size=(80, 4)) * [1.0, 0.9, 0.05, 0.05]
+    before = steady_axes(flat, None)
+    moved = rng.normal(size=(80, 4)) * [0.9, 0.05, 1.0, 0.05]
+    after = steady_axes(moved, before)
+    assert np.allclose(after.T @ after, np.eye(2))
+    assert np.isclose(spread(moved, after), spread(moved, principal_axes(moved)))
+    nearness = np.abs(np.trace(after.T @ before))
+    for angle in np.linspace(0, 2 * np.pi, 60):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        for mirror in (np.eye(2), np.diag([1.0, -1.0])):
+            assert np.trace((after @ turn @ mirror).T @ before) <= nearness + 1e-9

@@ -1,0 +1,118 @@
+"""Readings posted to be told their clusters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from web_asking import Asking
+from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+
+from server_node.view import Board
+from server_node.web import create_app, predict
+from server_node.web.rows import BODY_BYTES_MAX, ROWS_MAX
+from shoal.algorithms.registry import STREAMING
+from shoal.errors import StateRefused
+
+CONTRACT = a_contract(2)
+ARRAYS = some_nodes(2, 3, 30)
+SNAPSHOT = a_snapshot(CONTRACT, ARRAYS, version=9)
+LEARNT = Asking(create_app(Board(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict))
+SECRET = 31.41592
+
+
+def test_before_learning_every_reading_is_in_no_cluster() -> None:
+    client = Asking(create_app(Board(a_picture(CONTRACT)), CollectorRegistry(), predict))
+    assert client.post("/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {"clusters": [-1, -1], "version": 0}
+
+
+def test_no_rows_have_no_clusters() -> None:
+    assert LEARNT.post("/predict", json=[]).json() == {"clusters": [], "version": 9}
+    assert LEARNT.post("/predict", json={"rows": []}).json() == {"clusters": [], "version": 9}
+
+
+def test_a_clustering_without_nodes_puts_everything_in_no_cluster() -> None:
+    nothing = {name: array[:0] for name, array in ARRAYS.items()}
+    picture = a_picture(CONTRACT, [a_snapshot(CONTRACT, nothing)])
+    client = Asking(create_app(Board(picture), CollectorRegistry(), predict))
+    assert client.post("/predict", json=[[20.0, 50.0]]).json() == {"clusters": [-1], "version": 1}
+
+
+def test_a_node_is_in_its_own_cluster() -> None:
+    nodes = LEARNT.get("/snapshot").json()["nodes"]
+    answer = LEARNT.post("/predict", json={"rows": [node["position"] for node in nodes]})
+    assert answer.json() == {"clusters": [node["cluster"] for node in nodes], "version": 9}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(-20, 60), st.floats(0, 100)), max_size=20))
+def test_readings_in_units_are_predicted_as_the_algorithm_predicts_them_in_unit_coordinates(
+    readings: list[tuple[float, float]],
+) -> None:
+    rows = (np.array(readings).reshape(-1, 2) - [-20, 0]) / [80, 100]
+    expected = STREAMING["fcac"].predict(ARRAYS, rows).tolist()
+    assert LEARNT.post("/predict", json=readings).json()["clusters"] == expected
+
+
+def test_a_reading_outside_the_bounds_is_moved_into_them_as_the_clients_do() -> None:
+    beyond, at_the_bound = [[1e308, -1e308], [-500, 50]], [[60, 0], [-20, 50]]
+    assert LEARNT.post("/predict", json=beyond).json() == LEARNT.post("/predict", json=at_the_bound).json()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("", "not JSON"),
+        ("not json 31.41592", "not JSON"),
+        ("[[31.41592, NaN]]", "not JSON"),
+        ("[[31.41592, -Infinity]]", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("31.41592", "no rows"),
+        ('{"row": [[31.41592, 1]]}', "no rows"),
+        ('{"rows": 31.41592}', "no rows"),
+        ("[31.41592, 1]", "row 0 is not a list"),
+        ('["31.41592"]', "row 0 is not a list"),
+        ("[[1, 2], [31.41592]]", "row 1 has 1 values; this federation has 2 features"),
+        ("[[31.41592, 1, 2]]", "row 0 has 3 values"),
+        ('[[1, "31.41592"]]', "row 0, value 1: not a finite number"),
+        ("[[1, null]]", "not a finite number"),
+        ("[[true, 31.41592]]", "row 0, value 0: not a finite number"),
+        ("[[1e999, 31.41592]]", "row 0, value 0: not a finite number"),
+        (f"[[1{'0' * 400}, 31.41592]]", "row 0, value 0: not a finite number"),
+        ("[[[31.41592], 1]]", "row 0, value 0: not a finite number"),
+        (f"[[{'9' * 5000}, 1]]", "not JSON"),
+    ],
+)
+def test_what_cannot_be_a_reading_is_refused_without_repeating_it(body: str, says: str) -> None:
+    answer = LEARNT.post("/predict", content=body)
+    assert answer.status_code == 422
+    told: dict[str, Any] = json.loads(answer.text)
+    assert set(told) == {"error"}
+    assert says in told["error"]
+    assert str(SECRET) not in answer.text
+    assert "\n" not in answer.text
+
+
+def test_too_much_at_a_time_is_refused() -> None:
+    many = LEARNT.post("/predict", json=[[1.0, 1.0]] * (ROWS_MAX + 1))
+    assert (many.status_code, str(ROWS_MAX) in many.json()["error"]) == (422, True)
+    large = LEARNT.post("/predict", content=b" " * (BODY_BYTES_MAX + 1))
+    assert (large.status_code, "too large" in large.json()["error"]) == (413, True)
+
+
+def test_an_unknown_model_predicts_nothing() -> None:
+    assert LEARNT.post("/predict?model=other", json=[[1.0, 1.0]]).status_code == 404
+
+
+def test_a_prediction_that_fails_says_so_and_nothing_else() -> None:
+    def failing(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:
+        raise StateRefused(f"a secret {SECRET}")
+
+    client = Asking(create_app(Board(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
+    answer = client.post("/predict", json=[[1.0, 1.0]])
+    assert (answer.status_code, answer.json()) == (503, {"error": "the server cannot answer this now"})

@@ -1,0 +1,27 @@
+"""Asking an application over HTTP without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+
+
+class Asking:
+    """Requests to an application, one at a time."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        return asyncio.run(self._answer("GET", path, headers=headers))
+
+    def post(self, path: str, json: Any = None, content: str | bytes | None = None) -> httpx.Response:
+        return asyncio.run(self._answer("POST", path, json=json, content=content))
+
+    async def _answer(self, method: str, path: str, **parts: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(self._app, raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
+            return await client.request(method, path, **parts)

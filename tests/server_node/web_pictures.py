@@ -1,0 +1,113 @@
+"""Pictures of servers that never ran: plain data for the tests of the web pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.view import ClientSeen, ModelPicture, Moment, Picture
+from shoal.algorithms.registry import STREAMING
+from shoal.border import terms_of
+from shoal.contract import Contract, contract_of
+from shoal.messages import Snapshot
+from shoal.privacy import expected_statement
+
+NOW = 1_800_000_000.0
+FORMAL = {"mode": "formal", "epsilon_per_reading": 4.0}
+FEATURES = (
+    {"name": "temperature", "unit": "°C", "low": -20.0, "high": 60.0},
+    {"name": "humidity", "unit": "%", "low": 0.0, "high": 100.0},
+    {"name": "light", "unit": "lux", "low": 0.0, "high": 2000.0},
+    {"name": "voltage", "unit": "V", "low": 2.0, "high": 3.0},
+    {"name": "pressure", "unit": "hPa", "low": 900.0, "high": 1100.0},
+)
+
+
+def a_contract(width: int = 2, privacy: dict[str, Any] | None = None, models: Sequence[str] = ("fcac",)) -> Contract:
+    """A federation of `width` features; beyond the five with a name they are numbered."""
+    numbered = ({"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(len(FEATURES), width))
+    return contract_of(
+        {
+            "federation": {"name": "greenhouse"},
+            "features": [*FEATURES, *numbered][:width],
+            "privacy": privacy or FORMAL,
+            "models": [{"name": name, "algorithm": "fcac"} for name in models],
+        }
+    )
+
+
+def some_nodes(width: int, clusters: int, nodes: int, seed: int = 7) -> dict[str, NDArray[Any]]:
+    """Snapshot arrays of `nodes` nodes in `clusters` clusters far apart, by FCAC's table."""
+    rng = np.random.default_rng(seed)
+    middles = rng.uniform(0.15, 0.85, (clusters, width))
+    cluster = np.sort(np.arange(nodes) % clusters)
+    weight = middles[cluster] + rng.normal(0, 0.035, (nodes, width))
+    count = np.maximum(1, rng.lognormal(4, 1, nodes)).astype(np.int64)
+    edge = np.array(sorted(_pairs(weight, cluster)), dtype=np.int64).reshape(-1, 2)
+    total = np.bincount(cluster, weights=count, minlength=clusters)
+    centre = np.zeros((clusters, width))
+    np.add.at(centre, cluster, weight * (count / total[cluster])[:, None])
+    return {
+        "node_id": np.arange(100, 100 + nodes, dtype=np.int64),
+        "weight": weight,
+        "count": count,
+        "sigma": np.full(nodes, 0.1),
+        "cluster": cluster.astype(np.int64),
+        "edge": edge,
+        "edge_age": np.ones(len(edge), dtype=np.int64),
+        "centre": centre,
+        "centre_weight": total.astype(np.float64),
+    }
+
+
+def _pairs(weight: NDArray[np.float64], cluster: NDArray[np.int64]) -> set[tuple[int, int]]:
+    """Each node and its two nearest of the same cluster."""
+    found = set()
+    for i, point in enumerate(weight):
+        same = np.flatnonzero(cluster == cluster[i])
+        near = same[np.argsort(np.square(weight[same] - point).sum(axis=1), kind="stable")][1:3]
+        found |= {(min(i, j), max(i, j)) for j in near.tolist()}
+    return found
+
+
+def a_snapshot(contract: Contract, arrays: dict[str, NDArray[Any]], version: int = 1, model: str = "fcac") -> Snapshot:
+    summary = STREAMING["fcac"].summary(arrays)
+    return Snapshot(
+        federation=contract.federation,
+        contract=contract.digest,
+        model=model,
+        algorithm="fcac",
+        version=version,
+        positions=[[0, 120 * version]],
+        updates=120 * version,
+        readings=48_000 * version,
+        clients=3,
+        clusters=summary.clusters,
+        nodes=summary.nodes,
+        privacy=expected_statement(terms_of(contract)),
+        arrays=arrays,
+        pooled=3,
+        made_at=NOW - 1,
+    )
+
+
+def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> Picture:
+    """What the board shows: `snapshots` of some models, three clients of which one is silent, a history."""
+    history = [Moment(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
+    models = {
+        snapshot.model: ModelPicture(snapshot.model, snapshot.algorithm, snapshot, history=history)
+        for snapshot in snapshots
+    }
+    for agreed in contract.models:
+        waiting_for = "1 of 2 clients have spoken."
+        models.setdefault(agreed.name, ModelPicture(agreed.name, agreed.algorithm, waiting_for=waiting_for))
+    clients = (
+        ClientSeen("north-wing", NOW - 2, 410, 164_000, 131.4),
+        ClientSeen("roof", NOW - 340, 122, 48_800, 0.0),
+        ClientSeen("south-wing", NOW - 5, 396, 158_400, 9.26),
+    )
+    given = {"clients": clients if snapshots else (), "privacy": expected_statement(terms_of(contract)), **parts}
+    return Picture(contract=contract, started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)
