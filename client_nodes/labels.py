@@ -38,7 +38,7 @@ class Labeller:
         readings.ensure(LABELS, LOCAL_SETTINGS)
 
     def label(self, intake: Intake) -> None:
-        """Write {"cluster", "version", "time"} of each reading and model, keyed by model and place; the caller flushes."""
+        """Write {"cluster", "version", "time"} of each reading and model, keyed by both; the caller flushes."""
         self._follow()
         if not intake.places:
             return

@@ -1,0 +1,44 @@
+# The commands of the README. Each sets up what it needs by itself, in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# What one run may use beside shoal itself: two processes with one thread each are faster than threads that fight.
+export OPENBLAS_NUM_THREADS = 1
+export OMP_NUM_THREADS = 1
+
+.PHONY: help demo test lint check-types bench clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live page
+	@$(BIN)/shoal demo $(DEMO)
+
+test: $(VENV)/.dev lint check-types ## lint, check types, run all tests
+	$(BIN)/pytest $(TESTS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+check-types: $(VENV)/.dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/results
+	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.footprint
+
+clean: ## remove what these commands made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "shoal needs Python 3.11 or later; name one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "this Python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+
+# Versions are pinned where the tests run; a library's users are free within the ranges of pyproject.toml.
+$(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up shoal[$*] in $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@

@@ -1,0 +1,39 @@
+"""What all tests share: parts that may be missing on somebody's machine, and small federations."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+
+def without(part: str, why: str) -> NoReturn:
+    """A part is missing: skip with the reason, or fail where everything must be there."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{part} is required here: {why}", pytrace=False)
+    pytest.skip(f"{part}: {why}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a headless browser."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return found or without("Chromium", "no chromium on the PATH; on Debian: apt install chromium")
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """The path of Prometheus's own checker."""
+    return shutil.which("promtool") or without("promtool", "not on the PATH; on Debian: apt install prometheus")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """A folder of data sets that are not shipped."""
+    folder = Path(os.environ.get("SHOAL_DATA", ""))
+    if not os.environ.get("SHOAL_DATA") or not folder.is_dir():
+        without("data", "SHOAL_DATA does not name a folder of data sets; see tests/README.md")
+    return folder

@@ -1,0 +1,165 @@
+"""A small federation in a folder: its file, its clients' readings, and its nodes run to the end in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from client_nodes.premises import client_at_home
+from numpy.typing import NDArray
+from server_node.home import server_at_home
+from server_node.node import ServerNode
+
+from shoal.codec import pack
+from shoal.messages import Reading, Update
+from shoal.settings import Config, load_config
+from shoal.topics import READINGS, READINGS_SETTINGS
+from shoal.transports import open_log
+from shoal.transports.contract import Record, beginning
+
+CLIENTS = ("attic", "cellar", "garden")
+
+FILE = """
+[federation]
+name = "house"
+[[features]]
+name = "warm"
+unit = "°C"
+low = -10
+high = 50
+[[features]]
+name = "damp"
+unit = "%"
+low = 0
+high = 100
+[privacy]
+mode = "formal"
+epsilon_per_reading = 200
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+[log]
+address = "sqlite:federation.db"
+[client]
+folder = "clients"
+publish_readings = {publish_readings}
+publish_s = 86400
+batch_readings_max = {batch_readings_max}
+label = true
+[server]
+folder = "server"
+pool_clients = {pool_clients}
+pool_s = 86400
+snapshot_updates = 3
+snapshot_s = 86400
+batch_updates_max = {batch_updates_max}
+port = 0
+"""
+
+
+def write_federation(
+    folder: Path,
+    publish_readings: int = 50,
+    batch_readings_max: int = 70,
+    pool_clients: int = 3,
+    batch_updates_max: int = 4,
+) -> Path:
+    """The federation file of a folder."""
+    path = folder / "house.toml"
+    path.write_text(
+        FILE.format(
+            publish_readings=publish_readings,
+            batch_readings_max=batch_readings_max,
+            pool_clients=pool_clients,
+            batch_updates_max=batch_updates_max,
+        ),
+        encoding="utf-8",
+    )
+    return path
+
+
+def weather(n: int, seed: int) -> NDArray[np.float64]:
+    """(n, 2) made-up readings: three kinds of weather, one of them only in the second half."""
+    rng = np.random.default_rng(seed)
+    kinds = np.array([[5.0, 80.0], [20.0, 50.0], [35.0, 20.0]])
+    kind = np.where(np.arange(n) < n // 2, rng.integers(0, 2, n), rng.integers(0, 3, n))
+    return kinds[kind] + rng.normal(size=(n, 2)) * [1.5, 3.0]
+
+
+def write_readings(config: Config, client: str, readings: NDArray[np.float64], started_at: float = 1e9) -> None:
+    """Append readings to a client's own log, with something bad among them."""
+    folder = config.client.folder / client
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(open_log(f"sqlite:{folder / 'readings.db'}")) as log:
+        log.ensure(READINGS, READINGS_SETTINGS)
+        for number, reading in enumerate(readings):
+            log.publish(READINGS, Reading(started_at + number, reading).encode(), headers=Reading.headers())
+            if number % 60 == 0:
+                log.publish(READINGS, Reading(started_at + number, [1.0, "wet"]).encode(), headers=Reading.headers())
+        log.flush()
+
+
+def begin(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: int) -> Path:
+    """A federation whose clients have readings but have learnt nothing; returns its file."""
+    file = write_federation(folder, **settings)
+    config = load_config(file)
+    for seed, client in enumerate(clients):
+        write_readings(config, client, weather(readings, seed))
+    return file
+
+
+def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:
+    """One client after the other, then the server, each until nothing is left: the order of the log is fixed."""
+    config = load_config(file)
+    for client in clients:
+        with client_at_home(config, client, clock=clock) as node:
+            while node.step():
+                pass
+    with server_at_home(config, clock=clock) as server:
+        while server.step():
+            pass
+
+
+def clock() -> float:
+    """Time stands still: what is done must not depend on it."""
+    return 1e9
+
+
+def model_bytes(server: ServerNode) -> bytes:
+    """The server's whole model, to the bit."""
+    return pack(server.models()["clusters"].state()["half"])
+
+
+def final_model(file: Path) -> bytes:
+    """The model a server has in its checkpoint."""
+    with server_at_home(load_config(file), clock=clock) as server:
+        return model_bytes(server)
+
+
+def all_records(address: str, topic: str) -> list[Record]:
+    """Everything in a topic."""
+    with closing(open_log(address)) as log:
+        at, found = beginning(log, topic), []
+        while True:
+            records, at = log.read(topic, at)
+            if not records:
+                return found
+            found += records
+
+
+def updates_by_client(config: Config) -> dict[str, dict[int, list[Update]]]:
+    """client -> sequence -> every update that stands in the log under that number."""
+    heard: dict[str, dict[int, list[Update]]] = {}
+    for record in all_records(config.log.address, config.contract.updates_topic):
+        update = Update.decode(record.value, record.headers)
+        heard.setdefault(update.client, {}).setdefault(update.sequence, []).append(update)
+    return heard
+
+
+def said(update: Update) -> bytes:
+    """What an update says, without when it was made."""
+    parts: dict[str, Any] = {name: value for name, value in vars(update).items() if name != "made_at"}
+    return pack(parts)

@@ -1,0 +1,153 @@
+"""The power is cut at every call that touches memory or log, once before it and once after it.
+
+Each run is a forked process that kills itself with SIGKILL at its n-th call; another one goes on from what is
+on the disk. Whatever the instant, the final model is the same to the bit, every update stands under its number
+with the same content, and labels and refused readings are as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.checkpoint import Checkpoint
+from shoal.codec import unpack
+from shoal.settings import load_config
+from shoal.topics import LABELS, REFUSED
+from shoal.transports import open_log
+from shoal.transports.contract import latest
+from shoal.transports.sqlite import SqliteLog
+from small_federation import all_records, begin, final_model, run_to_end, said, updates_by_client
+
+CLIENTS = ("attic", "cellar")
+# Every call of each, but of the many publish calls (a label for each reading) only each 7th.
+CALLS = ((Checkpoint, "save", 1), (SqliteLog, "publish", 7), (SqliteLog, "flush", 1), (SqliteLog, "read", 1))
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here")
+
+
+def in_a_process(work: Callable[[], None]) -> int:
+    """Run `work` in a forked process; the signal that ended it, or 0."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "a process failed by itself"
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def cut_the_power(kind: type, name: str, number: int, after: bool) -> None:
+    """From now on, the process dies at the `number`-th call of this method."""
+    real = getattr(kind, name)
+    calls = itertools.count(1)
+
+    def cut(self: Any, *args: Any, **kwargs: Any) -> Any:
+        now = next(calls) == number
+        if now and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(self, *args, **kwargs)
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(kind, name, cut)
+
+
+def outcome(file: Path) -> dict[str, Any]:
+    """Everything that must not depend on cuts."""
+    config = load_config(file)
+    updates = updates_by_client(config)
+    kept = {}
+    for client in CLIENTS:
+        log = open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")
+        labels = latest(log, LABELS)
+        kept[client] = (
+            {key: record.value for key, record in latest(log, REFUSED).items()},
+            sorted(labels),
+            {unpack(record.value)["time"] for record in labels.values() if record.value},
+        )
+        log.close()
+    return {
+        "model": final_model(file),
+        "updates": {c: {n: said(again[0]) for n, again in by.items()} for c, by in updates.items()},
+        "kept": kept,
+        "rejected": len(all_records(config.log.address, config.contract.rejected_topic)),
+    }
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """Where a sync costs nothing, if there is such a place: a killed process loses no more there than on a disk."""
+    in_memory = Path("/dev/shm")
+    if not os.access(in_memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=in_memory, prefix="shoal-test-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation with readings and keys, before anything was learnt."""
+    folder = tmp_path_factory.mktemp("ready")
+    begin(folder, CLIENTS, readings=130, publish_readings=40, batch_readings_max=50, pool_clients=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ready: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """How it ends when nothing happens. Keys are made here, and shared by all runs."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    shutil.copytree(ready, folder)
+    run_to_end(folder / "house.toml", CLIENTS)
+    for client in CLIENTS:
+        shutil.copy(folder / "clients" / client / "noise.key", ready / f"{client}.key")
+    return outcome(folder / "house.toml")
+
+
+def a_run(ready: Path, folder: Path) -> Path:
+    """A fresh copy, with the same noise keys as all others."""
+    shutil.copytree(ready, folder)
+    for client in CLIENTS:
+        home = folder / "clients" / client
+        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
+        shutil.copy(folder / f"{client}.key", home / "noise.key")
+    return folder / "house.toml"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("kind", "name", "every"), CALLS, ids=[name for _, name, _ in CALLS])
+def test_a_cut_at_any_call_changes_nothing(
+    kind: type, name: str, every: int, after: bool, ready: Path, undisturbed: dict[str, Any], memory_folder: Path
+) -> None:
+    assert undisturbed["updates"].keys() == set(CLIENTS)
+    for number in itertools.count(1, every):
+        file = a_run(ready, memory_folder / f"{number}")
+
+        def until_the_cut(file: Path = file, number: int = number) -> None:
+            cut_the_power(kind, name, number, after)
+            run_to_end(file, CLIENTS)
+
+        ended_by = in_a_process(until_the_cut)
+        if ended_by == 0:
+            assert number > 5, "the cut never happened"
+            return
+        assert ended_by == signal.SIGKILL
+        assert in_a_process(lambda file=file: run_to_end(file, CLIENTS)) == 0
+        assert outcome(file) == undisturbed, f"call {number} of {name}"
+        shutil.rmtree(file.parent)
