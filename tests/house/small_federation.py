@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from client_nodes.premises import client_at_home
 from numpy.typing import NDArray
+
+from client_nodes.premises import client_at_home
 from server_node.home import server_at_home
 from server_node.node import ServerNode
-
 from shoal.codec import pack
 from shoal.messages import Reading, Update
 from shoal.settings import Config, load_config
