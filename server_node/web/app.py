@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from anyio import to_thread
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -98,7 +98,9 @@ class Site:
     async def metrics(self, request: Request) -> Response:
         """The registry as Prometheus reads it."""
         encode, kind = choose_encoder(request.headers.get("accept", ""))
-        return Response(await run_in_threadpool(encode, self._registry), headers={"content-type": kind})
+        return Response(
+            await to_thread.run_sync(encode, self._registry, abandon_on_cancel=True), headers={"content-type": kind}
+        )
 
     async def snapshot(self, request: Request) -> Response:
         """The newest snapshot of a model in the units of the contract."""
@@ -123,7 +125,7 @@ class Site:
             return JSONResponse({"clusters": [-1] * len(readings), "version": version})
         bounds = bounds_of(picture.contract)
         rows = bounds.to_unit(bounds.clip(readings)[0])
-        clusters = await run_in_threadpool(self._predict, newest, rows)
+        clusters = await to_thread.run_sync(self._predict, newest, rows, abandon_on_cancel=True)
         return JSONResponse({"clusters": np.asarray(clusters).tolist(), "version": newest.version})
 
     async def privacy(self, request: Request) -> Response:

@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 
 from shoal.errors import SettingsError
 
-PATIENCE_S = 0.6
-"""how long an answer under way may take to end once the server stops"""
+PATIENCE_S = 0.5
+"""how long an answer under way may take once the server stops, before its connection is cut"""
 
 
 class WebServer:
@@ -65,12 +65,18 @@ class WebServer:
         self._app.state.closing.set()
         self._server.should_exit = True
         self._thread.join(PATIENCE_S)
+        # Whoever does not read what was sent is cut off: its answer then ends as if it had gone away.
+        for connection in list(self._server.server_state.connections):
+            connection.loop.call_soon_threadsafe(connection.transport.abort)
+        self._thread.join(PATIENCE_S / 2)
         self._server.force_exit = True
         self._thread.join()
 
 
 def _bound(host: str, port: int) -> socket.socket:
     """A socket bound to the address. Raises `SettingsError`."""
+    if not 0 <= port <= 65535:
+        raise SettingsError(f"the web page cannot be served on port {port}; choose one from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
-from web_asking import Asking
-from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 from server_node import web
 from server_node.view import Board, Picture
 from server_node.web import create_app, predict
 from server_node.web.app import FILES
 from server_node.web.headers import HEADERS
+from web_asking import Asking
+from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 
 def asking(picture: Picture, registry: CollectorRegistry | None = None) -> Asking:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
 
 from server_node.view import ClientSeen, Moment, Picture
 from server_node.web.colours import slots
 from server_node.web.drawing import CLIENTS_MAX, HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, turns
 from server_node.web.projection import principal_axes, spread, steady_axes
 from shoal.contract import Contract
+from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
 
 
 def drawn(picture: Picture, easel: Easel | None = None) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
-from web_asking import Asking
-from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 from server_node.view import Board
 from server_node.web import create_app, predict
 from server_node.web.rows import BODY_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import STREAMING
 from shoal.errors import StateRefused
+from web_asking import Asking
+from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 CONTRACT = a_contract(2)
 ARRAYS = some_nodes(2, 3, 30)

@@ -1,0 +1,140 @@
+"""The live page in a real browser, as people see it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from server_node.view import Board, ClientSeen
+from server_node.web import page_server
+from web_browser import Browser, Tab, browsing
+from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
+
+CONTRACT = a_contract(5, models=("fcac", "slow"))
+EMPTY = a_picture(CONTRACT, ready=False, lag_records=12)
+ARRAYS = some_nodes(5, 6, 120)
+LEARNT = a_picture(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3})
+MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientSeen("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0)))
+
+COUNTERS = (
+    "Object.fromEntries([...document.querySelectorAll('#counters div')]"
+    ".map(counter => [...counter.children].map(part => part.textContent)))"
+)
+INKED = (
+    "(() => {const map = document.getElementById('map');"
+    "const dots = map.getContext('2d').getImageData(0, 0, map.width, map.height).data;"
+    "const seen = new Set(); for (let i = 0; i < dots.length; i += 4)"
+    " if (dots[i + 3] > 200) seen.add(dots[i] + ',' + dots[i + 1] + ',' + dots[i + 2]); return seen.size})()"
+)
+
+
+def test_the_page_shows_what_the_server_knows_and_never_complains(chromium: str, tmp_path: Path) -> None:
+    board = Board(EMPTY)
+    web = page_server(board, CollectorRegistry())
+    port = web.start()
+    try:
+        with browsing(chromium, tmp_path) as browser:
+            tab = browser.tab()
+            tab.resize(1280, 900)
+            tab.open(f"http://127.0.0.1:{port}/")
+            _empty_first(tab)
+            board.hang(MARKUP)
+            _then_what_was_learnt(tab)
+            _nodes_are_read_with_the_keyboard(tab)
+            _it_fits_a_phone_and_the_dark(tab)
+            _another_model_is_chosen(tab)
+            assert tab.complaints() == []
+            web.stop()
+            _it_says_when_the_server_is_gone(tab)
+            web = page_server(board, CollectorRegistry(), port=port)
+            web.start()
+            tab.until("document.getElementById('connection').textContent === 'live'")
+            _a_policy_holds(browser, port)
+    finally:
+        web.stop()
+
+
+def _empty_first(tab: Tab) -> None:
+    tab.shows("greenhouse")
+    tab.shows("No clustering yet")
+    tab.shows("1 of 2 clients have spoken.")
+    tab.shows("12 updates in the log are still to be read")
+    tab.shows("No client has been heard yet.")
+
+
+def _then_what_was_learnt(tab: Tab) -> None:
+    tab.until(f"{COUNTERS}.Clusters === '6'")
+    counters = tab.value_of(COUNTERS)
+    assert counters["Nodes"] == "120"
+    assert counters["Readings"] == "48,000"
+    assert counters["Updates"] == "120"
+    assert counters["Clients"] == "4"
+    assert counters["Set aside"] == "3"
+    assert counters["Version"] == "1"
+    for words in ("north-wing", "south-wing", "3 learnt under another contract"):
+        tab.shows(words)
+    for words in ("Formal guarantee for every reading", "ε = 4", "Not covered", "they add up"):
+        tab.shows(words)
+    assert not tab.value_of("document.getElementById('empty').checkVisibility()")
+    assert tab.value_of("document.querySelectorAll('#clusters tbody tr').length") == 6
+    silent = "[...document.querySelectorAll('#clients tr.silent td:first-child')].map(cell => cell.textContent)"
+    assert tab.value_of(silent) == ["roof"]
+    assert tab.value_of("document.querySelector('#clients img') === null")
+    tab.shows("<img src=x onerror=alert(1)>")
+    assert tab.value_of(INKED) > 6  # the map is drawn, in more colours than there are clusters
+    assert tab.value_of("document.querySelector('#history .steps').getAttribute('d').includes('H')")
+
+
+def _nodes_are_read_with_the_keyboard(tab: Tab) -> None:
+    tab.value_of("document.getElementById('map').focus()")
+    said = "document.getElementById('map-said').textContent"
+    tab.press("ArrowRight")
+    most = int(ARRAYS["count"].argmax())
+    node = int(ARRAYS["node_id"][most])
+    tab.until(f"{said}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · won')")
+    temperature = -20 + 80 * ARRAYS["weight"][most, 0]
+    tab.shows(f"{temperature:.2f} °C")
+    tab.shows("A learnt prototype, not a reading.")
+    tab.press("ArrowLeft")
+    tab.until(f"!{said}.startsWith('Node {node} ')")
+    tab.press("Escape")
+    tab.until("document.getElementById('tip').hidden")
+
+
+def _it_fits_a_phone_and_the_dark(tab: Tab) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    tab.prefer("light")
+    light = tab.value_of(ground)
+    tab.prefer("dark")
+    assert tab.until(ground) != light
+    tab.resize(360, 740)
+    tab.until("innerWidth === 360")
+    assert tab.value_of("document.documentElement.scrollWidth") == 360
+
+
+def _another_model_is_chosen(tab: Tab) -> None:
+    tab.value_of(
+        "(() => {const choice = document.getElementById('model'); choice.value = 'slow';"
+        "choice.dispatchEvent(new Event('change'))})()"
+    )
+    tab.shows("No clustering yet")
+    assert tab.value_of("location.hash") == "#model=slow"
+
+
+def _it_says_when_the_server_is_gone(tab: Tab) -> None:
+    tab.until("document.getElementById('connection').textContent === 'reconnecting'")
+    tab.until("document.body.classList.contains('stale')")
+
+
+def _a_policy_holds(browser: Browser, port: int) -> None:
+    """The browser itself refuses what the page did not come with, and the test sees it when it does."""
+    tab = browser.tab()
+    tab.open(f"http://127.0.0.1:{port}/")
+    tab.shows("greenhouse")
+    tab.value_of(
+        "void document.body.append(Object.assign(document.createElement('script'), {textContent: 'hacked = 1'}))"
+    )
+    assert tab.value_of("typeof hacked") == "undefined"
+    assert any("Content Security Policy" in complaint for complaint in tab.complaints())
