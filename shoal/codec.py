@@ -7,7 +7,7 @@ little-endian. So equal states have equal bytes, which the tests of replay rely 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -19,31 +19,48 @@ ARRAY = 1
 """the msgpack extension type of an array: packed [dtype, shape], then the elements"""
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 DIMENSIONS_MAX = 4
+HEADER_BYTES_MAX = 64
+"""of an array: its type and its shape take at most 43"""
 BYTES_MAX = 64 * 1024 * 1024
 BUFFER_BYTES = 1024
 """what packing begins with; msgpack's own 256 KiB is a page of the system asked for and given back at each reading"""
 DEPTH_MAX = 16
 """how deep mappings and lists may nest: a hostile message cannot exhaust the stack"""
+_LOOKED_INTO = (dict, list, tuple, msgpack.Timestamp)
 
 
 def pack(value: Any) -> bytes:
-    """None, bool, int, float, str, bytes, arrays, and lists and mappings of these -> bytes. Raises TypeError."""
-    packed: bytes = msgpack.packb(value, default=_array_out, use_bin_type=True, buf_size=BUFFER_BYTES)
+    """None, bool, int, float, str, bytes, arrays, and lists and mappings (by text) of these -> bytes.
+
+    Whatever it takes, `unpack` gives back; anything else raises TypeError.
+    """
+    if flaw := _flaw(value, DEPTH_MAX):
+        raise TypeError(f"cannot pack {flaw}")
+    try:
+        packed: bytes = msgpack.packb(value, default=_array_out, use_bin_type=True, buf_size=BUFFER_BYTES)
+    except (OverflowError, ValueError) as beyond:
+        raise TypeError(f"cannot pack a value beyond what msgpack holds: {type(beyond).__name__}") from None
     return packed
 
 
-def unpack(packed: bytes, bytes_max: int = BYTES_MAX) -> Any:
-    """The value again; arrays own their memory and are writable. Raises `MessageRefused` ("oversized", "malformed")."""
+def unpack(packed: bytes, bytes_max: int = BYTES_MAX, items_max: int | None = None) -> Any:
+    """The value again; arrays own their memory and are writable. Raises `MessageRefused` ("oversized", "malformed").
+
+    `items_max` bounds how many values the whole is made of (an array is one): a byte on the wire can be a mapping of
+    64 bytes in memory, so what comes from others needs it. None is for what we wrote ourselves.
+    """
     if len(packed) > bytes_max:
         raise MessageRefused("oversized", f"{len(packed)} bytes, at most {bytes_max} are accepted")
+    if items_max is not None:
+        _count(packed, items_max)
     try:
-        # The lengths inside are bounded by the length of the whole, so a small message cannot ask for much memory.
         value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=_array_in)
     except MessageRefused:
         raise
     except (ValueError, RecursionError, msgpack.UnpackException) as broken:
         raise MessageRefused("malformed", f"not a message: {type(broken).__name__}") from None
-    _check_depth(value, DEPTH_MAX)
+    if flaw := _flaw(value, DEPTH_MAX):
+        raise MessageRefused("malformed", f"holds {flaw}")
     return value
 
 
@@ -63,13 +80,13 @@ def _array_out(value: Any) -> msgpack.ExtType:
 def _array_in(code: int, packed: bytes) -> NDArray[Any]:
     if code != ARRAY:
         raise MessageRefused("malformed", f"unknown extension type {code}")
-    unpacker = msgpack.Unpacker(max_buffer_size=max(len(packed), 1))
-    unpacker.feed(packed)
+    unpacker = msgpack.Unpacker(max_array_len=DIMENSIONS_MAX, max_map_len=0, max_str_len=HEADER_BYTES_MAX)
+    unpacker.feed(packed[:HEADER_BYTES_MAX])
     header = unpacker.unpack()
     if not (isinstance(header, list) and len(header) == 2 and isinstance(header[1], list)):
         raise MessageRefused("malformed", "an array without dtype and shape")
     form, shape = header
-    if form not in DTYPES or len(shape) > DIMENSIONS_MAX:
+    if not isinstance(form, str) or form not in DTYPES or len(shape) > DIMENSIONS_MAX:
         raise MessageRefused("malformed", "an array of an unknown type")
     if not all(type(size) is int and 0 <= size <= BYTES_MAX for size in shape):
         raise MessageRefused("malformed", "an array with an impossible shape")
@@ -77,16 +94,74 @@ def _array_in(code: int, packed: bytes) -> NDArray[Any]:
     dtype = np.dtype(form)
     if len(elements) != math.prod(shape) * dtype.itemsize:
         raise MessageRefused("malformed", "an array whose bytes do not fill its shape")
+    if form == "|b1" and max(elements, default=0) > 1:
+        raise MessageRefused("malformed", "an array of truth values that are neither 0 nor 1")
     return np.frombuffer(elements, dtype).reshape(shape).copy()
 
 
-def _check_depth(value: Any, left: int) -> None:
+class _Form(NamedTuple):
+    """What follows the first byte of a value: a length in `width` bytes, `payload` bytes, `inner` values; the last two
+    and then `payload_each` and `inner_each` times the length."""
+
+    width: int = 0
+    payload: int = 0
+    inner: int = 0
+    payload_each: int = 0
+    inner_each: int = 0
+
+
+def _forms() -> list[_Form]:
+    """By first byte, from the msgpack specification."""
+    single = _Form()
+    lengths = [_Form(width, payload_each=1) for width in (1, 2, 4)]
+    return [
+        *[single] * 128,  # small whole numbers
+        *[_Form(inner=2 * n) for n in range(16)],  # small mappings, small lists, short texts
+        *[_Form(inner=n) for n in range(16)],
+        *[_Form(payload=n) for n in range(32)],
+        *[single] * 4,  # none, unused, false, true
+        *lengths,  # bytes
+        *[_Form(width, payload=1, payload_each=1) for width in (1, 2, 4)],  # extensions
+        *[_Form(payload=size) for size in (4, 8, 1, 2, 4, 8, 1, 2, 4, 8)],  # floats, positive and other numbers
+        *[_Form(payload=1 + size) for size in (1, 2, 4, 8, 16)],  # short extensions
+        *lengths,  # texts
+        *[_Form(width, inner_each=1) for width in (2, 4)],  # lists, mappings
+        *[_Form(width, inner_each=2) for width in (2, 4)],
+        *[single] * 32,  # small negative numbers
+    ]
+
+
+_FORMS = _forms()
+
+
+def _count(packed: bytes, items_max: int) -> None:
+    """Refuse more values than `items_max`, also claimed ones, before any is built. Other faults are the decoder's."""
+    place, waiting, seen = 0, 1, 0
+    while waiting and place < len(packed):
+        width, payload, inner, payload_each, inner_each = _FORMS[packed[place]]
+        place += 1
+        if width:
+            length = int.from_bytes(packed[place : place + width], "big")
+            payload += length * payload_each
+            inner += length * inner_each
+        place += width + payload
+        waiting += inner - 1
+        seen += 1
+        if seen + waiting > items_max:
+            raise MessageRefused("oversized", f"made of more than {items_max} values")
+
+
+def _flaw(value: object, left: int) -> str | None:
+    """What keeps `value` from being plain, or None. Kinds that only one of the two directions knows are left to it."""
+    if isinstance(value, msgpack.Timestamp):
+        return "a timestamp"
+    if not isinstance(value, dict | list | tuple):
+        return None
     if left == 0:
-        raise MessageRefused("malformed", f"nested deeper than {DEPTH_MAX}")
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return
-    for inner in value:
-        if isinstance(inner, dict | list):
-            _check_depth(inner, left - 1)
+        return f"lists or mappings nested deeper than {DEPTH_MAX}"
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        return "a mapping whose keys are not text"
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, _LOOKED_INTO) and (flaw := _flaw(inner, left - 1)):
+            return flaw
+    return None
