@@ -84,6 +84,18 @@ class ClientNode:
         """learned, rejected, withheld, clipped, updates: since the client first started. For its own premises only."""
         return dict(self._totals)
 
+    @property
+    def nodes(self) -> int:
+        """Nodes of all models."""
+        return sum(learner.nodes for learner in self._learners)
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether every reading in the log is learnt and nothing learnt waits to be said."""
+        ends = self._readings.bounds(READINGS)
+        read = all(self._positions.get(partition, 0) >= end for partition, (_, end) in ends.items())
+        return read and not self._since_update
+
     def step(self, timeout_s: float = 0.0) -> bool:
         """Learn one batch of readings and say what is due. True when anything was done.
 

@@ -47,6 +47,11 @@ class ServerModel:
         """The newest one published."""
         return self._snapshot
 
+    @property
+    def changed(self) -> bool:
+        """Whether updates came after the newest snapshot."""
+        return self._since_snapshot > 0
+
     def hear(self, update: Update, now: float) -> bool:
         """Take one checked update in; False if it was heard before. Raises `MessageRefused` ("sequence")."""
         if not self.roster.take(update.client, update.sequence, update.readings, now):

@@ -81,6 +81,12 @@ class ServerNode:
             self._uplink.speak()
         return bool(records or words or begun)
 
+    @property
+    def up_to_date(self) -> bool:
+        """Whether every update in the log is absorbed and the newest snapshots show it."""
+        read = all(self._positions.get(partition, 0) >= end for partition, end in self._ends().items())
+        return read and not any(model.changed for model in self._models.values())
+
     def models(self) -> dict[str, ServerModel]:
         """name -> model, for the tests and the one-box."""
         return self._models
