@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,13 @@ class Digit:
     """One digit of k: worth `stride` steps, its value i drawn with probability weights[i] / 2^63."""
 
     stride: int
-    weights: NDArray[np.uint64]
     below: NDArray[np.uint64]
-    """(size - 1,) running sums of `weights` without the last"""
+    """(size - 1,) running sums of the weights, without the last, which is 2^63"""
+
+    @cached_property
+    def weights(self) -> NDArray[np.uint64]:
+        """(size,) taken from `below`, so that what is certified is what is drawn from."""
+        return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
     def pick(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """words (...) of 64 random bits -> (...) values of the digit; the lowest bit is not used."""
@@ -62,12 +66,10 @@ def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = Fa
         powers.append(_EXACT.multiply(powers[-1], ratio))
     whole = Decimal(1) if open_ended else 1 - powers[size]
     unit = Decimal(2**TABLE_BITS)
-    running = [0]
+    running = []
     for power in powers[1:size]:
         running.append(int(_EXACT.to_integral_value(_EXACT.divide(_EXACT.multiply(unit, 1 - power), whole))))
-    running.append(2**TABLE_BITS)
-    sums = np.array(running, dtype=np.uint64)
-    return Digit(stride, np.diff(sums), sums[1:-1].copy())
+    return Digit(stride, np.array(running, dtype=np.uint64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from noise_terms import build, formal_terms
+from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
 from shoal.privacy import mechanisms
 from shoal.privacy.certificate import certified_epsilon
-from shoal.privacy.laplace import ESCAPE, TABLE_BITS, DiscreteLaplace, discrete_laplace, geometric_digit
+from shoal.privacy.laplace import ESCAPE, TABLE_BITS, Digit, DiscreteLaplace, discrete_laplace, geometric_digit
 
 
 @pytest.mark.parametrize(
@@ -68,24 +69,69 @@ def test_the_certificate_is_what_brute_force_finds(epsilon: float, fine: int) ->
     assert certified_epsilon(law) == pytest.approx(brute_force(law), abs=1e-11)
 
 
+def rough_digit(stride: int, drops: NDArray[np.float64]) -> Digit:
+    """Weights that fall by `drops` (size - 1,) nats each."""
+    parts = np.exp(-np.concatenate([[0.0], np.cumsum(drops)]))
+    weights = [int(part) for part in 2.0**TABLE_BITS * parts / parts.sum()]
+    return Digit(stride, np.array([2**TABLE_BITS - sum(weights[i:]) for i in range(1, len(weights))], dtype=np.uint64))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("steps", [4, 5, 6, 7, 8])
+def test_the_certificate_is_what_brute_force_finds_in_rough_tables(seed: int, steps: int) -> None:
+    """In tables as uneven as they may be, carries and the place of the worst pair matter."""
+    rng = np.random.default_rng(seed)
+    fine = rough_digit(1, rng.dirichlet(np.ones(3)) * 1.1)
+    law = dataclasses.replace(
+        discrete_laplace(steps / 4, 4),
+        inner=(fine,),
+        scales=rough_digit(4, rng.uniform(1.4, 1.75, ESCAPE)),
+    )
+    assert law.steps == steps
+    assert certified_epsilon(law) == pytest.approx(brute_force(law), abs=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("steps", [5, 6, 7])
+def test_the_certificate_is_what_brute_force_finds_in_rough_tables_of_three_digits(seed: int, steps: int) -> None:
+    rng = np.random.default_rng(seed)
+    law = dataclasses.replace(
+        discrete_laplace(steps / 8, 4),
+        inner=(rough_digit(1, rng.dirichlet(np.ones(3)) * 0.5), rough_digit(4, rng.uniform(0.6, 0.8, 1))),
+        scales=rough_digit(8, rng.uniform(1.4, 1.75, ESCAPE)),
+    )
+    assert (law.steps, law.scale) == (steps, 8)
+    assert certified_epsilon(law) == pytest.approx(brute_force(law), abs=1e-11)
+
+
+def spoil(digit: Digit, value: int, by: int) -> Digit:
+    """The same table with the border after `value` moved."""
+    below = digit.below.copy()
+    below[value] = int(below[value]) + by
+    return dataclasses.replace(digit, below=below)
+
+
 def test_the_certificate_sees_a_spoilt_fine_table() -> None:
     law = discrete_laplace(1.0)
-    weights = law.inner[0].weights.copy()
-    weights[100] += weights[4000]
-    weights[4000] -= weights[4000] - np.uint64(1)
-    spoilt = dataclasses.replace(law, inner=(dataclasses.replace(law.inner[0], weights=weights),))
+    step = int(law.inner[0].weights[100]) - int(law.inner[0].weights[101])
+    spoilt = spoil(law.inner[0], 100, -step)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(spoilt)
+        certified_epsilon(dataclasses.replace(law, inner=(spoilt,)))
 
 
 def test_the_certificate_sees_a_spoilt_table_of_whole_scales() -> None:
     law = discrete_laplace(4.0)
-    weights = law.scales.weights.copy()
-    weights[0] += weights[3] - weights[3] // np.uint64(2)
-    weights[3] //= np.uint64(2)
-    spoilt = dataclasses.replace(law, scales=dataclasses.replace(law.scales, weights=weights))
+    spoilt = spoil(law.scales, 3, -int(law.scales.weights[3]) // 2)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(spoilt)
+        certified_epsilon(dataclasses.replace(law, scales=spoilt))
+
+
+def test_the_certificate_sees_a_fine_table_of_another_scale() -> None:
+    """Each table falls, but at the seam a step farther away is more likely."""
+    law = discrete_laplace(4.0)
+    other = geometric_digit(law.scale, 1, law.scale // 2)
+    with pytest.raises(SettingsError, match="fall with distance"):
+        certified_epsilon(dataclasses.replace(law, inner=(other,)))
 
 
 def test_the_certificate_sees_a_tail_that_was_not_folded() -> None:

@@ -64,6 +64,8 @@ def test_unit_noise_is_laplace_and_finite_at_the_ends() -> None:
     ends = unit_laplace(np.array([0, 2**64 - 1, 2**63, 2**63 - 1], dtype=np.uint64))
     assert np.isfinite(ends).all(), "v = -0.5 would give an infinite value"
     assert ends.tolist() == [-ends[1], ends[1], ends[2], -ends[2]]
+    three_quarters = unit_laplace(np.array([3 * 2**62], dtype=np.uint64))
+    assert three_quarters[0] == pytest.approx(np.log(2.0)), "eq. 3 at v = 0.25"
     drawn = unit_laplace(rng(3).integers(0, 2**64, size=20_000, dtype=np.uint64))
     assert stats.kstest(drawn, "laplace").pvalue > 1e-3
 
