@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shoal.evaluation.continual_command import continual
 from shoal.evaluation.fcac_command import fcac
 
 
@@ -12,5 +13,5 @@ def reproduce() -> None:
     """Run a paper's experiment again and compare with its published figures."""
 
 
-for experiment in (fcac,):
+for experiment in (fcac, continual):
     reproduce.add_command(experiment)
