@@ -1,0 +1,87 @@
+"""The log is the model: whoever ran when, and however much was read at once, the same log gives the same model."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from client_nodes.premises import client_at_home
+from server_node.home import server_at_home
+from server_node.node import ServerNode
+from shoal.checkpoint import Checkpoint
+from shoal.messages import Update
+from shoal.settings import Config, load_config
+from shoal.topics import ensure_topics
+from shoal.transports import open_log
+from small_federation import CLIENTS, begin, clock, model_bytes
+
+
+def run_in_any_order(config: Config, chance: random.Random) -> bytes:
+    """Step clients and server as chance has it, until nobody has anything left; the model in the end."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(client_at_home(config, name, clock=clock)) for name in CLIENTS]
+        server = stack.enter_context(server_at_home(config, clock=clock))
+        nodes = [*clients, server]
+        quiet = 0
+        while quiet < 20 * len(nodes):
+            quiet = 0 if chance.choice(nodes).step() else quiet + 1
+        while any([node.step() for node in nodes]):
+            pass
+        return model_bytes(server)
+
+
+def replay(config: Config, checkpoint: Path, batch_updates_max: int, stop_every: int | None = None) -> bytes:
+    """Read the log from its beginning with a new server, put away and taken up again every so many steps."""
+    settings = config.server.model_copy(update={"batch_updates_max": batch_updates_max})
+    with closing(open_log(config.log.address)) as log:
+        done = False
+        while not done:
+            with Checkpoint(checkpoint, "replay") as memory:
+                server = ServerNode(config.contract, settings, log, memory, rebuild=True, clock=clock)
+                steps = 0
+                while stop_every is None or steps < stop_every:
+                    steps += 1
+                    if not server.step():
+                        done = True
+                        break
+                model = model_bytes(server)
+        return model
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_batching_and_any_restart_give_the_same_model_for_the_same_log(seed: int, tmp_path: Path) -> None:
+    config = load_config(begin(tmp_path, readings=300, publish_readings=20, batch_readings_max=33))
+    lived = run_in_any_order(config, random.Random(seed))
+    for name, batch, stop_every in (("one", 1, None), ("seven", 7, 2), ("all", 10_000, None), ("again", 10_000, None)):
+        assert replay(config, tmp_path / f"{name}.db", batch, stop_every) == lived, name
+
+
+def test_the_first_pool_is_the_same_whoever_spoke_first(tmp_path: Path) -> None:
+    config = load_config(begin(tmp_path, readings=60, publish_readings=60, pool_clients=3))
+    models = set()
+    for order in (CLIENTS, CLIENTS[::-1]):
+        folder = tmp_path / order[0]
+        folder.mkdir()
+        address = f"sqlite:{folder / 'federation.db'}"
+        there = config.model_copy(update={"log": config.log.model_copy(update={"address": address})})
+        for client in order:
+            copy_said(config, there, client)
+        models.add(replay(there, folder / "replay.db", 100))
+    assert len(models) == 1
+
+
+def copy_said(config: Config, there: Config, client: str) -> None:
+    """Let a client speak once into the first log, and carry its words over into another."""
+    with client_at_home(config, client, clock=clock) as node:
+        while node.step():
+            pass
+    with closing(open_log(config.log.address)) as log, closing(open_log(there.log.address)) as other:
+        ensure_topics(other, config.contract)
+        topic = config.contract.updates_topic
+        for record in log.read(topic, {0: 0})[0]:
+            if Update.decode(record.value, record.headers).client == client:
+                other.publish(topic, record.value, record.key, record.headers)
+        other.flush()
