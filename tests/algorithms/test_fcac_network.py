@@ -91,6 +91,16 @@ def test_of_equal_winners_the_first_one_wins(half: Half) -> None:
     assert network.weights[6:8].tolist() == [[30.0], [30.0]]
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_a_row_exactly_at_the_vigilance_is_similar_enough(half: Half) -> None:
+    network = half()
+    # Equal rows have no nearest other: the vigilance is 1, which a far row has from every node.
+    network.learn(np.zeros((10, 2)))
+    network.learn([[1e9, 1e9]])
+    assert network.vigilance == 1.0
+    assert network.last == (3, 0, 1, 1.0, 1.0)
+
+
 def test_a_server_may_lose_every_node_and_goes_on() -> None:
     server = CAEFC()
     # Far apart, so that every new row is a new case without an edge.

@@ -15,6 +15,12 @@ def test_no_rows_pass_whatever_their_width(shape: tuple[int, int]) -> None:
     assert checked_rows(np.empty(shape), None).shape == shape
 
 
+def test_rows_without_features_are_refused() -> None:
+    for width in (None, 2):
+        with pytest.raises(DataRefused, match="0 features"):
+            checked_rows(np.ones((3, 0)), width)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint8, np.int64, np.bool_])
 def test_real_numbers_become_float64(dtype: type) -> None:
     rows = checked_rows(np.ones((2, 3), dtype=dtype), 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from golden_files import (
     Recorder,
     assert_close,
@@ -14,7 +15,6 @@ from golden_files import (
     parts,
     plain_similarities,
 )
-
 from shoal.algorithms.fcac import CAPlus
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_files import Recorder, Vectors, assert_close, assert_same_state, assert_same_trace, golden, parts
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
+from golden_files import Recorder, Vectors, assert_close, assert_same_state, assert_same_trace, golden, parts
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.feeding import feed_order, legacy
 from shoal.algorithms.streaming import Contribution

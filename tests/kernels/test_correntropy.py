@@ -69,9 +69,9 @@ def test_equal_nodes_tie_wherever_they_stand(d: int) -> None:
 
 
 def test_a_far_point_is_at_distance_one_and_nothing_overflows() -> None:
-    weights = np.array([[1e150, -1e150], [0.0, 0.0]])
-    with far_is_zero():
-        assert of_one_row(np.zeros(2), weights, 1e-150).tolist() == [1.0, 0.0]
+    weights = np.array([[1e150, -1e150], [0.0, 0.0], [3e-149, 0.0]])
+    with np.errstate(all="raise"), far_is_zero():
+        assert of_one_row(np.zeros(2), weights, 1e-150).tolist() == pytest.approx([1.0, 0.0, 0.5**0.5])
 
 
 def test_memory_of_the_pairwise_form_is_bounded() -> None:

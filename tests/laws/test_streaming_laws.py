@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from streams import KINDS, Floats, cut, stream, streams
 
 from shoal.algorithms.registry import STREAMING, StreamingAlgorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf
 from shoal.codec import pack, unpack
 from shoal.errors import DataRefused, SettingsError, StateRefused
+from streams import KINDS, Floats, cut, stream, streams
 
 BOUNDED: dict[str, dict[str, Any]] = {"fcac": {"nodes_max": 24}}
 """options with which each algorithm promises bounded memory"""
@@ -168,6 +168,8 @@ def test_nothing_given_is_changed_and_nothing_is_kept_by_reference(algorithm: St
     given_rows[...] = np.pi
     state = client.state()
     assert pack(state) == packed(untouched)
+    restored = algorithm.client({}, None)
+    restored.restore(state)
     said = client.contribute()
     before = pack(dict(said))
     server = algorithm.server({}, None)
@@ -178,6 +180,7 @@ def test_nothing_given_is_changed_and_nothing_is_kept_by_reference(algorithm: St
         if isinstance(array, np.ndarray) and array.size:
             array[...] = 77
     assert packed(server) == kept
+    assert packed(restored) == packed(untouched)
     if len(rows):
         untouched.learn(rows[:1])
         client.learn(rows[:1])

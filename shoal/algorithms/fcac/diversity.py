@@ -52,7 +52,7 @@ class Diversity:
             return False
         self.exact_taken += 1
         sign, log_det = np.linalg.slogdet(self._similarity[:k, :k])
-        return bool(sign <= 0 or log_det < self._log_cut)
+        return bool(sign < 0 or log_det < self._log_cut)
 
     def _border(self, inverse: Floats, similarity: Floats, own: float) -> None:
         """inverse factor (k, k) -> (k + 1, k + 1) in place: the last row is [-t T, 1] / sqrt(own - t t), t = T r."""

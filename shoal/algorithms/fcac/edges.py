@@ -45,8 +45,6 @@ class Edges:
     def prune(self, node: int, edge_factor: float) -> None:
         """Delete the edges of `node` that are too old for its others and for all deleted ones (eq. 28, 29)."""
         table = self.tables[node]
-        if len(table) < 2:
-            return
         threshold = age_threshold(list(table.values()), edge_factor)
         if threshold is None:
             return
