@@ -28,7 +28,7 @@ def run_in_any_order(config: Config, chance: random.Random) -> bytes:
         quiet = 0
         while quiet < 20 * len(nodes):
             quiet = 0 if chance.choice(nodes).step() else quiet + 1
-        while any([node.step() for node in nodes]):
+        while any(node.step() for node in nodes):
             pass
         return model_bytes(server)
 
