@@ -77,9 +77,9 @@ class KeyedWords:
 
 
 def _checked(places: Places, n: int) -> NDArray[np.int64]:
-    array = np.asarray(places, dtype=np.int64).reshape(-1, 2) if len(places) else np.empty((0, 2), dtype=np.int64)
-    if len(array) != n:
-        raise DataRefused(f"{n} readings need {n} places (partition, offset), not {len(array)}")
+    array = np.asarray(places, dtype=np.int64) if len(places) else np.empty((0, 2), dtype=np.int64)
+    if array.shape != (n, 2):
+        raise DataRefused(f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}")
     if n and (array.min() < 0 or array[:, 0].max() >= 2**32):
         raise DataRefused("a place is a partition in 0..2^32-1 and an offset from 0 on")
     return array

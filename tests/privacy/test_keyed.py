@@ -179,7 +179,7 @@ def test_moving_one_reading_to_its_bound_leaves_every_other_row_as_it_was() -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [[], [(0, 1)], [(0, 1), (0, -1)], [(-1, 1), (0, 1)], [(2**32, 1), (0, 1)], [(0, 1)] * 3]
+    "wrong", [[], [0, 1, 0, 2], [(0, 1)], [(0, 1), (0, -1)], [(-1, 1), (0, 1)], [(2**32, 1), (0, 1)], [(0, 1)] * 3]
 )
 def test_places_that_cannot_be_are_refused(wrong: list[tuple[int, int]]) -> None:
     with pytest.raises(DataRefused, match="place"):
