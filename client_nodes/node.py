@@ -104,8 +104,10 @@ class ClientNode:
         """
         records, after = self._readings.read(READINGS, self._positions, self._settings.batch_readings_max, timeout_s)
         intake = take_in(records, self._contract.width)
-        with self.metrics.learn.time():
-            words = self._learn(intake)
+        began = time.perf_counter()
+        words = self._learn(intake)
+        if records:
+            self.metrics.learn.observe(time.perf_counter() - began)
         if self._since_update and self._clock() >= self._spoke_at + self._settings.publish_s:
             words += self._speak()
         if not records and not words:

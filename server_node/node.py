@@ -70,8 +70,10 @@ class ServerNode:
         """
         topic = self._contract.updates_topic
         records, after = self._log.read(topic, self._positions, self._settings.batch_updates_max, timeout_s)
-        with self.metrics.learn.time():
-            words = [word for record in records for word in self._hear(record)]
+        began = time.perf_counter()
+        words = [word for record in records for word in self._hear(record)]
+        if records:
+            self.metrics.learn.observe(time.perf_counter() - began)
         now = self._clock()
         begun = sum(model.look_at_clock(now) for model in self._models.values()) > 0
         self._positions = after

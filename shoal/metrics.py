@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
 
 from shoal import __version__
 
@@ -81,6 +81,8 @@ class ServerMetrics:
 
 
 def _registry(process: str) -> CollectorRegistry:
+    # The time a counter began would double the number of series and tell nobody anything.
+    disable_created_metrics()
     registry = CollectorRegistry()
     python = ".".join(map(str, sys.version_info[:3]))
     Info("shoal_build", "Version of shoal", registry=registry).info(
