@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from noise_terms import build, formal_terms
 from numpy.typing import NDArray
 
+from noise_terms import build, formal_terms
 from shoal.errors import SettingsError
 from shoal.privacy import mechanisms
 from shoal.privacy.certificate import certified_epsilon

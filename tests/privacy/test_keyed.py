@@ -9,9 +9,9 @@ import hashlib
 
 import numpy as np
 import pytest
-from noise_terms import KEY, SOURCE, build, formal_terms, paper_terms, places, readings_of
 from numpy.typing import NDArray
 
+from noise_terms import KEY, SOURCE, build, formal_terms, paper_terms, places, readings_of
 from shoal.errors import DataRefused, SettingsError
 from shoal.privacy import Bounds, Mechanism, PrivacyTerms
 from shoal.privacy.keyed import KeyedWords

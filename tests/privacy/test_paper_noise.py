@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from noise_terms import build, paper_terms, places, readings_of
 from scipy import stats
 
+from noise_terms import build, paper_terms, places, readings_of
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.privacy import paper_noise
 from shoal.privacy.paper import GRAIN, PaperNoise, unit_laplace

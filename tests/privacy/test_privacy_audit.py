@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from noise_terms import KEY, build, formal_terms, paper_terms, places
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from noise_terms import KEY, build, formal_terms, paper_terms, places
 from shoal.errors import DataRefused
 from shoal.privacy import PrivacyTerms
 from shoal.privacy.audit import FeatureAudit, Release, audit_features, clopper_pearson

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from noise_terms import formal_terms, paper_terms, wide_bounds
 
+from noise_terms import formal_terms, paper_terms, wide_bounds
 from shoal.privacy import PrivacyTerms, announce, expected_statement
 from shoal.privacy.statement import context_digest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from noise_terms import wide_bounds
 
+from noise_terms import wide_bounds
 from shoal.errors import SettingsError
 from shoal.privacy import PrivacyTerms
 
