@@ -9,17 +9,41 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from shoal.errors import SettingsError
 
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds a character that cannot be printed; leave it out")
+    return text
+
+
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$")]
 """lower case letters, digits, hyphen and underscore: also fit for a topic and a metric label"""
+NAME_RULE = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
+Text = Annotated[str, AfterValidator(_printable)]
+Number = Annotated[float, Field(strict=True)]
+"""a float or an int as TOML writes it; neither a quoted one nor a truth value"""
 FEATURES_MAX = 4096
+MISTAKES_SHOWN_MAX = 10
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -33,16 +57,18 @@ class Agreed(BaseModel):
 class Feature(Agreed):
     """One number of a reading."""
 
-    name: str = Field(min_length=1, max_length=64, description="as the column or key of the source is called")
-    unit: str = Field(default="", max_length=32, description="for people: °C, %, lux")
-    low: float = Field(description="smallest value the sensor can mean; lower readings are clipped to it")
-    high: float = Field(description="largest value the sensor can mean; higher readings are clipped to it")
-    share: float = Field(default=1.0, gt=0, le=1e6, description="weight of this feature in the privacy budget")
+    name: Text = Field(min_length=1, max_length=64, description="as the column or key of the source is called")
+    unit: Text = Field(default="", max_length=32, description="for people: °C, %, lux")
+    low: Number = Field(description="smallest value the sensor can mean; lower readings are clipped to it")
+    high: Number = Field(description="largest value the sensor can mean; higher readings are clipped to it")
+    share: Number = Field(default=1.0, gt=0, le=1e6, description="weight of this feature in the privacy budget")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"low {self.low:g} and high {self.high:g} are too far apart to calculate with")
         return self
 
 
@@ -52,10 +78,10 @@ class Privacy(Agreed):
     mode: Literal["formal", "paper", "off"] = Field(
         description="formal: guaranteed per reading; paper: equations 2-4 of FCAC, no guarantee; off: public data only"
     )
-    epsilon_per_reading: float | None = Field(
+    epsilon_per_reading: Number | None = Field(
         default=None, gt=0, le=1e6, description="formal: the whole budget of one reading, over all its features"
     )
-    epsilon_nominal_per_feature: float | None = Field(
+    epsilon_nominal_per_feature: Number | None = Field(
         default=None, gt=0, le=1e6, description="paper: the epsilon of its equation 3, the same for each feature"
     )
 
@@ -80,6 +106,16 @@ class Model(Agreed):
         default_factory=dict, description="of the algorithm; see docs/algorithms.md"
     )
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _plain(cls, options: object) -> object:
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if not isinstance(value, bool | int | float | str) or (
+                isinstance(value, float) and not math.isfinite(value)
+            ):
+                raise ValueError(f"{name} must be true or false, a finite number, or a text")
+        return options
+
 
 class Contract(Agreed):
     """What a federation has agreed on."""
@@ -92,9 +128,9 @@ class Contract(Agreed):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         for what, names in (("feature", [f.name for f in self.features]), ("model", [m.name for m in self.models])):
-            twice = sorted({name for name in names if names.count(name) > 1})
+            twice = sorted(name for name, times in Counter(names).items() if times > 1)
             if twice:
-                raise ValueError(f"{what} {twice[0]!r} stands twice")
+                raise ValueError(f"{what} {twice[0]!r} stands twice; give each a name of its own")
         return self
 
     @property
@@ -104,9 +140,14 @@ class Contract(Agreed):
 
     @property
     def digest(self) -> str:
-        """32 hex digits that differ whenever anything agreed differs; defaults left out or written are the same."""
-        agreed = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(b"shoal contract 1\0" + agreed.encode()).hexdigest()[:32]
+        """32 hex digits that differ whenever anything agreed differs, and only then: the order of names, 1 or 1.0, and
+        a default of this file written or left out are the same. An algorithm's own defaults are not known here: an
+        option is agreed on when it is written."""
+        agreed = self.model_dump(mode="json")
+        for model in agreed["models"]:
+            model["options"] = {name: _whole_as_int(value) for name, value in model["options"].items()}
+        written = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(b"shoal contract 1\0" + written.encode()).hexdigest()[:32]
 
     @property
     def updates_topic(self) -> str:
@@ -130,9 +171,7 @@ def client_name(name: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(name)
     except ValidationError:
-        raise SettingsError(
-            f"client name {name!r}: 1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
-        ) from None
+        raise SettingsError(f"client name {name!r}: {NAME_RULE}") from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -142,10 +181,17 @@ def read_toml(path: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file; `shoal check --example` prints one to start from") from None
-    except (OSError, UnicodeDecodeError) as unreadable:
-        raise SettingsError(f"{path}: cannot be read: {unreadable}") from None
+    except UnicodeDecodeError as foreign:
+        raise SettingsError(f"{path}: not UTF-8 text at byte {foreign.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as broken:
         raise SettingsError(f"{path}: not TOML: {broken}") from None
+    except OSError as unreadable:
+        raise SettingsError(
+            f"{path}: cannot be read: {unreadable.strerror}; name a file that this user may read"
+        ) from None
+    except (ValueError, RecursionError) as beyond:
+        # Not mistakes of TOML but limits of its reader: numbers of thousands of digits, thousands of brackets.
+        raise SettingsError(f"{path}: cannot be read: {beyond}") from None
 
 
 def contract_of(tables: dict[str, Any], source: str = "the federation file") -> Contract:
@@ -165,18 +211,42 @@ def load_contract(path: Path) -> Contract:
 
 
 def validated(form: type[M], tables: dict[str, Any], source: str) -> M:
-    """`tables` as a `form`; every mistake on its own line, with where it is and what would be right."""
+    """`tables` as a `form`. Raises `SettingsError`, in one line: where each mistake is and what would be right."""
     try:
         return form.model_validate(tables)
     except ValidationError as wrong:
-        lines = [f"{_place(mistake['loc'])}: {_said(mistake['msg'])}" for mistake in wrong.errors(include_url=False)]
-        raise SettingsError(f"{source}: " + "; ".join(lines)) from None
+        mistakes = wrong.errors(include_url=False, include_input=False)
+        # A list is said to be too short when its only entry has a mistake: the entry's own word is enough.
+        inside = {mistake["loc"][:depth] for mistake in mistakes for depth in range(len(mistake["loc"]))}
+        said = [_place(mistake["loc"]) + _said(mistake) for mistake in mistakes if mistake["loc"] not in inside]
+        more = f"; and {len(said) - MISTAKES_SHOWN_MAX} more" if len(said) > MISTAKES_SHOWN_MAX else ""
+        raise SettingsError(f"{source}: " + "; ".join(said[:MISTAKES_SHOWN_MAX]) + more) from None
 
 
 def _place(path: tuple[int | str, ...]) -> str:
     names = {"federation": "federation.name"}
-    return ".".join(f"[{part + 1}]" if isinstance(part, int) else names.get(part, part) for part in path) or "file"
+    place = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{names.get(part, part)}" for part in path)
+    return f"{place.removeprefix('.')}: " if place else ""
 
 
-def _said(message: str) -> str:
-    return message.removeprefix("Value error, ").removeprefix("Input ")
+_REMEDIES = {
+    "missing": "is missing",
+    "extra_forbidden": "unknown name; leave it out or mend its spelling",
+    "string_pattern_mismatch": f"must be {NAME_RULE}",
+    "too_short": "at least {min_length} is needed",
+    "too_long": "there are {actual_length}, at most {max_length} are possible",
+    "tuple_type": "must be a list of tables, each under a line in double brackets",
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
+}
+
+
+def _said(mistake: ErrorDetails) -> str:
+    remedy = _REMEDIES.get(mistake["type"])
+    if remedy is None:
+        return mistake["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return remedy.format(**mistake.get("ctx", {}))
+
+
+def _whole_as_int(value: bool | int | float | str) -> bool | int | float | str:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
