@@ -8,6 +8,7 @@ default, a range and a sentence; `shoal check` prints them all, and a test holds
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,7 +21,11 @@ SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "ser
 class Settings(BaseModel):
     """One section: unknown names are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Strict: a truth value is no number and a quoted number is a text. TOML says which is meant.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+Folder = Annotated[Path, Field(strict=False)]
 
 
 class LogSettings(Settings):
@@ -32,7 +37,7 @@ class LogSettings(Settings):
 class ClientSettings(Settings):
     """[client]: every client of this file."""
 
-    folder: Path = Field(
+    folder: Folder = Field(
         default=Path("data/clients"), description="one folder per client below it: readings, key, checkpoint"
     )
     publish_readings: int = Field(default=500, ge=1, le=10**9, description="publish after this many readings learnt")
@@ -47,7 +52,7 @@ class ClientSettings(Settings):
 class ServerSettings(Settings):
     """[server]"""
 
-    folder: Path = Field(default=Path("data/server"), description="where the server keeps its checkpoint")
+    folder: Folder = Field(default=Path("data/server"), description="where the server keeps its checkpoint")
     pool_clients: int = Field(
         default=2, ge=1, le=100_000, description="distinct clients to hear before the first clustering"
     )
@@ -80,9 +85,9 @@ def load_config(path: Path) -> Config:
     server = validated(ServerSettings, _placed(tables.get("server", {}), "server", path), f"{path}: [server]")
     return Config(
         contract=contract,
-        log=log.model_copy(update={"address": _beside(log.address, path)}),
-        client=client.model_copy(update={"folder": path.parent / client.folder}),
-        server=server.model_copy(update={"folder": path.parent / server.folder}),
+        log=log.model_copy(update={"address": _address_beside(log.address, path)}),
+        client=client.model_copy(update={"folder": _beside(client.folder, path)}),
+        server=server.model_copy(update={"folder": _beside(server.folder, path)}),
     )
 
 
@@ -92,9 +97,17 @@ def _placed(section: object, name: str, path: Path) -> dict[str, object]:
     return section
 
 
-def _beside(address: str, path: Path) -> str:
-    """A relative file in a log address is meant relative to the federation file."""
+def _beside(place: Path, path: Path) -> Path:
+    """A relative place is meant relative to the federation file, wherever the process was started."""
+    try:
+        return path.parent / place.expanduser()
+    except RuntimeError as homeless:
+        raise SettingsError(f"{path}: {place}: {homeless}; write the whole path") from None
+
+
+def _address_beside(address: str, path: Path) -> str:
+    """The address with its file, if it is one, beside the federation file."""
     scheme, colon, place = address.partition(":")
-    if scheme != "sqlite" or not colon:
-        return address
-    return f"sqlite:{path.parent / place}"
+    if scheme.lower() == "sqlite" and colon:
+        return f"sqlite:{_beside(Path(place), path)}"
+    return str(_beside(Path(address), path)) if address.endswith(".db") else address
