@@ -147,7 +147,6 @@ class SqliteLog:
                         return records, after
                     time.sleep(min(pause_s, left_s))
                     pause_s = min(2 * pause_s, POLL_S[1])
-                at = after
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `Log.bounds`."""

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from log_places import WAIT_S, Place, everything, publish, values
 
+from log_places import WAIT_S, Place, everything, publish, values
 from shoal.errors import LogRefused
 from shoal.transports import open_log
 from shoal.transports.contract import Headers, Log, Positions, TopicSettings, beginning, latest

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from log_places import WAIT_S, Place, everything, publish, values
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from log_places import WAIT_S, Place, everything, publish, values
 from shoal.errors import LogRefused, OffsetGone, SettingsError
 from shoal.transports import open_log
 from shoal.transports.contract import Log, TopicSettings, beginning, latest
@@ -21,6 +24,26 @@ def test_declaring_twice_changes_nothing(log: Log, topic: str) -> None:
     log.ensure(topic)  # whatever it is
     assert log.identity(topic) == identity
     assert log.bounds(topic) == {0: (0, 1), 1: (0, 0)}
+
+
+def test_many_who_declare_one_topic_at_once_make_it_once(place: Place, topic: str) -> None:
+    people, rounds = 4, 25
+    together = threading.Barrier(people)
+
+    def declare(_: int) -> list[bytes]:
+        log = open_log(place.address)
+        identities = []
+        for number in range(rounds):
+            together.wait(WAIT_S)
+            log.ensure(f"{topic}-{number}", TopicSettings(partitions=2))
+            identities.append(log.identity(f"{topic}-{number}"))
+        log.close()
+        return identities
+
+    with ThreadPoolExecutor(people) as pool:
+        first, *others = pool.map(declare, range(people))
+    assert len(set(first)) == rounds
+    assert all(identities == first for identities in others)
 
 
 @pytest.mark.parametrize(

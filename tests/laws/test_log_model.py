@@ -7,8 +7,8 @@ import uuid
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from log_places import Place, everything
 
+from log_places import Place, everything
 from shoal.transports import open_log
 from shoal.transports.contract import Headers, Positions, TopicSettings, latest
 

@@ -11,8 +11,8 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 
 import pytest
-from log_places import WAIT_S, Place, everything, publish
 
+from log_places import WAIT_S, Place, everything, publish
 from shoal.transports import open_log
 from shoal.transports.contract import Log, Positions, Record, TopicSettings, beginning
 

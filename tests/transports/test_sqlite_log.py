@@ -125,6 +125,15 @@ def test_a_lock_held_too_long_is_worth_a_retry_and_the_retry_stores_everything_o
         assert values(log) == [b"a", b"b"]
 
 
+def test_a_flush_of_nothing_waits_for_nobody(path: Path) -> None:
+    with opened(path) as log:
+        log.publish(TOPIC, b"a")
+        log.flush()
+        with locked(path):
+            log.flush(timeout_s=0)
+        assert values(log) == [b"a"]
+
+
 def test_a_file_at_its_limit_takes_no_more_until_it_has_more_room_and_loses_nothing(path: Path) -> None:
     log = SqliteLog(path, file_bytes_max=MIB)
     log.ensure(TOPIC)
