@@ -97,6 +97,7 @@ OF_BOTH: dict[str, Any] = {
     "a vigilance of nothing": {"vigilance": lambda _: 0.0},
     "one active node": {"n_active": lambda _: 1},
     "a newer version": {"version": lambda n: n + 1},
+    "a truth value for a vigilance": {"vigilance": lambda _: True},
     "a truth value for a number": {"saturated": lambda _: True},
 }
 OF_A_SERVER: dict[str, Any] = {

@@ -74,6 +74,11 @@ def test_a_far_point_is_at_distance_one_and_nothing_overflows() -> None:
         assert of_one_row(np.zeros(2), weights, 1e-150).tolist() == pytest.approx([1.0, 0.0, 0.5**0.5])
 
 
+def test_the_square_of_a_tiny_difference_may_vanish() -> None:
+    with np.errstate(all="raise"), far_is_zero():
+        assert of_one_row(np.zeros(1), np.array([[1e-170]]), 1.0).tolist() == [0.0]
+
+
 def test_memory_of_the_pairwise_form_is_bounded() -> None:
     rows, weights = np.zeros((50_000, 4)), np.zeros((100, 4))
     heights = {len(block) for _, block in cim_blocks(rows, weights, 1.0)}

@@ -267,7 +267,6 @@ class Art(ABC):
 
     def state(self) -> State:
         """Everything that later learning depends on, as copies."""
-        nodes = self._nodes
         return {
             "version": STATE_VERSION,
             "network": self.network,
@@ -279,11 +278,7 @@ class Art(ABC):
             "vigilance": self._vigilance,
             "n_active": self._n_active,
             "saturated": self._saturated,
-            "weight": nodes.weights.copy(),
-            "sigma": nodes.sigmas.copy(),
-            "count": nodes.counts.copy(),
-            "stamp": nodes.stamps.copy(),
-            "node_id": nodes.ids.copy(),
+            **self._nodes.state(),
         }
 
     def restore(self, state: State) -> None:
@@ -306,7 +301,10 @@ class Art(ABC):
         self._vigilance = saved.number("vigilance", above=0.0)
         self._n_active = saved.whole_or_none("n_active", least=2)
         self._saturated = saved.whole("saturated")
-        self._take_nodes(saved, width or 0)
+        self._nodes = Nodes.saved(saved, width or 0)
+        touched = self._nodes.stamps
+        saved.require(bool((touched <= self._counter).all()), "a node was touched by an input not yet learnt")
+        saved.require(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
         started = self._last_sigma is not None
         saved.require(started == (self._counter > 0), "rows were learnt without a bandwidth, or the reverse")
         saved.require(len(self._waiting) < self.options.initial_rows, "more rows wait than are waited for")
@@ -318,18 +316,6 @@ class Art(ABC):
             with far_is_zero():
                 for position in range(self._nodes.size):
                     self._diversity.admit(self._similarity_to_earlier(position))
-
-    def _take_nodes(self, saved: Saved, width: int) -> None:
-        weights = saved.floats("weight", (None, width))
-        k = len(weights)
-        sigmas, counts = saved.floats("sigma", (k,)), saved.wholes("count", (k,), least=1)
-        stamps, ids = saved.wholes("stamp", (k,), least=1), saved.wholes("node_id", (k,))
-        saved.require(bool((sigmas > 0).all()), "sigma holds numbers that are not positive")
-        saved.require(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
-        saved.require(len(np.unique(stamps)) == k, "two nodes were touched by one input")
-        saved.require(k == 0 or int(stamps.max()) <= self._counter, "a node was touched by an input not yet learnt")
-        saved.require(k <= (self.options.nodes_max or k), "more nodes than nodes_max")
-        self._nodes.extend(weights, sigmas, counts, stamps, ids)
 
 
 Element = TypeVar("Element", bound=np.generic)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.saved import Saved
+from shoal.algorithms.streaming import State
 from shoal.kernels.correntropy import Floats, Scratch
 
 FIRST_CAPACITY = 16
+SAVED_AS = ("weight", "sigma", "count", "stamp", "node_id")
 Element = TypeVar("Element", bound=np.generic)
 
 
@@ -61,22 +64,6 @@ class Nodes:
         self.size = k + 1
         self._look()
 
-    def extend(
-        self,
-        weights: Floats,
-        sigmas: Floats,
-        counts: NDArray[np.int64],
-        stamps: NDArray[np.int64],
-        ids: NDArray[np.int64],
-    ) -> None:
-        """Saved nodes into an empty store."""
-        k = len(weights)
-        self._resize(max(FIRST_CAPACITY, 1 << (k - 1).bit_length()) if k else FIRST_CAPACITY)
-        for mine, saved in zip(self._arrays(), (weights, sigmas, counts, stamps, ids), strict=True):
-            mine[:k] = saved
-        self.size = k
-        self._look()
-
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Remove the nodes where `mask` (k,) is false; the others keep their order."""
         left = int(np.count_nonzero(mask))
@@ -99,6 +86,27 @@ class Nodes:
     def recent(self, n: int) -> Floats:
         """(min(n, k), d) weights of the most recently touched nodes, the latest first."""
         return self.weights[np.argsort(self.stamps)[: -n - 1 : -1]]
+
+    def state(self) -> State:
+        """The live arrays, as copies."""
+        return {name: array[: self.size].copy() for name, array in zip(SAVED_AS, self._arrays(), strict=True)}
+
+    @classmethod
+    def saved(cls, saved: Saved, width: int) -> Self:
+        """The nodes of a saved state. Raises `StateRefused`."""
+        weights = saved.floats("weight", (None, width))
+        k = len(weights)
+        sigmas, counts = saved.floats("sigma", (k,)), saved.wholes("count", (k,), least=1)
+        stamps, ids = saved.wholes("stamp", (k,), least=1), saved.wholes("node_id", (k,))
+        saved.require(bool((sigmas > 0).all()), "sigma holds numbers that are not positive")
+        saved.require(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
+        saved.require(len(np.unique(stamps)) == k, "two nodes were touched by one input")
+        nodes = cls(width, max(FIRST_CAPACITY, k))
+        for mine, theirs in zip(nodes._arrays(), (weights, sigmas, counts, stamps, ids), strict=True):
+            mine[:k] = theirs
+        nodes.size = k
+        nodes._look()
+        return nodes
 
     def _arrays(self) -> tuple[NDArray[np.generic], ...]:
         return self._weights, self._sigmas, self._counts, self._stamps, self._ids
