@@ -37,7 +37,7 @@ def number_of(cell: Any) -> Any:
         try:
             return float(cell)
         except OverflowError:
-            return math.copysign(math.inf, cell)
+            return math.inf if cell > 0 else -math.inf
     return f"<{kind.__name__}>"
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
+import logging
 import sys
-import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from producers.split import RULES, split_of
 from producers.synthetic import NAMES, Synthetic, federation_file
 from shoal.contract import Contract
 from shoal.errors import SettingsError
+from shoal.events import start_logging
+from shoal.running import stopped_by_signals
 from shoal.settings import load_config
 from shoal.transports import open_log
 from shoal.transports.contract import Log
@@ -84,6 +86,7 @@ def producer(**options: Any) -> None:
         return
     if options["config"] is None:
         raise SettingsError("--config FILE is needed: the federation file; `shoal check --example` prints one")
+    start_logging("producer", options["as_json"], logging.WARNING)
     config = load_config(options["config"])
     source = _source(config.contract, options)
     pacing = _pacing(options)
@@ -156,18 +159,11 @@ def _pump(source: Source, folder: Path, pacing: Pacing, bookmark: Bookmark, limi
 
 def _run(pump: Pump, display: Display) -> None:
     """The main loop, until the source ends or somebody asks for an end."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stopped_by_signals() as stop, closing(pump), closing(display):
         while not (pump.finished or stop.is_set()):
             if not pump.step():
                 stop.wait(min(pump.wait_s, IDLE_S))
             display.show(pump.position, pump.total)
-    finally:
-        display.close()
-        pump.close()
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _report(pump: Pump, source: Source, seconds: float, as_json: bool) -> None:

@@ -18,10 +18,9 @@ from producers.outlet import Mark, Outlet
 from producers.pacing import Pacing
 from producers.source import Source, Sourced
 from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
+from shoal.events import log_event
 from shoal.topics import READINGS
 from shoal.transports.contract import Log
-
-logger = logging.getLogger("shoal.producer")
 
 NOTE_EVERY_S = 1.0
 """of the clock: the note only saves looking through what came after it"""
@@ -122,7 +121,7 @@ class Pump:
         for client in self._bookmark.marks:
             outlet = self._outlet(client)
             if not outlet.intact:
-                logger.warning("the readings log of %s has lost readings; they are published again", client)
+                log_event("readings_log_replaced", logging.WARNING, client=client)
                 row = min(row, outlet.last_row + 1)
         self._source.skip(row)
         self._next_row = row
@@ -196,7 +195,7 @@ class Pump:
         delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
         self._failures = min(self._failures + 1, 30)
         self._retry_at = now + delay_s
-        logger.warning("a readings log is away, next try in %.1f s: %s", delay_s, away)
+        log_event("waiting", logging.WARNING, error=str(away), wait_s=delay_s)
 
     def _close_outlets(self) -> None:
         while self._outlets:

@@ -24,6 +24,10 @@ BEGINNING_S = 1767225600.0
 """event time of the first rows, 2026-01-01 00:00 UTC: fixed, so that a seed means the same stream on any day"""
 
 
+EPSILON_PER_FEATURE = 20.0
+"""of a printed federation: nobody's privacy is at stake, and the clusters can be seen through the noise"""
+
+
 class Stream(Protocol):
     """One synthetic stream; `features` are fit for a contract."""
 
@@ -109,21 +113,22 @@ class Synthetic:
 
 def federation_file(name: str, seed: int = 0) -> str:
     """A federation file (TOML) for the synthetic stream `name`, ready to work with."""
+    features = stream_of(name, seed).features
     lines = [
-        f"# A federation for `shoal producer --synthetic {name}`, written by --print-federation.",
+        f"# A federation for `shoal producer --synthetic {name}`, written by its --print-federation.",
         "",
         "[federation]",
         f'name = "{name}"',
         "",
         "[privacy]",
         'mode = "formal"',
-        "epsilon_per_reading = 10.0",
+        f"epsilon_per_reading = {EPSILON_PER_FEATURE * len(features)}",
         "",
         "[[models]]",
-        'name = "fcac"',
+        'name = "clusters"',
         'algorithm = "fcac"',
     ]
-    for feature in stream_of(name, seed).features:
+    for feature in features:
         words = [f"name = {json.dumps(feature.name)}", f"unit = {json.dumps(feature.unit, ensure_ascii=False)}"]
         lines += ["", "[[features]]", *words, f"low = {feature.low}", f"high = {feature.high}"]
     return "\n".join(lines) + "\n"

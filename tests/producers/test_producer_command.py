@@ -1,0 +1,240 @@
+"""`shoal producer`, as people and supervisors use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from at_work import csv_of, plain_rows, stored_in
+from producers.command import producer
+from shoal.errors import ShoalError
+from shoal.topics import READINGS
+from shoal.transports import open_log
+
+FEDERATION = """
+[federation]
+name = "test"
+[privacy]
+mode = "off"
+[[models]]
+name = "m"
+algorithm = "fcac"
+[[features]]
+name = "a"
+low = 0
+high = 1e9
+[[features]]
+name = "b"
+low = 0
+high = 1
+"""
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "federation.toml"
+    path.write_text(FEDERATION)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "clients"
+
+
+def told(*arguments: str | Path) -> dict[str, Any]:
+    """What the command says it has done."""
+    result = CliRunner().invoke(producer, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    done: dict[str, Any] = json.loads(result.stdout)
+    return done
+
+
+def refused(*arguments: str | Path) -> str:
+    """Why the command will not."""
+    result = CliRunner().invoke(producer, list(map(str, arguments)))
+    assert isinstance(result.exception, ShoalError)
+    assert result.exception.exit_code == 2
+    return str(result.exception)
+
+
+def test_nothing_in_the_files_is_nothing_done(config: Path, tmp_path: Path) -> None:
+    done = told("--config", config, csv_of(tmp_path / "a.csv", []))
+    assert (done["published"], done["finished"], done["clients"]) == (0, True, {})
+
+
+def test_files_of_all_kinds_go_to_the_clients_of_the_federation_file(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
+    csv = csv_of(tmp_path / "a.csv", plain_rows(10))
+    lines = tmp_path / "b.jsonl"
+    lines.write_text("".join(json.dumps({"t": 100 + n, "a": 10 + n, "b": 0.5}) + "\n" for n in range(5)))
+    done = told("--config", config, "--data", csv, lines, "--time-column", "t", "--clients", "3")
+    assert done["published"] == 15
+    assert done["clients"] == {"client-1": 5, "client-2": 5, "client-3": 5}
+    stored = stored_in(folder)
+    assert sorted(reading.values[0] for readings in stored.values() for reading in readings) == list(range(15))
+    assert told("--config", config, csv, lines, "--time-column", "t", "--clients", "3")["published"] == 0
+    assert told("--config", config, csv, lines, "--time-column", "t", "--clients", "3", "--again")["published"] == 15
+
+
+def test_the_readings_of_a_client_are_its_owners_alone(config: Path, folder: Path, tmp_path: Path) -> None:
+    told("--config", config, csv_of(tmp_path / "a.csv", plain_rows(3)))
+    assert (folder / "client-1").stat().st_mode & 0o077 == 0
+
+
+def test_a_column_names_the_clients_and_another_one_a_feature(config: Path, tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "a.csv", [(1, 2, "Room 1"), (3, 4, "hall")], header="a,bb,room")
+    readings = tmp_path / "elsewhere"
+    done = told("--config", config, path, "--column", "b=bb", "--split", "column:room", "--readings", readings)
+    assert list(done["clients"]) == ["hall", "room-1-e28e96c7614f"]
+    assert [reading.values for reading in stored_in(readings)["hall"]] == [[3.0, 4.0]]
+
+
+def test_what_was_wrong_with_rows_is_told_in_words_and_never_with_a_value(config: Path, tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "a.csv", [("noon", 12.75, "x"), (1, 2)], header="t,a,b")
+    result = CliRunner().invoke(producer, ["--config", str(config), str(path), "--time-column", "t"])
+    assert "2 readings published to 1 clients" in result.output
+    assert "1 rows had no readable time; passed on without one" in result.output
+    assert "1 rows had more or fewer cells than the header; passed on without values" in result.output
+    assert "12.75" not in result.output
+    assert "noon" not in result.output
+
+
+def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(producer, ["--synthetic", "plant", "--print-federation"])
+    path = tmp_path / "plant.toml"
+    path.write_text(printed.stdout)
+    done = told("--config", path, "--synthetic", "plant", "--clients", "2", "--speed", "max", "--limit", "101")
+    assert done["clients"] == {"client-1": 51, "client-2": 50}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "--config FILE is needed"),
+        (["--print-federation"], "--print-federation needs --synthetic"),
+        (["--config", "CONFIG"], "one of the two"),
+        (["--config", "CONFIG", "DATA", "--synthetic", "plant"], "one of the two"),
+        (["--config", "CONFIG", "--synthetic", "plant"], "no feature 'a'; it has temperature"),
+        (["--config", "CONFIG", "--synthetic", "plant", "--loop"], "--loop means nothing with --synthetic"),
+        (["--config", "CONFIG", "--synthetic", "plant", "--time-column", "t"], "--time-column means nothing"),
+        (["--config", "CONFIG", "--synthetic", "plant", "--split", "blocks"], "--split is for files"),
+        (["--config", "CONFIG", "missing.csv"], "no such file"),
+        (["--config", "CONFIG", "DATA", "--split", "fair"], "the rules are"),
+        (["--config", "CONFIG", "DATA", "--column", "c=d"], "write FEATURE=COLUMN; the features are a, b"),
+        (["--config", "CONFIG", "DATA", "--column", "a=d"], "column 'd' is missing; the columns are 't', 'a'"),
+        (["--config", "CONFIG", "DATA", "--speed", "60x"], "name a time column"),
+        (["--config", "CONFIG", "DATA", "--speed", "60x", "--shuffle", "--time-column", "t"], "do not shuffle"),
+        (["--config", "CONFIG", "DATA", "--speed", "60x", "--rate", "3/s"], "--speed means nothing with --rate"),
+        (["--config", "CONFIG", "DATA", "--speed", "soon"], "write 60x"),
+        (["--config", "CONFIG", "DATA", "--rate", "0"], "write 100/s"),
+        (["--config", "CONFIG", "DATA", "--clients", "0"], "1 to 256"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line_that_says_what_to_do(
+    config: Path, tmp_path: Path, arguments: list[str], why: str
+) -> None:
+    data = csv_of(tmp_path / "a.csv", plain_rows(3))
+    real = {"CONFIG": str(config), "DATA": str(data)}
+    message = refused(*(real.get(argument, argument) for argument in arguments))
+    assert why in message
+    assert "\n" not in message
+
+
+def test_a_folder_that_cannot_be_made_is_refused(config: Path, tmp_path: Path) -> None:
+    data = csv_of(tmp_path / "a.csv", plain_rows(3))
+    assert "cannot be made" in refused("--config", config, data, "--readings", data / "below")
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    for parameter in producer.params:
+        if parameter.param_type_name == "option":
+            assert str(getattr(parameter, "help", "")).endswith((".", "]")), parameter.name
+
+
+@contextmanager
+def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, surely ended afterwards."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "shoal", "producer", *map(str, arguments), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    with started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def stored_rows(folder: Path, client: str) -> int:
+    """How many readings stand in a log that a process is writing."""
+    if not (folder / client / "readings.db").exists():
+        return 0
+    try:
+        with closing(open_log(f"sqlite:{folder / client / 'readings.db'}")) as log:
+            return log.bounds(READINGS)[0][1]
+    except ShoalError:
+        return 0  # it is being made just now
+
+
+def until_stored(process: subprocess.Popen[str], folder: Path, client: str, rows: int) -> None:
+    """Wait until the client has `rows` readings or the process has ended."""
+    patient_until = time.monotonic() + PATIENCE_S
+    while stored_rows(folder, client) < rows and process.poll() is None:
+        assert time.monotonic() < patient_until, "nothing comes"
+        time.sleep(0.002)
+
+
+def test_killed_again_and_again_it_publishes_every_reading_once(config: Path, folder: Path, tmp_path: Path) -> None:
+    rows = 24_000
+    data = csv_of(tmp_path / "a.csv", plain_rows(rows, classes=7))
+    arguments = ("--config", config, data, "--time-column", "t", "--split", "dirichlet:label:0.5", "--clients", "3")
+    killed = 0
+    for share in (0.0, 0.1, 0.3, 0.6, 0.8):
+        with running(*arguments) as process:
+            until_stored(process, folder, "client-1", 1 + int(share * rows / 3))
+            killed += process.poll() is None
+            process.kill()
+    with running(*arguments) as process:
+        done = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+    assert killed >= 2
+    assert done["finished"]
+    assert done["position"] == rows
+    stored = stored_in(folder)
+    for readings in stored.values():
+        assert [reading.row for reading in readings] == sorted({reading.row for reading in readings})
+    everything = {reading.row: reading for readings in stored.values() for reading in readings}
+    assert sum(map(len, stored.values())) == len(everything) == rows
+    assert all(reading.values == [row, 0.5] and reading.time == row for row, reading in everything.items())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_ends_in_order_and_says_how_far_it_came(
+    config: Path, folder: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    data = csv_of(tmp_path / "a.csv", plain_rows(100))
+    with running("--config", config, data, "--rate", "20/s") as process:
+        until_stored(process, folder, "client-1", 3)
+        process.send_signal(number)
+        done = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+        assert process.returncode == 0
+    assert not done["finished"]
+    assert done["published"] == stored_rows(folder, "client-1")
+    assert 3 <= done["published"] < 100
+    assert told("--config", config, data)["published"] == 100 - done["published"]

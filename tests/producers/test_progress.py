@@ -1,0 +1,107 @@
+"""How far, how fast, how long still."""
+
+from __future__ import annotations
+
+import builtins
+import io
+from typing import Any
+
+import pytest
+
+from at_work import Clock
+from producers.progress import LiveBar, Meter, PlainLines, display_on, spoken
+
+
+def test_before_anything_was_noted_nothing_is_said_about_rate_and_rest() -> None:
+    meter = Meter()
+    assert (meter.rate, meter.remaining_s) == (None, None)
+    meter.note(5.0, 100, 1000)
+    assert (meter.rate, meter.remaining_s) == (None, None)
+    assert str(meter) == "100 of 1,000 readings"
+
+
+def test_the_rate_is_that_of_the_last_seconds_and_the_rest_follows_from_it() -> None:
+    meter = Meter()
+    for second in range(60):
+        meter.note(second, second * 10 if second < 40 else 400 + (second - 40) * 100, 4300)
+    assert meter.rate == pytest.approx(100)
+    assert meter.remaining_s == pytest.approx(20)
+    assert str(meter) == "2,300 of 4,300 readings, 100 per second, 20 s left"
+
+
+def test_where_there_is_no_end_or_nothing_moves_nothing_is_said_about_the_rest() -> None:
+    meter = Meter()
+    meter.note(0, 0, None)
+    meter.note(1, 10, None)
+    assert str(meter) == "10 readings, 10 per second"
+    standing = Meter()
+    standing.note(0, 10, 20)
+    standing.note(1, 10, 20)
+    assert standing.remaining_s is None
+
+
+def test_more_rows_than_were_expected_are_no_negative_time() -> None:
+    meter = Meter()
+    meter.note(0, 0, 5)
+    meter.note(1, 10, 5)
+    assert meter.remaining_s == 0
+
+
+def test_noting_very_often_takes_no_more_memory_than_the_window() -> None:
+    meter = Meter()
+    for moment in range(100_000):
+        meter.note(moment / 10, moment, None)
+    assert len(meter._notes) < 110
+    for _ in range(1000):
+        meter.note(10_000.0, 100_000, None)
+    assert len(meter._notes) < 110
+
+
+def test_plain_lines_come_every_few_seconds() -> None:
+    clock, stream = Clock(), io.StringIO()
+    display = PlainLines(stream, clock, every_s=5)
+    for second in range(12):
+        clock.now = 1000.0 + second
+        display.show(second * 2, 100)
+    display.close()
+    assert stream.getvalue().splitlines() == [
+        "10 of 100 readings, 2 per second, 45 s left",
+        "20 of 100 readings, 2 per second, 40 s left",
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar_and_anything_else_lines() -> None:
+    pytest.importorskip("rich")
+    assert isinstance(display_on(io.StringIO(), Clock()), PlainLines)
+    terminal = Terminal()
+    display = display_on(terminal, Clock())
+    assert isinstance(display, LiveBar)
+    display.show(3, 10)
+    display.show(4, None)
+    display.close()
+    assert "readings" in terminal.getvalue()
+
+
+def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_rich(name: str, *arguments: Any, **named: Any) -> Any:
+        if name.startswith("rich"):
+            raise ImportError(name)
+        return real(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without_rich)
+    assert isinstance(display_on(Terminal(), Clock()), PlainLines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (45.4, "45 s"), (125, "2 min 5 s"), (8000, "2 h 13 min"), (200_000, "2 d 7 h"), (3599.9, "1 h 0 min")],
+)
+def test_times_are_said_in_two_units(seconds: float, text: str) -> None:
+    assert spoken(seconds) == text

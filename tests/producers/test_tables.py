@@ -1,0 +1,230 @@
+"""Files as people have them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producers import tables
+from producers.tables import CsvTable, JsonTable, open_table, require_columns
+from shoal.errors import DataRefused, MissingExtra, SettingsError
+
+
+def rows_of(path: Path, *wanted: str) -> tuple[list[Any], Counter[str]]:
+    faults: Counter[str] = Counter()
+    return [None if row is None else list(row) for row in open_table(path, faults).rows(wanted)], faults
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@pytest.mark.parametrize("content", ["", "\n", "\r\n\r\n", "\ufeff"])
+def test_an_empty_file_has_no_columns_and_no_rows(tmp_path: Path, name: str, content: str) -> None:
+    path = written(tmp_path / name, content)
+    assert open_table(path, Counter()).columns == ()
+    assert rows_of(path) == ([], Counter())
+
+
+def test_a_header_alone_has_columns_and_no_rows(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "t,a")
+    assert open_table(path, Counter()).columns == ("t", "a")
+    assert open_table(path, Counter()).count() == 0
+    assert rows_of(path, "a") == ([], Counter())
+
+
+def test_columns_are_found_by_name_in_the_order_they_are_wanted(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "t,a,b\n1,2,3\n")
+    assert rows_of(path, "b", "t", "b") == ([["3", "1", "3"]], Counter())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_byte_order_marks_quotes_and_blank_lines_are_no_matter(tmp_path: Path, end: str) -> None:
+    lines = ['"t, s",  a ', '"1,5","say ""x"""', "", '2,"3\n4"', ""]
+    path = written(tmp_path / "a.csv", "\ufeff" + end.join(lines))
+    assert rows_of(path, "t, s", "a") == ([["1,5", 'say "x"'], ["2", "3\n4"]], Counter())
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_the_one_of_the_header(tmp_path: Path, delimiter: str) -> None:
+    path = written(tmp_path / "a.tsv", delimiter.join(['"x,;|"', "a", "b"]) + "\n" + delimiter.join("123"))
+    assert rows_of(path, "b") == ([["3"]], Counter())
+
+
+def test_a_ragged_row_is_broken_for_nobody_knows_which_cell_is_missing(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "t,a\n1\n1,2\n1,2,3\n")
+    assert rows_of(path, "t") == ([None, ["1"], None], Counter(ragged=2))
+
+
+def test_a_quote_that_is_never_closed_costs_what_it_swallows_and_not_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", 't,a\n1,"2\n' + "3,4\n" * 40_000 + "5,6\n")
+    rows, faults = rows_of(path, "t")
+    assert rows[0] is None
+    assert rows[-1] == ["5"]
+    assert faults["unreadable"] == 1
+
+
+def test_a_line_of_a_million_columns_is_one_broken_row_and_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "t,a\n" + "1," * 4_000_000 + "\n1,2\n")
+    tracemalloc.start()
+    try:
+        rows, faults = rows_of(path, "a")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows == [None, ["2"]]
+    assert faults == Counter(ragged=1)
+    assert peak < 8 * tables.LINE_CHARS_MAX
+
+
+def test_a_line_of_a_million_keys_is_one_broken_row_too(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", '{"a": 1}\n{' + '"a": 1, ' * 1_000_000 + '"a": 2}\n{"a": 3}')
+    assert rows_of(path, "a") == ([[1], None, [3]], Counter(unreadable=1))
+
+
+def test_a_header_of_a_million_columns_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", ",".join(f"c{number}" for number in range(1_000_000)))
+    with pytest.raises(SettingsError, match="header is longer than"):
+        open_table(path, Counter())
+
+
+def test_bytes_that_are_no_utf_8_do_not_stop_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", b"t,a\n\xff\xfe\x00,1\n2,\xb0\n")
+    rows, faults = rows_of(path, "a")
+    assert rows == [["1"], ["�"]]
+    assert not faults
+
+
+def test_json_lines_that_are_no_object_are_broken_rows(tmp_path: Path) -> None:
+    lines = ['{"a": 1.5, "b": null}', "[1]", "3", "{", '{"a": NaN}', "", '{"b": "x"}', "[" * 100_000, "9" * 5000]
+    rows, faults = rows_of(written(tmp_path / "a.jsonl", "\n".join(lines)), "a", "b")
+    assert repr(rows) == "[[1.5, None], None, None, None, [nan, None], [None, 'x'], None, None]"
+    assert faults == Counter(unreadable=5)
+
+
+def test_a_key_that_the_first_object_lacks_is_a_column_all_the_same(tmp_path: Path) -> None:
+    table = open_table(written(tmp_path / "a.ndjson", '{"a": 1}\n{"b": 2}\n'), Counter())
+    assert table.columns == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.JSONL.GZ"])
+def test_compressed_files_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    content = "a,b\n1,2\n" if "csv" in name else '{"a": "1", "b": "2"}\n'
+    path = written(tmp_path / name, gzip.compress(content.encode()))
+    assert rows_of(path, "b") == ([["2"]], Counter())
+    assert open_table(path, Counter()).count() == 1
+
+
+def test_a_compressed_file_that_was_cut_short_gives_its_rows_and_then_says_so(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(f"{number},x\n" for number in range(100_000)).encode())
+    path = written(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
+    rows = open_table(path, Counter()).rows(["0"])
+    assert next(rows) == ["1"]
+    with pytest.raises(DataRefused, match="cut short"):
+        list(rows)
+
+
+def test_a_missing_column_is_told_with_the_columns_there_are(tmp_path: Path) -> None:
+    table = open_table(written(tmp_path / "a.csv", "t,a,b\n"), Counter())
+    with pytest.raises(SettingsError, match=r"a\.csv: column 'x' is missing; the columns are 't', 'a', 'b'"):
+        require_columns(table, ["a", "x"])
+
+
+def test_only_some_of_very_many_columns_are_told(tmp_path: Path) -> None:
+    table = open_table(written(tmp_path / "a.csv", ",".join(f"c{n}" for n in range(50_000))), Counter())
+    with pytest.raises(SettingsError) as refused:
+        require_columns(table, ["x"])
+    assert "and 49988 more" in str(refused.value)
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_name_that_two_columns_have_is_refused_only_where_it_is_wanted(tmp_path: Path) -> None:
+    table = open_table(written(tmp_path / "a.csv", "a,a,b\n"), Counter())
+    require_columns(table, ["b"])
+    with pytest.raises(SettingsError, match="column 'a' stands 2 times"):
+        require_columns(table, ["a"])
+
+
+def test_a_file_that_is_not_there_or_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such file"):
+        open_table(tmp_path / "a.csv", Counter())
+    with pytest.raises(SettingsError, match=r"files of readings are \.csv"):
+        open_table(written(tmp_path / "a.xlsx", "x"), Counter())
+
+
+def test_rows_are_counted_without_reading_them(tmp_path: Path) -> None:
+    assert open_table(written(tmp_path / "a.csv", "a\n" + "1\n" * 1000 + "2"), Counter()).count() == 1001
+    assert open_table(written(tmp_path / "b.jsonl", '{"a": 1}\n' * 12), Counter()).count() == 12
+
+
+cells = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20)
+
+
+@given(st.lists(st.tuples(cells, cells), max_size=20))
+def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory: Any, rows: list[tuple[str, str]]) -> None:
+    import csv  # noqa: PLC0415
+
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("a", "b"), *rows])
+    found = [None if row is None else tuple(row) for row in CsvTable(path, Counter()).rows(["a", "b"])]
+    assert found == rows
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats() | st.text() | st.none()), max_size=20))
+def test_whatever_a_json_writer_writes_is_read_back(tmp_path_factory: Any, objects: list[dict[str, Any]]) -> None:
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    path.write_text("".join(json.dumps(found) + "\n" for found in objects))
+    found = [list(row or []) for row in JsonTable(path, Counter()).rows(["a", "b"])]
+    assert repr(found) == repr([[each.get("a"), each.get("b")] for each in objects])
+
+
+def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    path = tmp_path / "a.parquet"
+    times = pa.array([0, 1_500_000_000, None], pa.timestamp("ns", tz="Europe/Brussels"))
+    parquet.write_table(pa.table({"t": times, "a": [1.5, None, float("nan")], "n": [1, 2, 3]}), path)
+    table = open_table(path, Counter())
+    assert table.columns == ("t", "a", "n")
+    assert table.count() == 3
+    from producers.cells import seconds_of, values_of  # noqa: PLC0415
+
+    rows = [list(row or []) for row in table.rows(["n", "a", "t"])]
+    assert [seconds_of(row[2]) for row in rows] == [0.0, 1.5, None]
+    assert repr([list(values_of(row[:2])) for row in rows]) == repr(
+        [list(values_of([1, 1.5])), [2.0, None], list(values_of([3, float("nan")]))]
+    )
+
+
+def test_an_empty_parquet_file_has_columns_and_no_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    parquet.write_table(pa.table({"a": pa.array([], pa.float64())}), tmp_path / "a.parquet")
+    assert rows_of(tmp_path / "a.parquet", "a") == ([], Counter())
+
+
+def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(DataRefused, match="not a Parquet file"):
+        open_table(written(tmp_path / "a.parquet", "a,b\n1,2\n"), Counter())
+
+
+def test_parquet_without_its_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "producers.parquet", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'shoal\[parquet\]'"):
+        open_table(written(tmp_path / "a.parquet", "x"), Counter())
