@@ -1,0 +1,1 @@
+"""How fast and how small: measurements that anybody can run again. See benchmarks/README.md."""

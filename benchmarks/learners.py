@@ -1,0 +1,169 @@
+"""Who is measured: CA+ and CAEFC, and the peers, all behind one small face.
+
+A learner is asked to `prepare` a batch, which is never timed, and to `learn` what it prepared, which is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from benchmarks.streams import SPREAD, Batch
+from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.algorithms.streaming import Contribution
+from shoal.errors import SettingsError
+
+try:
+    from river.cluster import DBSTREAM, DenStream
+    from sklearn.cluster import MiniBatchKMeans
+except ImportError as missing:
+    raise SettingsError(f"{missing.name} is not installed: the peers come with pip install 'shoal[bench]'") from None
+
+RADIUS_SPREADS = 3.0
+"""radius of river's micro-clusters, in standard deviations of a blob times the root of d: one covers one blob"""
+FADING = 1e-4
+"""of river's learners: a weight is halved in 10 000 rows, so that they keep what they have seen, as CA+ does"""
+Dicts = list[dict[int, float]]
+
+
+class Learner(Protocol):
+    """Somebody who learns a stream, batch by batch."""
+
+    def prepare(self, batch: Batch) -> Any:
+        """The batch in the form it takes."""
+        ...
+
+    def learn(self, prepared: Any) -> None: ...
+
+    def prototypes(self) -> int:
+        """Nodes, centres or micro-clusters it has now."""
+        ...
+
+
+class Client:
+    """CA+ with default options."""
+
+    def __init__(self, d: int) -> None:
+        self._network = CAPlus(d)
+
+    def prepare(self, batch: Batch) -> Any:
+        return batch.rows
+
+    def learn(self, prepared: Any) -> None:
+        self._network.learn(prepared)
+
+    def prototypes(self) -> int:
+        return self._network.size
+
+
+class Server:
+    """CAEFC, which absorbs each batch as one update of a client."""
+
+    def __init__(self, d: int, options: Mapping[str, Any]) -> None:
+        self._network = CAEFC(d, **options)
+        self._absorbed = 0
+
+    def prepare(self, batch: Batch) -> Any:
+        self._absorbed += 1
+        arrays = {"weight": batch.rows, "count": batch.counts}
+        return Contribution("any", self._absorbed, arrays), self._absorbed.to_bytes(8, "little")
+
+    def learn(self, prepared: Any) -> None:
+        contribution, key = prepared
+        self._network.absorb([contribution], key)
+
+    def prototypes(self) -> int:
+        return self._network.size
+
+
+class KMeans:
+    """scikit-learn's MiniBatchKMeans by `partial_fit`, as many centres as ours has nodes."""
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._model = MiniBatchKMeans(n_clusters=k, random_state=0, n_init=1)
+
+    def prepare(self, batch: Batch) -> Any:
+        return batch
+
+    def learn(self, prepared: Any) -> None:
+        self._model.partial_fit(prepared.rows, sample_weight=prepared.counts)
+
+    def prototypes(self) -> int:
+        return self._k
+
+
+class River:
+    """A learner of river, one reading at a time. Its dicts are made while preparing."""
+
+    def __init__(self, model: Any, micro_clusters: Callable[[Any], int]) -> None:
+        self._model = model
+        self._micro_clusters = micro_clusters
+
+    def prepare(self, batch: Batch) -> Dicts:
+        return [dict(enumerate(row)) for row in batch.rows.tolist()]
+
+    def learn(self, prepared: Dicts) -> None:
+        for reading in prepared:
+            self._model.learn_one(reading)
+
+    def prototypes(self) -> int:
+        return self._micro_clusters(self._model)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One of those we are set beside."""
+
+    name: str
+    make: Callable[[int, int, int], Learner]
+    """(features d, nodes k that ours has, rows n before the first turn) -> one that has seen nothing"""
+    says: str
+    """its parameters, in words"""
+    rows_by_one: int | None = None
+    """so many rows of each turn, one in a call, for the peer and for ours; None: the whole turn in batches"""
+
+
+def dbstream(d: int, k: int, n: int) -> Learner:
+    """river's DBSTREAM."""
+    radius = RADIUS_SPREADS * SPREAD * math.sqrt(d)
+    model = DBSTREAM(clustering_threshold=radius, fading_factor=FADING, cleanup_interval=1000)
+    return River(model, lambda model: len(model.micro_clusters))
+
+
+def denstream(d: int, k: int, n: int) -> Learner:
+    """river's DenStream. Its clock ticks once in `stream_speed` = 100 readings.
+
+    Its first DBSCAN is given all rows before the first turn, because that is where its micro-clusters come from:
+    its radius (river 0.26) is 0 for most readings of several features, and the nearest micro-cluster takes any in.
+    """
+    radius = RADIUS_SPREADS * SPREAD * math.sqrt(d)
+    model = DenStream(epsilon=radius, decaying_factor=100 * FADING, n_samples_init=n)
+    return River(model, lambda model: len(model.p_micro_clusters) + len(model.o_micro_clusters))
+
+
+KMEANS = Peer(
+    "MiniBatchKMeans",
+    lambda d, k, n: KMeans(k),
+    "scikit-learn, partial_fit; n_clusters as many as ours has nodes, n_init 1, else defaults",
+)
+KMEANS_BY_ROW = Peer(
+    "MiniBatchKMeans by one",
+    KMEANS.make,
+    "as MiniBatchKMeans, but a call for every row, and for every row of ours as well",
+    rows_by_one=200,
+)
+DBSTREAM_PEER = Peer(
+    "DBSTREAM",
+    dbstream,
+    f"river, learn_one; clustering_threshold {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), fading_factor {FADING:g}, "
+    "cleanup_interval 1000 (the default of 2 is slower), else defaults",
+)
+DENSTREAM_PEER = Peer(
+    "DenStream",
+    denstream,
+    f"river, learn_one; epsilon {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), decaying_factor {100 * FADING:g} per tick "
+    "of 100 readings, n_samples_init all rows before the first turn, else defaults",
+)

@@ -1,0 +1,222 @@
+"""Rows per second of CA+ and nodes per second of CAEFC, against d and K, beside the peers in the same run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from benchmarks.learners import DBSTREAM_PEER, DENSTREAM_PEER, KMEANS, KMEANS_BY_ROW, Client, Learner, Peer, Server
+from benchmarks.machine import facts, one_line
+from benchmarks.pairs import take_turns, warm
+from benchmarks.results import rounded, spread, table, write
+from benchmarks.streams import Batch, Blobs, in_batches, updates
+
+SEED = 2
+BATCH_ROWS = 256
+GOAL = {"rows_per_s": 30_000, "d": 16, "centres": 100}
+"""what the NumPy form of CA+ has set itself"""
+CLIENT_PEERS = (KMEANS, KMEANS_BY_ROW, DBSTREAM_PEER, DENSTREAM_PEER)
+SERVER_PEERS = (KMEANS, DBSTREAM_PEER, DENSTREAM_PEER)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    widths: tuple[int, ...]
+    centres: tuple[int, ...]
+    centres_flat: tuple[int, ...]
+    """for d = 2, where the plane gets crowded and CA+ gives near centres one node"""
+    walk_rows: int
+    walk_rows_client: int
+    warm_nodes: int
+    turn_rows: int
+    turns: int
+
+
+FULL = Size((2, 16, 64), (50, 100, 200, 500), (50, 100, 200, 800), 8000, 2000, 4000, 2000, 7)
+QUICK = Size((2, 16), (20,), (20,), 1500, 500, 600, 200, 3)
+
+
+class Cell(NamedTuple):
+    """One network on one stream."""
+
+    network: str
+    d: int
+    centres: int
+    options: dict[str, Any]
+    ours: Callable[[], Learner]
+    peers: Sequence[Peer]
+    before: list[Batch]
+    slices: list[list[Batch]]
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Small streams: shows in seconds that everything runs; no figures to keep.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for streaming.json and streaming.md.",
+)
+def main(quick: bool, out: Path) -> None:
+    """Measure CA+ and CAEFC beside MiniBatchKMeans, DBSTREAM and DenStream on Gaussian blobs.
+
+    Processor time of one thread; ours and each peer take turns on the same rows, so the ratios hold on a busy
+    machine too. A full run takes about ten minutes.
+    """
+    size = QUICK if quick else FULL
+    started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn", "river"))
+    measured: list[dict[str, Any]] = []
+    with threadpool_limits(limits=1):
+        for cell in (*client_cells(size), *server_cells(size)):
+            measured.append(measure(cell))
+            click.echo(_progress(measured[-1]))
+    result = {
+        "made_by": "python -m benchmarks.streaming" + " --quick" * quick,
+        "took_s": round(time.monotonic() - started),
+        "machine": machine,
+        "timing": {"clock": "process CPU time", "threads": 1, "turns": size.turns, "turn_rows": size.turn_rows},
+        "peers": {peer.name: peer.says for peer in CLIENT_PEERS},
+        "goal": GOAL | {"reached": _reached(measured)},
+        "cells": measured,
+    }
+    write(out, "streaming", result, markdown(result))
+    click.echo(f"written to {out}/streaming.json and {out}/streaming.md")
+
+
+def client_cells(size: Size) -> Iterator[Cell]:
+    """CA+ on rows, default options, for every width and number of centres."""
+    for d in size.widths:
+        for centres in size.centres_flat if d == 2 else size.centres:
+            stream = Blobs(d, centres, size.walk_rows, SEED)
+            before = in_batches(stream.draw(size.walk_rows), size.walk_rows)
+            slices = [in_batches(stream.draw(size.turn_rows), BATCH_ROWS) for _ in range(size.turns)]
+            yield Cell("CA+", d, centres, {}, partial(Client, d), CLIENT_PEERS, before, slices)
+
+
+def server_cells(size: Size) -> Iterator[Cell]:
+    """CAEFC on the updates of ten clients. By default it keeps few nodes whatever it is fed (shown once for each
+    width), so its cost against K is measured with `diversity_nodes_min` as large as the number of centres."""
+    for d in size.widths:
+        for centres in size.centres:
+            said = updates(d, centres, size.walk_rows_client, size.warm_nodes + size.turns * size.turn_rows, SEED)
+            first, *slices = _cut(said, [size.warm_nodes] + size.turns * [size.turn_rows])
+            before = [Batch(*map(np.concatenate, zip(*first, strict=True)))]
+            for nodes_min in (10, centres) if centres == size.centres[-1] else (centres,):
+                options = {"diversity_nodes_min": nodes_min}
+                ours = partial(Server, d, options)
+                yield Cell("CAEFC", d, centres, options, ours, SERVER_PEERS, before, slices)
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Ours beside each peer in turn; ours begins anew for each, so it is the same network every time."""
+    sizes, rates, peers = [], [], []
+    for peer in cell.peers:
+        ours = warm(cell.ours(), cell.before)
+        first = sum(len(batch.rows) for batch in cell.before)
+        theirs = warm(peer.make(cell.d, ours.prototypes(), first), cell.before)
+        sizes.append(ours.prototypes())
+        turns = take_turns(theirs, ours, _turns_for(peer, cell.slices))
+        sizes.append(ours.prototypes())
+        if peer.rows_by_one is None:
+            rates += turns.ours
+        peers.append(
+            {
+                "name": peer.name,
+                "prototypes": theirs.prototypes(),
+                "rows_per_s": spread(turns.peer),
+                "ours_rows_per_s": spread(turns.ours),
+                "ratio": turns.ratio(),
+            }
+        )
+    return {
+        "network": cell.network,
+        "d": cell.d,
+        "centres": cell.centres,
+        "options": cell.options,
+        "nodes_mean": sum(sizes) / len(sizes),
+        "rows_per_s": spread(rates),
+        "peers": peers,
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a page: a table for each network, then the small print."""
+    parts = [f"# Rows per second\n\nMade by `{result['made_by']}`; do not edit.\n"]
+    for network, unit in (("CA+", "rows/s"), ("CAEFC", "nodes/s")):
+        cells = [cell for cell in result["cells"] if cell["network"] == network]
+        names = [peer["name"] for peer in cells[0]["peers"]]
+        head = ["d", "centres", f"{network} nodes", f"{network} {unit}", *names]
+        parts.append(f"## {network}\n\n" + table(head, [_line(cell) for cell in cells]))
+    goal = result["goal"]
+    parts.append(
+        f"Goal for CA+, {rounded(goal['rows_per_s'])} rows/s at d = {goal['d']} with {goal['centres']} centres: "
+        + {True: "reached", False: "missed", None: "not measured"}[goal["reached"]]
+        + ".\n"
+    )
+    parts.append(
+        f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns: median (lowest to "
+        "highest), CPU time of one thread. A peer's column: its rows/s on the same rows, its number of prototypes, "
+        "and how many times as fast ours was in the same turns.\n"
+    )
+    parts.append("".join(f"- **{name}**: {says}.\n" for name, says in result["peers"].items()))
+    return "\n".join([*parts, one_line(result["machine"]) + "\n"])
+
+
+def _cut(batches: Sequence[Batch], sizes: Sequence[int]) -> list[list[Batch]]:
+    """Whole batches, in order, into parts of at least so many rows each."""
+    rest = iter(batches)
+    parts: list[list[Batch]] = []
+    for size in sizes:
+        part: list[Batch] = []
+        while sum(len(batch.rows) for batch in part) < size and (batch := next(rest, None)) is not None:
+            part.append(batch)
+        parts.append(part)
+    return [part for part in parts if part]
+
+
+def _turns_for(peer: Peer, slices: Sequence[list[Batch]]) -> list[list[Batch]]:
+    if peer.rows_by_one is None:
+        return list(slices)
+    return [in_batches(np.concatenate([batch.rows for batch in part])[: peer.rows_by_one], 1) for part in slices]
+
+
+def _reached(cells: Sequence[dict[str, Any]]) -> bool | None:
+    """Whether CA+ has reached its goal; None when a quick run did not measure it."""
+    for cell in cells:
+        if (cell["network"], cell["d"], cell["centres"]) == ("CA+", GOAL["d"], GOAL["centres"]):
+            return bool(cell["rows_per_s"]["median"] >= GOAL["rows_per_s"])
+    return None
+
+
+def _line(cell: dict[str, Any]) -> list[str]:
+    own = f"**{_span(cell['rows_per_s'])}**"
+    beside = [
+        f"{rounded(peer['rows_per_s']['median'])} ({peer['prototypes']}), ×{rounded(peer['ratio']['median'])}"
+        for peer in cell["peers"]
+    ]
+    return [str(cell["d"]), str(cell["centres"]), f"{cell['nodes_mean']:.0f}", own, *beside]
+
+
+def _span(figures: dict[str, float]) -> str:
+    return f"{rounded(figures['median'])} ({rounded(figures['low'])} to {rounded(figures['high'])})"
+
+
+def _progress(cell: dict[str, Any]) -> str:
+    ratios = ", ".join(f"×{rounded(peer['ratio']['median'])} {peer['name']}" for peer in cell["peers"])
+    own = rounded(cell["rows_per_s"]["median"])
+    return f"{cell['network']} d {cell['d']}, {cell['nodes_mean']:.0f} nodes: {own}/s; {ratios}"
+
+
+if __name__ == "__main__":
+    main()

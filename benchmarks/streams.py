@@ -1,0 +1,74 @@
+"""The streams everybody is measured on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcac import CAPlus
+
+SPREAD = 0.005
+"""standard deviation of every blob, in the unit cube"""
+NEIGHBOURS = 10
+"""centres that the walk visits at one time"""
+CLIENTS = 10
+UPDATE_ROWS = 500
+"""rows a client learns between two updates, as `publish_readings` has it"""
+
+
+class Batch(NamedTuple):
+    """Rows that are learnt in one call."""
+
+    rows: NDArray[np.float64]
+    """(n, d)"""
+    counts: NDArray[np.int64]
+    """(n,) how many readings each row stands for"""
+
+
+class Blobs:
+    """An endless stream of Gaussian blobs around `centres` uniform centres: a walk first, then all centres alike.
+
+    The walk, `walk` rows long, goes along the first feature, ten neighbouring centres at a time, as a sensor that
+    drifts through all there is. After it CA+ has about a node per centre in any dimension; without it, in two
+    dimensions, CA+ never has more than about sixty nodes, however many centres there are.
+    """
+
+    def __init__(self, d: int, centres: int, walk: int, seed: int, sensor: int = 0) -> None:
+        """`seed` says where the centres are; `sensor`, which of the streams over them this is."""
+        places = np.random.default_rng(seed).uniform(size=(centres, d))
+        self._places = places[np.argsort(places[:, 0])]
+        self._walk = walk
+        self._near = min(NEIGHBOURS, centres)
+        self._generator = np.random.default_rng((seed, sensor))
+        self._drawn = 0
+
+    def draw(self, n: int) -> NDArray[np.float64]:
+        """(n, d): the next rows."""
+        centres, d = self._places.shape
+        step = np.arange(self._drawn, self._drawn + n)
+        walking = step * (centres - self._near + 1) // max(1, self._walk) + self._generator.integers(self._near, size=n)
+        resting = self._generator.integers(centres, size=n)
+        self._drawn += n
+        which = np.where(step < self._walk, walking, resting)
+        return self._places[which] + SPREAD * self._generator.standard_normal((n, d))
+
+
+def in_batches(rows: NDArray[np.float64], size: int) -> list[Batch]:
+    """`size` rows at a time; each stands for itself."""
+    pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return [Batch(piece, np.ones(len(piece), dtype=np.int64)) for piece in pieces]
+
+
+def updates(d: int, centres: int, walk: int, nodes: int, seed: int) -> list[Batch]:
+    """At least `nodes` nodes, as CAEFC gets them: updates of ten CA+ clients in turn, each on a stream of its own
+    over the same centres, from its first reading on."""
+    clients = [(CAPlus(d), Blobs(d, centres, walk, seed, sensor)) for sensor in range(CLIENTS)]
+    said: list[Batch] = []
+    while sum(len(update.rows) for update in said) < nodes:
+        for client, stream in clients:
+            client.learn(stream.draw(UPDATE_ROWS))
+            update = client.contribute()
+            said.append(Batch(update["weight"], update["count"]))
+    return said
