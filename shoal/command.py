@@ -10,17 +10,22 @@ import click
 
 from shoal.border import check_models, terms_of
 from shoal.privacy import announce, expected_statement
+from shoal.reference import settings_table
 from shoal.settings import Config, load_config
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--example", is_flag=True, help="Print a federation file to start from, and stop.")
+@click.option("--settings", is_flag=True, help="Print a table of every setting there is, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check(file: Path | None, example: bool, as_json: bool) -> None:
+def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> None:
     """Check a federation FILE and print what it agrees on, its digest, and what its privacy means."""
     if example:
         click.echo(files("shoal").joinpath("example.toml").read_text(encoding="utf-8"), nl=False)
+        return
+    if settings:
+        click.echo(settings_table())
         return
     if file is None:
         raise click.UsageError("name a federation FILE, or ask for --example")

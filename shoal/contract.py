@@ -36,7 +36,8 @@ def _printable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$")]
+NAME_PATTERN = r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?"
+Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 """lower case letters, digits, hyphen and underscore: also fit for a topic and a metric label"""
 NAME_RULE = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
 Text = Annotated[str, AfterValidator(_printable)]
@@ -100,8 +101,8 @@ class Privacy(Agreed):
 class Model(Agreed):
     """One configured algorithm of the federation."""
 
-    name: Name
-    algorithm: Name
+    name: Name = Field(description="what it is called in topics, metrics and on the page")
+    algorithm: Name = Field(description="fcac")
     options: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="of the algorithm; see docs/algorithms.md"
     )

@@ -31,13 +31,21 @@ class StreamingAlgorithm:
     """snapshot arrays -> its sizes"""
 
 
+FCAC_NODES_MAX = 2000
+"""what a served model may grow to unless its options say otherwise: an endless stream must not fill the memory"""
+
+
+def _bounded(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"nodes_max": FCAC_NODES_MAX, **options}
+
+
 STREAMING: dict[str, StreamingAlgorithm] = {
     algorithm.name: algorithm
     for algorithm in (
         StreamingAlgorithm(
             name="fcac",
-            client=lambda options, dimensions: CAPlus(dimensions, **options),
-            server=lambda options, dimensions: CAEFC(dimensions, **options),
+            client=lambda options, dimensions: CAPlus(dimensions, **_bounded(options)),
+            server=lambda options, dimensions: CAEFC(dimensions, **_bounded(options)),
             update=UPDATE,
             snapshot=SNAPSHOT,
             predict=published.predict,

@@ -1,0 +1,72 @@
+"""What the README and docs/ say can be done is done here: their commands are run, their examples executed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from shoal.reference import settings_table
+
+HERE = Path(__file__).parent.parent
+PAGES = sorted([HERE / "README.md", *HERE.glob("docs/*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+def environment() -> dict[str, str]:
+    """The commands of this environment first, and nothing of CI in it."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    script = "set -euo pipefail\n" + "\n".join(blocks(page, "bash"))
+    ended = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    for example in blocks(page, "python"):
+        subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(example)], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=lambda page: page.name)
+def test_the_federation_files_of_a_page_are_right(page: Path, tmp_path: Path) -> None:
+    for number, text in enumerate(blocks(page, "toml")):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(text, encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "shoal", "check", str(file)], check=True, capture_output=True)
+
+
+def test_the_table_of_settings_is_the_one_that_is_declared() -> None:
+    assert settings_table() in (HERE / "docs" / "settings.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_points_to_is_there(page: Path) -> None:
+    for place in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not place.startswith("http"):
+            assert (page.parent / place).exists(), f"{page.name} points to {place}"
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len((HERE / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
