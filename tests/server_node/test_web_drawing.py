@@ -119,15 +119,21 @@ def test_a_cluster_keeps_its_colour_when_it_is_given_another_number() -> None:
     easel = Easel()
     contract, arrays = a_contract(3), some_nodes(3, 4, 40)
     before = drawn(one(contract, arrays), easel)["models"][0]["drawn"]
-    turned = arrays | {
-        "cluster": 3 - arrays["cluster"],
-        "centre": arrays["centre"][::-1],
-        "centre_weight": arrays["centre_weight"][::-1],
-    }
-    after = drawn(one(contract, turned), easel)["models"][0]["drawn"]
-    colour = [{cluster["number"]: cluster["slot"] for cluster in shown["clusters"]} for shown in (before, after)]
-    for old, new in zip(before["nodes"]["cluster"], after["nodes"]["cluster"], strict=True):
-        assert colour[0][old] == colour[1][new]
+    alive = arrays["cluster"] > 0  # the oldest cluster is gone, and the others are counted from the other end
+    after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
+    after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
+    after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
+    later = drawn(one(contract, after), easel)["models"][0]["drawn"]
+    colours = [
+        {node: shown["clusters"][number]["slot"] for node, number in zip(*_ids_and_clusters(shown), strict=True)}
+        for shown in (before, later)
+    ]
+    assert len(colours[1]) == 30
+    assert all(colours[0][node] == colour for node, colour in colours[1].items())
+
+
+def _ids_and_clusters(shown: dict[str, Any]) -> tuple[list[int], list[int]]:
+    return shown["nodes"]["id"], shown["nodes"]["cluster"]
 
 
 def test_the_history_keeps_its_ends_and_every_change_while_it_can() -> None:
