@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
+
+# No test asserts a time: a machine may be busy.
+settings.register_profile("shoal", deadline=None)
+settings.load_profile("shoal")
 
 
 def without(part: str, why: str) -> NoReturn:
