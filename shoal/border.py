@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.codec import pack
 from shoal.contract import Contract
 from shoal.errors import MessageRefused, SettingsError
 from shoal.messages import Snapshot, Update
@@ -60,8 +61,10 @@ class Border:
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
+        # Not asked of the contract for each message: it is made of every feature.
+        self._digest = contract.digest
         terms = terms_of(contract)
-        self._statement = expected_statement(terms)
+        self._statement = _sealed(expected_statement(terms))
         self._lowest, self._highest = reach_for(terms)
 
     def admit_update(self, update: Update) -> None:
@@ -72,18 +75,22 @@ class Border:
     def admit_snapshot(self, snapshot: Snapshot) -> None:
         """Raises `MessageRefused` unless the snapshot belongs here and can be true."""
         self._admit(snapshot)
-        self._check_arrays(snapshot.arrays, STREAMING[snapshot.algorithm].snapshot)
+        algorithm = STREAMING[snapshot.algorithm]
+        self._check_arrays(snapshot.arrays, algorithm.snapshot)
+        sizes = algorithm.summary(snapshot.arrays)
+        if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
+            raise MessageRefused("arrays", "it names other numbers of clusters and nodes than it holds")
 
     def _admit(self, message: Update | Snapshot) -> None:
         contract = self._contract
         if message.federation != contract.federation:
             raise MessageRefused("federation", f"of another federation than {contract.federation}")
-        if message.contract != contract.digest:
-            raise MessageRefused("contract", f"made under another contract than {contract.digest}")
+        if message.contract != self._digest:
+            raise MessageRefused("contract", f"made under another contract than {self._digest}")
         model = contract.model(message.model)
         if model is None or model.algorithm != message.algorithm:
             raise MessageRefused("model", "no such model with this algorithm in the contract")
-        if message.privacy != self._statement:
+        if _sealed(message.privacy) != self._statement:
             raise MessageRefused("privacy", "its privacy statement is not the contract's")
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
@@ -92,6 +99,8 @@ class Border:
         sizes = {"d": self._contract.width}
         for name, spec in table.items():
             _check_form(name, arrays[name], spec, sizes)
+        for name, spec in table.items():
+            _check_values(name, arrays[name], spec, sizes)
             if spec.rowlike and not self._within_reach(arrays[name]):
                 raise MessageRefused("bounds", f"{name} lies where no reading under this contract can put it")
 
@@ -107,7 +116,19 @@ def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str
             raise MessageRefused("oversized", f"{name} has {size} entries, at most {ROWS_MAX} are accepted")
         if size != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)):
             raise MessageRefused("arrays", f"{name} has shape {array.shape}, declared {spec.shape}")
+
+
+def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
     if not np.isfinite(array).all():
         raise MessageRefused("not_finite", f"{name} holds a value that is not finite")
     if spec.positive and bool((array < 1).any()):
         raise MessageRefused("bounds", f"{name} holds a value below 1")
+    if spec.above_zero and bool((array <= 0).any()):
+        raise MessageRefused("bounds", f"{name} holds a value that is not above 0")
+    if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
+        raise MessageRefused("bounds", f"{name} points to what is not there")
+
+
+def _sealed(statement: Mapping[str, Any]) -> bytes:
+    """A privacy statement as bytes, whatever the order of its names: 1 is neither 1.0 nor true."""
+    return pack(dict(sorted(statement.items())))

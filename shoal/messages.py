@@ -6,8 +6,8 @@ be true cannot be built: the same checks run where it is made and again where it
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -15,13 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.codec import pack, unpack
+from shoal.contract import NAME_PATTERN
 from shoal.errors import MessageRefused
 from shoal.transports.contract import Headers, Positions
 
 VERSION = 1
 """of the envelope; a reader refuses any other before decoding"""
-MESSAGE_BYTES_MAX = 32 * 1024 * 1024
+RECORD_BYTES_MAX = 32 * 1024 * 1024
+"""of a record with its key and headers, as the topics of updates and snapshots take it"""
+MESSAGE_BYTES_MAX = RECORD_BYTES_MAX - 64 * 1024
+MESSAGE_ITEMS_MAX = 16_384
+"""values a message is made of; the largest honest one lists an epsilon or a number for each of 4096 features"""
 COUNT_MAX = 2**53
+MOMENT_MAX = 253_402_300_799
+"""seconds from 1970 to the end of the year 9999, which calendars end with; a clock in milliseconds lies beyond it"""
+ORIGINAL_HEADERS_BYTES_MAX = 64 * 1024
+"""how much of a refused message's headers is kept with it"""
 REASONS = (
     "type",
     "version",
@@ -46,8 +55,12 @@ class Envelope:
     TYPE: ClassVar[str] = ""
 
     def encode(self) -> bytes:
-        """The value of the record."""
-        return pack({part.name: getattr(self, part.name) for part in fields(self)})
+        """The value of the record. Raises `MessageRefused` ("oversized"): what nobody could receive is not sent."""
+        value = pack({part.name: getattr(self, part.name) for part in fields(self)})
+        if len(value) > MESSAGE_BYTES_MAX:
+            detail = f"{len(value)} bytes to send, at most {MESSAGE_BYTES_MAX} travel; let its model keep fewer nodes"
+            raise MessageRefused("oversized", detail)
+        return value
 
     @classmethod
     def headers(cls) -> Headers:
@@ -60,7 +73,7 @@ class Envelope:
         _check_headers(cls.TYPE, headers)
         if value is None:
             raise MessageRefused("malformed", "no value")
-        parts = unpack(value, MESSAGE_BYTES_MAX)
+        parts = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
         if not isinstance(parts, dict):
             raise MessageRefused("malformed", "not a mapping")
         known = {part.name: parts[part.name] for part in fields(cls) if part.name in parts}
@@ -83,7 +96,7 @@ class Reading(Envelope):
     """d numbers in the order of the contract; a list when the source gave something that may not be numbers"""
 
     def __post_init__(self) -> None:
-        _require(self.time is None or _number(self.time), "malformed", "time")
+        _require(self.time is None or _moment(self.time), "malformed", "time")
 
 
 @dataclass(frozen=True)
@@ -114,12 +127,12 @@ class Update(Envelope):
 
     def __post_init__(self) -> None:
         for name in ("federation", "contract", "model", "algorithm", "client"):
-            _require(_word(getattr(self, name)), "malformed", name)
+            _require(_name(getattr(self, name)), "malformed", name)
         _require(_count(self.sequence, 1), "sequence", "the sequence number must be 1 or more")
         _require(_count(self.readings, 0), "malformed", "readings")
-        _require(isinstance(self.privacy, dict), "malformed", "privacy")
-        _require(_number(self.made_at), "malformed", "made_at")
-        _require(self.newest_reading_at is None or _number(self.newest_reading_at), "malformed", "newest_reading_at")
+        _require(_plain_table(self.privacy), "malformed", "privacy")
+        _require(_moment(self.made_at), "malformed", "made_at")
+        _require(self.newest_reading_at is None or _moment(self.newest_reading_at), "malformed", "newest_reading_at")
         _require(self.round is None or _count(self.round, 0), "malformed", "round")
         _require_arrays(self.arrays)
 
@@ -158,20 +171,21 @@ class Snapshot(Envelope):
 
     def __post_init__(self) -> None:
         for name in ("federation", "contract", "model", "algorithm"):
-            _require(_word(getattr(self, name)), "malformed", name)
+            _require(_name(getattr(self, name)), "malformed", name)
         _require(_count(self.version, 1), "sequence", "the version must be 1 or more")
         for name in ("updates", "readings", "clients", "clusters", "nodes", "pooled"):
             _require(_count(getattr(self, name), 0), "malformed", name)
         _require(isinstance(self.positions, list) and all(map(_pair, self.positions)), "malformed", "positions")
-        _require(isinstance(self.privacy, dict), "malformed", "privacy")
-        _require(_number(self.made_at), "malformed", "made_at")
-        _require(self.newest_reading_at is None or _number(self.newest_reading_at), "malformed", "newest_reading_at")
+        _require(_plain_table(self.privacy), "malformed", "privacy")
+        _require(_moment(self.made_at), "malformed", "made_at")
+        _require(self.newest_reading_at is None or _moment(self.newest_reading_at), "malformed", "newest_reading_at")
         _require(self.round is None or _count(self.round, 0), "malformed", "round")
-        _require(self.call is None or isinstance(self.call, dict), "malformed", "call")
+        _require(self.call is None or _plain_table(self.call), "malformed", "call")
         _require_arrays(self.arrays)
 
     @property
     def read_up_to(self) -> Positions:
+        """partition -> the first update that is not in it."""
         return {pair[0]: pair[1] for pair in self.positions}
 
 
@@ -195,9 +209,21 @@ class Rejected:
 
     @property
     def headers(self) -> Headers:
+        """Why, where from, and the original key and headers, these up to `ORIGINAL_HEADERS_BYTES_MAX`: a record full
+        of small headers would outgrow the topic with their new names."""
         why = (("type", b"rejected"), ("v", str(VERSION).encode()), ("reason", self.reason.encode()))
         origin = (("detail", self.detail.encode()), ("origin", self.record_key), ("key", self.key or b""))
-        return why + origin + tuple((f"original.{name}", value) for name, value in self.original_headers)
+        return why + origin + tuple(self._kept_headers())
+
+    def _kept_headers(self) -> Iterator[tuple[str, bytes]]:
+        left = ORIGINAL_HEADERS_BYTES_MAX
+        for name, value in self.original_headers:
+            kept = f"original.{name}"
+            left -= len(kept.encode()) + len(value)
+            if left < 0:
+                yield "original_headers_cut", b"1"
+                return
+            yield kept, value
 
 
 def _check_headers(wanted: str, headers: Headers) -> None:
@@ -220,16 +246,27 @@ def _require_arrays(arrays: object) -> None:
     _require(holds, "malformed", "arrays")
 
 
-def _word(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable()
+def _name(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
 
 
 def _count(value: object, smallest: int) -> bool:
     return type(value) is int and smallest <= value <= COUNT_MAX
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _moment(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MOMENT_MAX <= value <= MOMENT_MAX
+
+
+def _plain_table(value: object) -> bool:
+    """A mapping of names to numbers, texts, None, or lists of these: comparing it can do no harm."""
+    return isinstance(value, dict) and all(
+        all(map(_plain, inner)) if isinstance(inner, list) else _plain(inner) for inner in value.values()
+    )
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _pair(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.contract import Contract
+from shoal.messages import RECORD_BYTES_MAX
 from shoal.transports.contract import Log, TopicSettings
 
 MIB = 1024 * 1024
@@ -16,10 +17,13 @@ LABELS = "labels"
 """on a client's own premises: the cluster of each reading, newest word per place"""
 
 READINGS_SETTINGS = TopicSettings(retain_bytes=1024 * MIB)
-LOCAL_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB)
-UPDATES_SETTINGS = TopicSettings(retain_s=7 * DAY_S, record_bytes_max=32 * MIB)
-SNAPSHOTS_SETTINGS = TopicSettings(compact=True, record_bytes_max=32 * MIB)
-REJECTED_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB, record_bytes_max=33 * MIB)
+# Whoever sets a record aside adds a few headers, so there must be room for more than the largest record itself.
+LOCAL_SETTINGS = TopicSettings(
+    compact=True, retain_bytes=256 * MIB, record_bytes_max=READINGS_SETTINGS.record_bytes_max + MIB
+)
+UPDATES_SETTINGS = TopicSettings(retain_s=7 * DAY_S, record_bytes_max=RECORD_BYTES_MAX)
+SNAPSHOTS_SETTINGS = TopicSettings(compact=True, record_bytes_max=RECORD_BYTES_MAX)
+REJECTED_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB, record_bytes_max=RECORD_BYTES_MAX + MIB)
 
 
 def ensure_topics(log: Log, contract: Contract) -> None:

@@ -35,6 +35,10 @@ class ArraySpec:
     shape: tuple[int | str, ...]
     positive: bool = False
     rowlike: bool = False
+    above_zero: bool = False
+    """no value is 0 or below, such as a bandwidth that others divide by"""
+    points_into: str | None = None
+    """values are positions in the arrays whose first size has this name"""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,99 @@
+"""A plant with two features, and honest messages of it, for the tests of the base rooms."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.streaming import Contribution
+from shoal.border import terms_of
+from shoal.codec import pack
+from shoal.contract import Contract, contract_of
+from shoal.messages import Envelope, Snapshot, Update
+from shoal.privacy import expected_statement
+
+OFF = {"mode": "off"}
+FORMAL = {"mode": "formal", "epsilon_per_reading": 100}
+PAPER = {"mode": "paper", "epsilon_nominal_per_feature": 20}
+
+
+def plant(privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clusters",)) -> Contract:
+    """The contract."""
+    features = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
+    return contract_of(
+        {
+            "federation": {"name": "plant"},
+            "features": features,
+            "privacy": privacy or OFF,
+            "models": [{"name": name, "algorithm": "fcac"} for name in models],
+        }
+    )
+
+
+def unit_rows(n: int, seed: int = 0) -> NDArray[np.float64]:
+    """(n, 2) rows in three heaps inside the unit square."""
+    rng = np.random.default_rng(seed)
+    heaps = np.array([[0.2, 0.8], [0.5, 0.3], [0.8, 0.7]])
+    return np.clip(heaps[rng.integers(0, 3, n)] + rng.normal(0, 0.04, (n, 2)), 0.0, 1.0)
+
+
+def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows: int = 40, **other: Any) -> Update:
+    """What an honest client says after so many rows; every client and sequence says something of its own."""
+    half = STREAMING["fcac"].client({}, contract.width)
+    half.learn(unit_rows(rows, seed=sum(client.encode()) * 1000 + sequence))
+    update = Update(
+        federation=contract.federation,
+        contract=contract.digest,
+        model=contract.models[0].name,
+        algorithm="fcac",
+        client=client,
+        sequence=sequence,
+        readings=rows,
+        privacy=expected_statement(terms_of(contract)),
+        arrays=half.contribute(),
+        made_at=1e9,
+        newest_reading_at=1e9 - 1,
+    )
+    return replace(update, **other)
+
+
+def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
+    """What an honest server says after a few updates; its nodes have edges."""
+    half = STREAMING["fcac"].server({}, contract.width)
+    for sequence in range(1, 6):
+        half.absorb([Contribution("attic", sequence, an_update(contract, sequence=sequence).arrays)], b"key")
+    arrays = half.snapshot()
+    summary = STREAMING["fcac"].summary(arrays)
+    snapshot = Snapshot(
+        federation=contract.federation,
+        contract=contract.digest,
+        model=contract.models[0].name,
+        algorithm="fcac",
+        version=version,
+        positions=[[0, 1]],
+        updates=1,
+        readings=40,
+        clients=1,
+        clusters=summary.clusters,
+        nodes=summary.nodes,
+        pooled=1,
+        privacy=expected_statement(terms_of(contract)),
+        arrays=arrays,
+        made_at=1e9,
+    )
+    return replace(snapshot, **other)
+
+
+def parts_of(message: Envelope) -> dict[str, Any]:
+    """The fields of a message as they travel."""
+    return {part.name: getattr(message, part.name) for part in fields(message)}
+
+
+def forged(message: Envelope, **changes: Any) -> bytes:
+    """The bytes of a message with other fields than could be built; a field changed to `...` is left out."""
+    parts = parts_of(message) | changes
+    return pack({name: value for name, value in parts.items() if value is not ...})
