@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 import webbrowser
@@ -108,10 +109,11 @@ def _tell(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) ->
     )
     if "picture" in summary:
         click.echo(f"A picture of it: {summary['picture']}")
+    shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
     click.echo(
         "\nTry next:\n"
-        "  shoal demo --epsilon 20                     what a strict budget does to the clusters\n"
-        f"  shoal check {file}        what this federation has agreed on\n"
-        "  shoal check --example > mine.toml           a federation of your own: then shoal server, client, producer\n"
-        "  shoal producer --synthetic plant --print-federation > plant.toml"
+        f"  {shoal} demo --epsilon 20                what a strict budget does to the clusters\n"
+        f"  {shoal} check {file}      what this federation has agreed on\n"
+        f"  {shoal} check --example > mine.toml      a federation of your own; then shoal server, client, producer\n"
+        f"  {shoal} producer --synthetic plant --print-federation > plant.toml"
     )
