@@ -82,8 +82,10 @@ def fcac(**options: Any) -> None:
             if len(paths) > 1:
                 click.echo(f"refused: {reason}", err=True)
     rows = _rows(_run_all(planned, asked.jobs))
-    if rows:
-        click.echo(report.as_json(rows)) if asked.as_json else report.show(rows)
+    if rows and asked.as_json:
+        click.echo(report.as_json(rows))
+    elif rows:
+        report.show(rows)
     if refused:
         # What could be run was run and printed; the first refusal decides how the command ends.
         raise refused[0]
