@@ -3,8 +3,9 @@
 import { fixed, make, plural, value } from "./words.js";
 
 const COLOURS = 10;
-const LABELS_MAX = 40;
+const LABEL_SHARE_MIN = 0.005;
 const REACH_PX = 16;
+const SMALLEST_PX = 3;
 
 export class NodeMap {
   constructor(canvas, tip, said) {
@@ -83,7 +84,7 @@ export class NodeMap {
     this.py = nodes.y.map(this.toY);
     const most = Math.max(1, ...nodes.count);
     const largest = Math.max(6, Math.min(15, 190 / Math.sqrt(nodes.id.length + 1)));
-    this.radius = nodes.count.map((wins) => 2.5 + (largest - 2.5) * Math.sqrt(wins / most));
+    this.radius = nodes.count.map((wins) => SMALLEST_PX + (largest - SMALLEST_PX) * Math.sqrt(wins / most));
   }
 
   drawAxes(pen) {
@@ -162,26 +163,37 @@ export class NodeMap {
     pen.stroke();
   }
 
-  // The number of each cluster, in the middle of its nodes.
+  // The number of each cluster: in the middle of its nodes, or above the most-won of a few that it would hide. The
+  // clusters that won most come first; what won next to nothing or finds no room goes without, and the table has it.
   drawLabels(pen) {
     const { nodes } = this.drawn;
-    const sums = new Map();
+    const found = new Map();
     nodes.cluster.forEach((cluster, i) => {
-      if (cluster < 0) return;
-      const sum = sums.get(cluster) ?? [0, 0, 0];
-      sums.set(cluster, [sum[0] + this.px[i] * nodes.count[i], sum[1] + this.py[i] * nodes.count[i], sum[2] + nodes.count[i]]);
+      if (cluster < 0 || this.faded(cluster)) return;
+      const sum = found.get(cluster) ?? { cluster, x: 0, y: 0, wins: 0, members: 0, best: i };
+      sum.x += this.px[i] * nodes.count[i];
+      sum.y += this.py[i] * nodes.count[i];
+      sum.wins += nodes.count[i];
+      sum.members += 1;
+      if (nodes.count[i] > nodes.count[sum.best]) sum.best = i;
+      found.set(cluster, sum);
     });
-    if (sums.size > LABELS_MAX) return;
+    const whole = nodes.count.reduce((sum, wins) => sum + wins, 0);
+    const placed = [];
     pen.font = "600 13px system-ui, 'Liberation Sans', sans-serif";
     pen.textAlign = "center";
     pen.lineJoin = "round";
-    for (const [cluster, [x, y, wins]] of sums) {
-      if (this.faded(cluster) || !wins) continue;
+    for (const { cluster, wins, members, best, ...sum } of [...found.values()].sort((a, b) => b.wins - a.wins)) {
+      const few = members < 5;
+      const [x, y] = few ? [this.px[best], this.py[best] - this.radius[best] - 4] : [sum.x / wins, sum.y / wins + 4];
+      const crowded = placed.some(([otherX, otherY]) => Math.abs(otherX - x) < 20 && Math.abs(otherY - y) < 14);
+      if (crowded || (wins < LABEL_SHARE_MIN * whole && this.pointed === null)) continue;
+      placed.push([x, y]);
       pen.lineWidth = 4;
       pen.strokeStyle = this.colour.panel;
-      pen.strokeText(cluster, x / wins, y / wins + 4);
+      pen.strokeText(cluster, x, y);
       pen.fillStyle = this.colour.text;
-      pen.fillText(cluster, x / wins, y / wins + 4);
+      pen.fillText(cluster, x, y);
     }
   }
 

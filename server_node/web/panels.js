@@ -107,7 +107,7 @@ export function showClients(picture, now) {
 }
 
 export function showPrivacy(privacy) {
-  const parts = [make("p", { class: `badge ${privacy.mode}` }, privacy.title)];
+  const parts = [make("p", { class: `badge ${privacy.tone}` }, privacy.title)];
   if (privacy.epsilon_per_reading !== null) {
     const kind = privacy.nominal ? "per reading, nominal" : "per reading, all its features together";
     parts.push(make("p", { class: "epsilon" }, `ε = ${value(privacy.epsilon_per_reading)} `, make("small", {}, kind)));

@@ -11,6 +11,8 @@ from shoal.privacy.statement import strength
 
 FEATURES_MAX = 64
 """features whose epsilon is listed one by one"""
+EPSILON_HARDLY_ANY = 10.0
+"""per reading: beyond it `strength` says that there is hardly any protection, and the page does not look pleased"""
 NEVER_COVERED = (
     "Several readings of the same person or machine: the budget of each is spent anew, so they add up.",
     "When a client speaks, how often, and how many readings are behind what it says.",
@@ -18,14 +20,15 @@ NEVER_COVERED = (
 
 
 def promise_of(contract: Contract) -> dict[str, Any]:
-    """Title, whether it is a formal guarantee, words, epsilon (None where there is none) and what is not covered."""
+    """Title and its tone (good, warn, bad), words, epsilon (None where there is none), and what is not covered."""
     mode = contract.privacy.mode
-    title, words, uncovered = {"formal": _formal, "paper": _paper, "off": _off}[mode](contract)
+    title, tone, words, uncovered = {"formal": _formal, "paper": _paper, "off": _off}[mode](contract)
     each = terms_of(contract).epsilon_per_feature()
     return {
         "mode": mode,
         "formal": mode == "formal",
         "title": title,
+        "tone": tone,
         "words": words,
         "not_covered": uncovered,
         "epsilon_per_reading": math.fsum(each) if each else None,
@@ -37,7 +40,7 @@ def promise_of(contract: Contract) -> dict[str, Any]:
     }
 
 
-def _formal(contract: Contract) -> tuple[str, list[str], list[str]]:
+def _formal(contract: Contract) -> tuple[str, str, list[str], list[str]]:
     epsilon = contract.privacy.epsilon_per_reading
     assert epsilon is not None
     words = [
@@ -46,7 +49,9 @@ def _formal(contract: Contract) -> tuple[str, list[str], list[str]]:
         "The guarantee holds for each reading, over all its features together: whatever is published was at most "
         f"{_times(epsilon)} likelier with this reading than with any other in its place. {strength(epsilon)}",
     ]
-    return "Formal guarantee for every reading", words, list(NEVER_COVERED)
+    if epsilon > EPSILON_HARDLY_ANY:
+        return "Formal guarantee, hardly any protection", "warn", words, list(NEVER_COVERED)
+    return "Formal guarantee for every reading", "good", words, list(NEVER_COVERED)
 
 
 def _times(epsilon: float) -> str:
@@ -57,7 +62,7 @@ def _times(epsilon: float) -> str:
     return f"10{power} times"
 
 
-def _paper(contract: Contract) -> tuple[str, list[str], list[str]]:
+def _paper(contract: Contract) -> tuple[str, str, list[str], list[str]]:
     words = [
         "Every client adds noise to each reading before anything is learnt, as in equations 2 to 4 of the FCAC "
         "paper. The reading itself never leaves the client.",
@@ -67,12 +72,12 @@ def _paper(contract: Contract) -> tuple[str, list[str], list[str]]:
     uncovered = [
         "The range of a client's readings: it shows in how strong the noise is, so an extreme reading can show."
     ]
-    return "Noise without a formal guarantee", words, uncovered + list(NEVER_COVERED)
+    return "Noise without a formal guarantee", "warn", words, uncovered + list(NEVER_COVERED)
 
 
-def _off(contract: Contract) -> tuple[str, list[str], list[str]]:
+def _off(contract: Contract) -> tuple[str, str, list[str], list[str]]:
     words = [
         "Privacy is off: clients learn from readings as they are. A node that won once is a reading, shown exactly. "
         "This is for public data only."
     ]
-    return "No privacy", words, ["Everything: nothing is hidden in this mode."]
+    return "No privacy", "bad", words, ["Everything: nothing is hidden in this mode."]
