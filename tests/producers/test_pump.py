@@ -12,6 +12,7 @@ import pytest
 
 from at_work import Clock, Stored, csv_of, logs_in, plain_rows, replay, stored_in
 from producers.bookmark import Bookmark, open_bookmark
+from producers.outlet import Mark
 from producers.pacing import Pacing
 from producers.pump import Pump
 from producers.replay import Columns, Replay
@@ -20,7 +21,7 @@ from producers.split import split_of
 from shoal.errors import DataRefused, LogRefused, LogUnavailable, SettingsError, StateRefused
 from shoal.messages import Reading
 from shoal.topics import READINGS, READINGS_SETTINGS
-from shoal.transports.contract import Log
+from shoal.transports.contract import Log, TopicSettings
 
 ROWS = 60
 
@@ -215,6 +216,85 @@ def test_a_log_put_back_from_an_older_copy_gets_what_it_lacks(tmp_path: Path, pa
     shutil.rmtree(tmp_path / "copy")
     drained(pump_of(replay(path), tmp_path))
     assert rows_by_client(tmp_path) == as_it_should_be()
+
+
+def test_a_log_made_again_by_somebody_else_is_not_taken_for_the_old_one(tmp_path: Path, path: Path) -> None:
+    drained(pump_of(replay(path), tmp_path, limit=40))
+    shutil.rmtree(tmp_path / "client-1")
+    log = logs_in(tmp_path)("client-1")
+    log.ensure(READINGS, READINGS_SETTINGS)
+    reading = Reading(None, [])
+    for _ in range(ROWS):
+        log.publish(READINGS, reading.encode(), headers=(*Reading.headers(), ("row", b"7777")))
+    log.flush()
+    log.close()
+    drained(pump_of(replay(path), tmp_path))
+    ours = [row for row in rows_by_client(tmp_path)["client-1"] if row != 7777]
+    assert ours == as_it_should_be()["client-1"]
+
+
+def test_a_client_that_has_fallen_silent_is_not_forgotten_when_a_log_was_away(tmp_path: Path) -> None:
+    rows = [(n, n, n, "silent" if n < 10 and n % 2 else "loud") for n in range(40)]
+    path = csv_of(tmp_path / "a.csv", rows)
+    split = split_of("column:label", 1, 0)
+    cut, clock = Cut("flush", 3, False, LogUnavailable("away")), Clock()
+    pump = pump_of(
+        replay(path, split=split),
+        tmp_path,
+        clock,
+        logs=lambda client: Cutting(logs_in(tmp_path)(client), cut),
+        batch_rows_max=10,
+    )
+    while not pump.finished:
+        pump.step()
+        clock.now += 1 + pump.wait_s
+    pump.close()
+    before = stored_in(tmp_path)
+    shutil.rmtree(tmp_path / "silent")
+    drained(pump_of(replay(path, split=split), tmp_path))
+    assert stored_in(tmp_path) == before
+
+
+def test_readings_that_retention_takes_while_a_log_is_looked_through_are_no_matter(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late:
+        """Says that the log begins where it once began."""
+
+        def __init__(self, log: Log) -> None:
+            self._log = log
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._log, name)
+
+        def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+            return {partition: (0, end) for partition, (_, end) in self._log.bounds(topic).items()}
+
+    monkeypatch.setattr("producers.outlet.READINGS_SETTINGS", TopicSettings(retain_bytes=1000))
+    drained(pump_of(replay(path), tmp_path, limit=50, batch_rows_max=5))
+    for note in tmp_path.glob("producer.*"):
+        note.unlink()
+    kept = rows_by_client(tmp_path)
+    assert kept["client-1"][0] > 0
+    pump = drained(pump_of(replay(path), tmp_path, logs=lambda client: Late(logs_in(tmp_path)(client))))
+    assert (pump.already_there, pump.published.total()) == (50, ROWS - 50)
+
+
+def test_while_nothing_is_due_nothing_is_written(tmp_path: Path, path: Path) -> None:
+    notes: list[int] = []
+
+    class Counted(Bookmark):
+        def note(self, row: int, marks: dict[str, Mark]) -> None:
+            notes.append(row)
+            super().note(row, marks)
+
+    clock = Clock()
+    pump = pump_of(replay(path), tmp_path, clock, bookmark=Counted(), pacing=Pacing(rate=0.01))
+    for _ in range(250):
+        pump.step()
+        clock.now += 1.0
+    pump.close()
+    assert notes == [1, 2, 3]
 
 
 def test_a_loop_goes_on_where_it_was(tmp_path: Path, path: Path) -> None:

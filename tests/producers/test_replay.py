@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,12 @@ def test_what_is_no_number_and_what_is_no_time_is_passed_on_and_counted(tmp_path
         ("client-2", 2.0, "[nan, inf]", ""),
     ]
     assert source.faults == {"no_time": 1, "ragged": 1}
+
+
+def test_a_row_that_is_counted_beforehand_is_not_faulty_twice(tmp_path: Path) -> None:
+    source = replay(csv_of(tmp_path / "a.csv", [(1, 2), (1, 2, 3, "x")]), split=split_of("blocks", 2, 0))
+    assert [row.client for row in all_of(source)] == ["client-1", "client-2"]
+    assert source.faults == {"ragged": 1}
 
 
 def test_without_a_time_column_there_is_no_time_and_no_fault(three: list[Path]) -> None:
@@ -161,6 +168,19 @@ def test_skipping_far_into_a_loop_does_not_read_all_that_lies_between(three: lis
     [row] = source.read(1)
     assert row.values[0] == 42
     assert row.time == 10**12 + 42
+
+
+def test_a_large_file_takes_no_more_memory_than_what_is_read_at_once(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "a.csv", plain_rows(100_000))
+    source = replay(path, loop=True)
+    tracemalloc.start()
+    try:
+        for _ in range(110):
+            source.read(1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 2
 
 
 def test_rows_before_a_damaged_place_are_given_and_then_the_damage_is_told_again_and_again(tmp_path: Path) -> None:
