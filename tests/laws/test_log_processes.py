@@ -58,6 +58,7 @@ def test_two_writers_and_two_readers_each_see_every_record_once_and_in_order(pla
     for process in readers + writers:
         process.join()
         assert process.exitcode == 0
+    told.close()
     assert len(one) == expected
     for partition in range(2):
         seen = [(offset, value) for where, offset, value in one if where == partition]
@@ -91,6 +92,7 @@ def test_a_writer_killed_in_mid_stream_loses_only_what_it_had_not_flushed(
     assert writer.pid is not None
     os.kill(writer.pid, signal.SIGKILL)
     writer.join()
+    flushed.close()
 
     records = everything(log, topic)
     assert len(records) > known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sqlite3
 import subprocess
@@ -10,11 +11,12 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused
+from shoal.errors import LogRefused, LogUnavailable
 from shoal.transports import open_log
 from shoal.transports.contract import beginning
 from shoal.transports.sqlite import SqliteLog
@@ -145,6 +147,36 @@ def test_an_empty_file_becomes_a_log(tmp_path: Path) -> None:
     written(path)
     with closing(open_log(str(path))) as log:
         assert log.bounds(TOPIC) == {0: (0, 1)}
+
+
+def make_many(folder: Path, together: Barrier) -> None:
+    for number in range(40):
+        together.wait(60)
+        written(folder / f"{number}.db")
+
+
+def test_many_processes_make_one_log_at_once_and_none_is_turned_away(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    together = spawn.Barrier(4)
+    makers = [spawn.Process(target=make_many, args=(tmp_path, together)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+    assert [maker.exitcode for maker in makers] == [0] * 4
+    for number in range(40):
+        with closing(SqliteLog(tmp_path / f"{number}.db")) as log:
+            assert log.bounds(TOPIC) == {0: (0, 4)}
+
+
+def test_a_log_that_is_locked_when_it_is_opened_is_worth_a_retry(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(LogUnavailable, match="another process held the log too long"):
+            SqliteLog(path, wait_s=0.0)
+        other.execute("ROLLBACK")
+    written(path)
 
 
 def test_a_log_half_made_when_the_power_was_cut_is_made_whole(tmp_path: Path) -> None:
