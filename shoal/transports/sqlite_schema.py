@@ -42,6 +42,7 @@ _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
     sqlite3.SQLITE_IOERR: (LogUnavailable, "the disk refused to read or write; check its space, quota and health"),
     sqlite3.SQLITE_BUSY: (LogUnavailable, "another process held the log too long; retry, or look who holds it"),
     sqlite3.SQLITE_LOCKED: (LogUnavailable, "another process held the log too long; retry, or look who holds it"),
+    sqlite3.SQLITE_PROTOCOL: (LogUnavailable, "too many processes began to use the log at once; retry"),
     sqlite3.SQLITE_READONLY: (SettingsError, "not writable; give this user the right to write the file and its folder"),
     sqlite3.SQLITE_PERM: (SettingsError, "not accessible; give this user the right to read and write the file"),
     sqlite3.SQLITE_CANTOPEN: (SettingsError, "cannot be opened; check that the folder exists and may be written"),
