@@ -156,7 +156,9 @@ def test_what_cannot_be_is_refused_in_a_line_that_says_what_to_do(
 
 def test_a_folder_that_cannot_be_made_is_refused(config: Path, tmp_path: Path) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(3))
-    assert "cannot be made" in refused("--config", config, data, "--readings", data / "below")
+    assert str(data / "below") in refused("--config", config, data, "--readings", data / "below")
+    (tmp_path / "client-1").write_text("a file where the folder should be")
+    assert "client-1: cannot be made" in refused("--config", config, data, "--readings", tmp_path)
 
 
 def test_every_option_says_what_it_is_for() -> None:

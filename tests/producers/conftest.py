@@ -1,0 +1,15 @@
+"""The file that most tests of the pump replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from at_work import csv_of, plain_rows
+from pumping import ROWS
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return csv_of(tmp_path / "a.csv", plain_rows(ROWS))
