@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +61,8 @@ class Cell(NamedTuple):
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Small streams: shows in seconds that everything runs; no figures to keep.")
+@click.option("--quick", is_flag=True, help="Small streams, in seconds: shows that it runs; no figures to keep.")
+@click.option("--d", "width", type=click.Choice(["2", "16", "64"]), help="Only this number of features.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -68,21 +70,23 @@ class Cell(NamedTuple):
     show_default=True,
     help="Folder for streaming.json and streaming.md.",
 )
-def main(quick: bool, out: Path) -> None:
+def main(quick: bool, width: str | None, out: Path) -> None:
     """Measure CA+ and CAEFC beside MiniBatchKMeans, DBSTREAM and DenStream on Gaussian blobs.
 
     Processor time of one thread; ours and each peer take turns on the same rows, so the ratios hold on a busy
-    machine too. A full run takes about ten minutes.
+    machine too. A full run takes five to twelve minutes.
     """
     size = QUICK if quick else FULL
+    if width is not None:
+        size = replace(size, widths=(int(width),))
     started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn", "river"))
     measured: list[dict[str, Any]] = []
     with threadpool_limits(limits=1):
-        for cell in (*client_cells(size), *server_cells(size)):
+        for cell in chain(client_cells(size), server_cells(size)):
             measured.append(measure(cell))
             click.echo(_progress(measured[-1]))
     result = {
-        "made_by": "python -m benchmarks.streaming" + " --quick" * quick,
+        "made_by": "python -m benchmarks.streaming" + " --quick" * quick + (f" --d {width}" if width else ""),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "timing": {"clock": "process CPU time", "threads": 1, "turns": size.turns, "turn_rows": size.turn_rows},
@@ -110,8 +114,8 @@ def server_cells(size: Size) -> Iterator[Cell]:
     for d in size.widths:
         for centres in size.centres:
             said = updates(d, centres, size.walk_rows_client, size.warm_nodes + size.turns * size.turn_rows, SEED)
-            first, *slices = _cut(said, [size.warm_nodes] + size.turns * [size.turn_rows])
-            before = [Batch(*map(np.concatenate, zip(*first, strict=True)))]
+            pooled, *slices = _cut(said, [size.warm_nodes] + size.turns * [size.turn_rows])
+            before = [Batch(*map(np.concatenate, zip(*pooled, strict=True)))]
             for nodes_min in (10, centres) if centres == size.centres[-1] else (centres,):
                 options = {"diversity_nodes_min": nodes_min}
                 ours = partial(Server, d, options)
@@ -156,7 +160,8 @@ def markdown(result: dict[str, Any]) -> str:
     for network, unit in (("CA+", "rows/s"), ("CAEFC", "nodes/s")):
         cells = [cell for cell in result["cells"] if cell["network"] == network]
         names = [peer["name"] for peer in cells[0]["peers"]]
-        head = ["d", "centres", f"{network} nodes", f"{network} {unit}", *names]
+        options = list(cells[0]["options"])
+        head = ["d", "centres", *options, f"{network} nodes", f"{network} {unit}", *names]
         parts.append(f"## {network}\n\n" + table(head, [_line(cell) for cell in cells]))
     goal = result["goal"]
     parts.append(
@@ -166,8 +171,9 @@ def markdown(result: dict[str, Any]) -> str:
     )
     parts.append(
         f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns: median (lowest to "
-        "highest), CPU time of one thread. A peer's column: its rows/s on the same rows, its number of prototypes, "
-        "and how many times as fast ours was in the same turns.\n"
+        "highest), CPU time of one thread. A peer's column: its rows/s on the same rows (how many prototypes it had), "
+        "and how many times as many ours learnt per second in the same turns. CA+ has default options; of CAEFC's, "
+        "diversity_nodes_min is 10 by default.\n"
     )
     parts.append("".join(f"- **{name}**: {says}.\n" for name, says in result["peers"].items()))
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
@@ -205,7 +211,8 @@ def _line(cell: dict[str, Any]) -> list[str]:
         f"{rounded(peer['rows_per_s']['median'])} ({peer['prototypes']}), ×{rounded(peer['ratio']['median'])}"
         for peer in cell["peers"]
     ]
-    return [str(cell["d"]), str(cell["centres"]), f"{cell['nodes_mean']:.0f}", own, *beside]
+    stream = (cell["d"], cell["centres"], *cell["options"].values())
+    return [*map(str, stream), f"{cell['nodes_mean']:.0f}", own, *beside]
 
 
 def _span(figures: dict[str, float]) -> str:

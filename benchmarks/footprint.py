@@ -1,0 +1,150 @@
+"""Memory and processor time of a client process, and what installing it brings."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.installation import install, weigh
+from benchmarks.machine import facts, one_line
+from benchmarks.process import ClientProcess
+from benchmarks.results import rounded, table, write
+from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
+
+HERE = Path(__file__).parent.parent
+STAGES = 5
+"""the process is looked at before the first reading and after each fifth of the stream"""
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="A short stream, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--install",
+    "fresh",
+    is_flag=True,
+    help="Install shoal without extras into a fresh environment first (from the package index, half a minute), "
+    "weigh it, and measure the client there.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for footprint.json and footprint.md.",
+)
+def main(quick: bool, fresh: bool, out: Path) -> None:
+    """Measure a real `shoal client` process over a stream of readings of 16 features with formal privacy.
+
+    Linux only: the figures are read from /proc. A full run takes about two minutes.
+    """
+    if not Path("/proc/self/status").exists():
+        raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
+    readings = 5_000 if quick else 100_000
+    started, machine = time.monotonic(), facts(("shoal", "numpy", "msgpack", "pydantic", "prometheus-client"))
+    with tempfile.TemporaryDirectory() as scratch:
+        python, installation = Path(sys.executable), None
+        if fresh:
+            python = install(HERE, Path(scratch) / "environment")
+            installation = weigh(python)
+        cases = []
+        for number, case in enumerate(CASES):
+            cases.append(measure(case, python, Path(scratch) / f"site-{number}", readings))
+            click.echo(_progress(cases[-1]))
+    result = {
+        "made_by": "python -m benchmarks.footprint" + " --quick" * quick + " --install" * fresh,
+        "took_s": round(time.monotonic() - started),
+        "machine": machine,
+        "stream": {"readings": readings, "d": DIMENSIONS, "privacy": "formal", "settings": "defaults"},
+        "installation": installation,
+        "cases": cases,
+    }
+    write(out, "footprint", result, markdown(result))
+    click.echo(f"written to {out}/footprint.json and {out}/footprint.md")
+
+
+def measure(case: Case, python: Path, folder: Path, readings: int) -> dict[str, Any]:
+    """One client over one stream, written into its log fifth by fifth as a producer would."""
+    site = Site(folder, case)
+    with ClientProcess(python, site.file, CLIENT, site.key) as client:
+        client.settle()
+        start = client.footprint()
+        resident = []
+        for stage in range(1, STAGES + 1):
+            site.write(readings // STAGES)
+            client.wait_until_learned(stage * readings // STAGES)
+            resident.append(client.footprint().resident_mib)
+        # What it does after its last word, such as counting, belongs to the readings too.
+        client.settle()
+        end = client.footprint()
+        totals = client.stop()
+    return {
+        "name": case.name,
+        "epsilon_per_feature": case.epsilon_per_feature,
+        "learned": totals["learned"],
+        "nodes": site.nodes(),
+        "rss_start_mib": start.resident_mib,
+        "rss_by_stage_mib": resident,
+        "rss_max_mib": end.peak_mib,
+        "rss_last_over_first_stage": resident[-1] / resident[0],
+        "cpu_start_s": start.cpu_s,
+        "cpu_s_per_1000_readings": (end.cpu_s - start.cpu_s) / readings * 1000,
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a page."""
+    stream = result["stream"]
+    head = [
+        f"{rounded(stream['readings'])} readings, d = {stream['d']}",
+        "nodes",
+        "RSS at start",
+        "at 20 %",
+        "at 100 %",
+        "highest",
+        "CPU s at start",
+        "CPU s per 1000 readings",
+    ]
+    parts = [
+        f"# One client process\n\nMade by `{result['made_by']}`; do not edit.\n",
+        table(head, [_line(case) for case in result["cases"]]),
+        "RSS is resident memory in MiB. The client runs with default settings and formal privacy; the CPU time is all "
+        "of the process, with its log, its checkpoint and its updates. Its producer is another process and not "
+        "counted.\n",
+    ]
+    installation = result["installation"]
+    if installation is not None:
+        weights = sorted(installation["of_which_mb"].items(), key=lambda pair: -pair[1])
+        parts.append(
+            f"`pip install .` without extras brings {installation['distributions']} distributions, shoal's own "
+            f"among them: {installation['mb']} MB ({', '.join(f'{name} {mb}' for name, mb in weights)}).\n"
+        )
+    return "\n".join([*parts, one_line(result["machine"]) + "\n"])
+
+
+def _line(case: dict[str, Any]) -> list[str]:
+    figures = (
+        case["rss_start_mib"],
+        case["rss_by_stage_mib"][0],
+        case["rss_by_stage_mib"][-1],
+        case["rss_max_mib"],
+        case["cpu_start_s"],
+        case["cpu_s_per_1000_readings"],
+    )
+    name = f"{case['name']} (ε {case['epsilon_per_feature']:g} per feature)"
+    return [name, str(case["nodes"]), *map(rounded, figures)]
+
+
+def _progress(case: dict[str, Any]) -> str:
+    return (
+        f"{case['name']}: {case['nodes']} nodes, {rounded(case['rss_start_mib'])} MiB at start, "
+        f"{rounded(case['rss_max_mib'])} at most, {rounded(case['cpu_s_per_1000_readings'])} CPU s per 1000 readings"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What `pip install shoal` brings to a machine that has nothing: distributions and megabytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+INSTALLER = ("pip", "setuptools", "wheel")
+"""in the environment before anything of ours is"""
+_LIST = (
+    "import json, importlib.metadata as m; "
+    "print(json.dumps({d.name: [d.version, sum(f.locate().stat().st_size for f in d.files or [] "
+    "if f.locate().exists())] for d in m.distributions()}))"
+)
+
+
+def install(source: Path, folder: Path) -> Path:
+    """A fresh environment in `folder` with the distribution at `source`, without extras; its Python."""
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(source)], check=True)
+    return python
+
+
+def weigh(python: Path) -> dict[str, Any]:
+    """Its distributions, the installer's own left out, and what their files take, in MB (10^6 bytes)."""
+    listed = subprocess.run([python, "-c", _LIST], check=True, capture_output=True, text=True).stdout
+    found = {name: what for name, what in json.loads(listed).items() if name.lower() not in INSTALLER}
+    return {
+        "distributions": len(found),
+        "mb": round(sum(size for _, size in found.values()) / 1e6, 1),
+        "of_which_mb": {f"{name} {version}": round(size / 1e6, 1) for name, (version, size) in sorted(found.items())},
+    }

@@ -1,0 +1,98 @@
+"""One `shoal client` process, watched from outside by what the kernel says of it (Linux)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+QUIET_S = 0.5
+QUIET_CPU_S = 0.02
+STARTED_WITHIN_S = 60.0
+STOPPED_WITHIN_S = 60.0
+MIB = 1024 * 1024
+
+
+class Footprint(NamedTuple):
+    """What a process holds and has used so far."""
+
+    resident_mib: float
+    peak_mib: float
+    """the most it was ever resident"""
+    cpu_s: float
+    """processor time, user and system"""
+
+
+class ClientProcess:
+    """A real client, from start to SIGTERM. Leave it as a context manager: it is gone then, whatever happened."""
+
+    def __init__(self, python: Path, config: Path, name: str, memory: Path) -> None:
+        """`memory` is the file that shows by being there that the client has begun to build itself."""
+        command = [str(python), "-m", "shoal", "client", "--config", str(config), "--name", name, "--json"]
+        self._memory = memory
+        # Threads of a BLAS would add their stacks and spin: a client multiplies no matrices.
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=config.parent
+        )
+
+    def settle(self) -> None:
+        """Return when it waits for readings: it has its memory, and has hardly used the processor for a while."""
+        until = time.monotonic() + STARTED_WITHIN_S
+        before = self.footprint().cpu_s
+        while time.monotonic() < until:
+            time.sleep(QUIET_S)
+            used = self.footprint().cpu_s
+            if self._memory.exists() and used - before < QUIET_CPU_S:
+                return
+            before = used
+        raise TimeoutError(f"the client was still busy after {STARTED_WITHIN_S:g} s")
+
+    def wait_until_learned(self, readings: int) -> None:
+        """Return when it has said that it published what it learnt of so many readings."""
+        assert self._process.stderr is not None
+        heard = []
+        for line in self._process.stderr:
+            heard.append(line)
+            said = json.loads(line) if line.startswith("{") else {}
+            if said.get("event") == "updates_published" and said["learned"] >= readings:
+                return
+        raise RuntimeError(f"the client ended before it had learnt {readings} readings:\n{''.join(heard[-20:])}")
+
+    def footprint(self) -> Footprint:
+        """As it is now."""
+        place = Path(f"/proc/{self._process.pid}")
+        lines = (line.partition(":") for line in (place / "status").read_text().splitlines())
+        status = {name: value.strip() for name, _, value in lines}
+        # The fields after the name in brackets, which may hold anything; user and system time are 14 and 15 of all.
+        fields = (place / "stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return Footprint(_mib(status["VmRSS"]), _mib(status["VmHWM"]), ticks / os.sysconf("SC_CLK_TCK"))
+
+    def stop(self) -> dict[str, int]:
+        """Ask it to end, and return the totals it prints."""
+        self._process.terminate()
+        printed, said = self._process.communicate(timeout=STOPPED_WITHIN_S)
+        if self._process.returncode:
+            raise RuntimeError(f"the client ended with {self._process.returncode}:\n{said[-2000:]}")
+        totals: dict[str, int] = json.loads(printed.splitlines()[-1])
+        return totals
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+def _mib(kernel: str) -> float:
+    """What the kernel calls kB are KiB."""
+    return int(kernel.split(maxsplit=1)[0]) * 1024 / MIB

@@ -1,0 +1,100 @@
+"""The benchmarks run, and say what they are to say. No figure is judged here: times belong to no test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent.parent.parent
+
+
+def run(module: str, out: Path, *options: str) -> dict[str, Any]:
+    """The quick form of a benchmark -> its JSON; its table must be there too."""
+    command = [sys.executable, "-W", "error", "-m", f"benchmarks.{module}", "--quick", *options, "--out", str(out)]
+    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result: dict[str, Any] = json.loads((out / f"{module}.json").read_text(encoding="utf-8"))
+    table = (out / f"{module}.md").read_text(encoding="utf-8")
+    assert result["made_by"] in table
+    assert {"cpu", "cores", "load_average_1min", "simd", "python", "versions"} <= set(result["machine"])
+    return result
+
+
+def is_spread(figures: dict[str, float]) -> bool:
+    return 0 < figures["low"] <= figures["median"] <= figures["high"]
+
+
+@pytest.fixture(scope="module")
+def streaming(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    if missing := [part for part in ("river", "sklearn") if find_spec(part) is None]:
+        reason = f"{missing[0]}: the peers come with the extra 'bench'"
+        pytest.fail(reason, pytrace=False) if os.environ.get("CI") else pytest.skip(reason)
+    return run("streaming", tmp_path_factory.mktemp("streaming"))
+
+
+def test_both_networks_are_measured_in_two_and_in_sixteen_features(streaming: dict[str, Any]) -> None:
+    assert {(cell["network"], cell["d"]) for cell in streaming["cells"]} == {
+        ("CA+", 2),
+        ("CA+", 16),
+        ("CAEFC", 2),
+        ("CAEFC", 16),
+    }
+    for cell in streaming["cells"]:
+        assert is_spread(cell["rows_per_s"])
+        assert cell["nodes_mean"] >= 2
+
+
+def test_every_network_is_set_beside_every_peer_and_its_parameters_are_said(streaming: dict[str, Any]) -> None:
+    for cell in streaming["cells"]:
+        names = {peer["name"] for peer in cell["peers"]}
+        assert {"MiniBatchKMeans", "DBSTREAM", "DenStream"} <= names <= set(streaming["peers"])
+        for peer in cell["peers"]:
+            assert is_spread(peer["ratio"])
+            assert is_spread(peer["rows_per_s"])
+            assert peer["prototypes"] >= 2
+
+
+def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming: dict[str, Any]) -> None:
+    for cell in streaming["cells"]:
+        for peer in cell["peers"]:
+            lowest = peer["ours_rows_per_s"]["low"] / peer["rows_per_s"]["high"]
+            highest = peer["ours_rows_per_s"]["high"] / peer["rows_per_s"]["low"]
+            assert lowest <= peer["ratio"]["low"] <= peer["ratio"]["high"] <= highest
+
+
+def test_a_goal_that_was_not_measured_is_not_reached_nor_missed(streaming: dict[str, Any]) -> None:
+    assert streaming["goal"]["reached"] is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
+def test_the_footprint_of_a_real_client_is_looked_at_from_start_to_end(tmp_path: Path) -> None:
+    result = run("footprint", tmp_path)
+    assert result["installation"] is None
+    for case in result["cases"]:
+        assert case["learned"] == result["stream"]["readings"]
+        assert case["nodes"] >= 2
+        assert len(case["rss_by_stage_mib"]) == 5
+        assert case["rss_max_mib"] >= max(case["rss_by_stage_mib"])
+        assert case["cpu_s_per_1000_readings"] > 0
+
+
+def test_the_shares_of_a_client_step_are_a_whole(tmp_path: Path) -> None:
+    for case in run("client_step", tmp_path)["cases"]:
+        assert case["readings_per_cpu_s"] > 0
+        assert sum(case["shares"].values()) == pytest.approx(1.0)
+        unseen = [part for part, share in case["shares"].items() if share == 0]
+        assert not unseen, f"no function of these parts was called: {unseen}"
+
+
+def test_a_number_of_features_that_is_not_measured_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.streaming", "--d", "3", "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    assert not any(tmp_path.iterdir())
