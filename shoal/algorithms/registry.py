@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus, published
 from shoal.algorithms.fcac.tables import SNAPSHOT, UPDATE
+from shoal.algorithms.fcm import FCM
+from shoal.algorithms.gmm import GMM
+from shoal.algorithms.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.rounds import RoundsAlgorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Rows, ServerHalf, Summary
 
 
@@ -53,3 +57,5 @@ STREAMING: dict[str, StreamingAlgorithm] = {
         ),
     )
 }
+
+ROUNDS: dict[str, RoundsAlgorithm] = {algorithm.name: algorithm for algorithm in (KMEANS, KMEANS_LOCAL, FCM, GMM)}

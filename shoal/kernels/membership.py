@@ -1,0 +1,30 @@
+"""Fuzzy memberships of rows in centres (Bezdek), without overflow for any fuzzifier above 1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.kernels.distance import Floats
+
+
+def memberships(squared: Floats, fuzzifier: float) -> Floats:
+    """distances² (n, k), fuzzifier > 1 -> (n, k), rows adding up to 1 (federated FCM, eq. 9; FFCM, eq. 5).
+
+    A row on a centre belongs to it alone, to several in equal parts when it is on several. Distances are taken
+    relative to the row's smallest one, so no power can overflow however near the fuzzifier is to 1.
+    """
+    least = squared.min(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.divide(least, squared)
+    on_centre = np.flatnonzero(least[:, 0] == 0.0)
+    if len(on_centre):
+        shares[on_centre] = squared[on_centre] == 0.0
+    if fuzzifier != 2.0:
+        np.power(shares, 1.0 / (fuzzifier - 1.0), out=shares)
+    shares /= shares.sum(axis=1, keepdims=True)
+    return np.asarray(shares)
+
+
+def raised(shares: Floats, fuzzifier: float) -> Floats:
+    """memberships (n, k) -> their powers by the fuzzifier, in place: the weights of a row in the centres."""
+    return np.multiply(shares, shares, out=shares) if fuzzifier == 2.0 else np.power(shares, fuzzifier, out=shares)

@@ -1,0 +1,30 @@
+"""Weighted sums of rows, and symmetric matrices without their lower half."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.kernels.distance import Floats
+
+
+def one_hot(labels: NDArray[np.int64], k: int) -> Floats:
+    """labels (n,) below k -> (n, k) of zeros and ones."""
+    out = np.zeros((len(labels), k))
+    out[np.arange(len(labels)), labels] = 1.0
+    return out
+
+
+def packed(matrices: Floats) -> Floats:
+    """symmetric (k, d, d) -> (k, d (d + 1) / 2): the upper halves, row by row."""
+    above = np.triu_indices(matrices.shape[-1])
+    return np.ascontiguousarray(matrices[:, above[0], above[1]])
+
+
+def unpacked(halves: Floats, d: int) -> Floats:
+    """(k, d (d + 1) / 2) -> the symmetric matrices (k, d, d) they came from."""
+    above = np.triu_indices(d)
+    out = np.empty((len(halves), d, d))
+    out[:, above[0], above[1]] = halves
+    out[:, above[1], above[0]] = halves
+    return out
