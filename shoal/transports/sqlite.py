@@ -3,7 +3,7 @@
 A flush is one transaction over every topic it touches. With `durable` (the default) it returns only when the disk has
 it, because a client forgets its outbox after a flush; without, a power cut may take the last flushes (a crash of the
 process does not). What that certainty costs is in `benchmarks/results/log.json`: a tenth with 100 records to a flush,
-three quarters with one; so flush seldom. The file must be on a local disk: SQLite's write-ahead log needs shared memory.
+three quarters with one: flush seldom. The file must be on a local disk: the write-ahead log needs shared memory.
 """
 
 from __future__ import annotations
