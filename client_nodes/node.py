@@ -15,6 +15,7 @@ from client_nodes.learner import Learner
 from shoal.border import Border, terms_of
 from shoal.checkpoint import Checkpoint, Word
 from shoal.contract import Contract
+from shoal.downlink import read_on
 from shoal.errors import StateRefused
 from shoal.events import log_event
 from shoal.messages import VERSION
@@ -102,7 +103,8 @@ class ClientNode:
         Raises `LogUnavailable` (try again later), `LogRefused` and `OffsetGone`; after an error only a new node
         from the checkpoint may go on.
         """
-        records, after = self._readings.read(READINGS, self._positions, self._settings.batch_readings_max, timeout_s)
+        limit, gaps = self._settings.batch_readings_max, self._settings.accept_gap
+        records, after = read_on(self._readings, READINGS, self._positions, limit, timeout_s, gaps)
         intake = take_in(records, self._contract.width)
         began = time.perf_counter()
         words = self._learn(intake)

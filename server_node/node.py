@@ -12,6 +12,7 @@ from server_node.view import ClientSeen, Picture
 from shoal.border import Border, terms_of
 from shoal.checkpoint import Checkpoint, Word
 from shoal.contract import Contract
+from shoal.downlink import read_on
 from shoal.errors import LogRefused, MessageRefused, StateRefused
 from shoal.events import log_event
 from shoal.messages import Rejected, Snapshot, Update
@@ -69,7 +70,8 @@ class ServerNode:
         from the checkpoint may go on.
         """
         topic = self._contract.updates_topic
-        records, after = self._log.read(topic, self._positions, self._settings.batch_updates_max, timeout_s)
+        limit, gaps = self._settings.batch_updates_max, self._settings.accept_gap
+        records, after = read_on(self._log, topic, self._positions, limit, timeout_s, gaps)
         began = time.perf_counter()
         words = [word for record in records for word in self._hear(record)]
         if records:

@@ -67,7 +67,7 @@ class OffsetGone(ShoalError):
     def __init__(self, topic: str, partition: int, asked: int, first: int) -> None:
         super().__init__(
             f"{topic}/{partition}: position {asked} was asked for but the log now begins at {first}; "
-            f"{first - asked} records are gone. Restore an older log, or accept the gap with --accept-gap"
+            f"{first - asked} records are gone. Restore an older log, or set accept_gap = true to go on without them"
         )
         self.topic, self.partition, self.asked, self.first = topic, partition, asked, first
 

@@ -82,7 +82,7 @@ class ServerMetrics:
 
 def _registry(process: str) -> CollectorRegistry:
     # The time a counter began would double the number of series and tell nobody anything.
-    disable_created_metrics()  # type: ignore[no-untyped-call] - the library's own omission
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own omission
     registry = CollectorRegistry()
     python = ".".join(map(str, sys.version_info[:3]))
     Info("shoal_build", "Version of shoal", registry=registry).info(

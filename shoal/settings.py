@@ -46,6 +46,9 @@ class ClientSettings(Settings):
     label: bool = Field(
         default=False, description="label the client's own readings by the newest snapshot, in its own folder"
     )
+    accept_gap: bool = Field(
+        default=False, description="go on, with a warning, when readings were removed before they were learnt"
+    )
     metrics_port: int = Field(default=0, ge=0, le=65535, description="serve /metrics on this loopback port; 0: do not")
 
 
@@ -60,6 +63,9 @@ class ServerSettings(Settings):
     snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot every so many updates")
     snapshot_s: float = Field(default=2.0, gt=0, le=86400, description="or after this many seconds, if any came")
     batch_updates_max: int = Field(default=200, ge=1, le=10_000, description="updates absorbed between two saves")
+    accept_gap: bool = Field(
+        default=False, description="go on, with a warning, when updates were removed before they were read"
+    )
     host: str = Field(default="127.0.0.1", description="where the page and the metrics are served")
     port: int = Field(default=8765, ge=0, le=65535, description="0: any free port, named at start")
 

@@ -1,0 +1,80 @@
+"""Retention has removed what a process had not read yet: an error that says what is lost, or a gap that was allowed."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from client_nodes.premises import client_at_home
+from server_node.home import server_at_home
+from shoal.errors import OffsetGone
+from shoal.messages import Reading
+from shoal.settings import Config, load_config
+from shoal.topics import READINGS
+from shoal.transports import open_log
+from shoal.transports.contract import TopicSettings
+from shoal.transports.sqlite import SqliteLog
+from small_federation import clock, weather, write_federation
+
+SMALL = TopicSettings(retain_bytes=4000)
+
+
+def config_of(folder: Path, accept_gap: bool) -> Config:
+    file = write_federation(folder)
+    text = file.read_text(encoding="utf-8").replace("port = 0", f"port = 0\naccept_gap = {str(accept_gap).lower()}")
+    file.write_text(text.replace("label = true", f"accept_gap = {str(accept_gap).lower()}"), encoding="utf-8")
+    return load_config(file)
+
+
+def publish(address: str, topic: str, values: list[bytes]) -> int:
+    """Append records and let retention do its work; where the topic begins now."""
+    with closing(open_log(address)) as log:
+        for value in values:
+            log.publish(topic, value, headers=Reading.headers())
+            log.flush()
+        return log.bounds(topic)[0][0]
+
+
+@pytest.mark.parametrize("accept_gap", [False, True])
+def test_readings_that_were_removed_before_they_were_learnt(
+    accept_gap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(tmp_path, accept_gap)
+    monkeypatch.setattr("client_nodes.node.READINGS_SETTINGS", SMALL)
+    home = config.client.folder / "attic"
+    home.mkdir(parents=True)
+    readings = [Reading(1e9, row).encode() for row in weather(400, 1)]
+    with closing(SqliteLog(str(home / "readings.db"))) as log:
+        log.ensure(READINGS, SMALL)
+    publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[:10])
+    with client_at_home(config, "attic", clock=clock) as node:
+        node.step()
+        first = publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[10:])
+        assert first > 10
+        if not accept_gap:
+            with pytest.raises(OffsetGone, match=f"{first - 10} records are gone"):
+                node.step()
+            return
+        while node.step():
+            pass
+        assert node.totals["learned"] == 10 + 400 - first
+        assert re.search("gap_accepted", caplog.text)
+
+
+def test_a_server_that_was_away_too_long_says_what_it_has_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, accept_gap=False)
+    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", SMALL)
+    address, topic = config.log.address, config.contract.updates_topic
+    with server_at_home(config, clock=clock) as server:
+        publish(address, topic, [b"not an update"] * 5)
+        while server.step():
+            pass
+    first = publish(address, topic, [b"x" * 200] * 100)
+    assert first > 5
+    with server_at_home(config, clock=clock) as server, pytest.raises(OffsetGone, match="set accept_gap = true"):
+        server.step()
