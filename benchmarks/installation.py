@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ _LIST = (
 
 def install(source: Path, folder: Path) -> Path:
     """A fresh environment in `folder` with the distribution at `source`, without extras; its Python."""
+    copy = _copy(source, folder.with_name("sources"))
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(source)], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(copy)], check=True)
     return python
 
 
@@ -34,3 +37,14 @@ def weigh(python: Path) -> dict[str, Any]:
         "mb": round(sum(size for _, size in found.values()) / 1e6, 1),
         "of_which_mb": {f"{name} {version}": round(size / 1e6, 1) for name, (version, size) in sorted(found.items())},
     }
+
+
+def _copy(source: Path, folder: Path) -> Path:
+    """What a build needs, in `folder`: building beside the sources leaves files that a later build would take in."""
+    folder.mkdir()
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(source / name, folder)
+    packages = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    for name in sorted({package.partition(".")[0] for package in packages}):
+        shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
