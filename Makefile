@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 
-.PHONY: help demo test lint check-types bench clean
+.PHONY: help demo test lint check-types bench kafka-start kafka-stop clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 	@$(BIN)/shoal demo $(DEMO)
 
 test: $(VENV)/.dev lint check-types ## lint, check types, run all tests
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -27,6 +27,12 @@ check-types: $(VENV)/.dev
 bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/results
 	$(BIN)/python -m benchmarks.streaming
 	$(BIN)/python -m benchmarks.footprint
+
+kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)
+	@$(PYTHON) deploy/kafka/broker.py start
+
+kafka-stop: ## stop it; what it holds stays in ./kafka-data
+	@$(PYTHON) deploy/kafka/broker.py stop
 
 clean: ## remove what these commands made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo

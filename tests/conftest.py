@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from hypothesis import settings
+from kafka_broker import Broker
+
+from deploy.kafka.broker import what_is_missing
 
 # No test asserts a time: a machine may be busy.
 settings.register_profile("shoal", deadline=None)
@@ -42,3 +46,16 @@ def data_folder() -> Path:
     if not os.environ.get("SHOAL_DATA") or not folder.is_dir():
         without("data", "SHOAL_DATA does not name a folder of data sets; see tests/README.md")
     return folder
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a real Kafka broker that all tests share: KAFKA_BOOTSTRAP, or one that is started for them."""
+    if named := os.environ.get("KAFKA_BOOTSTRAP"):
+        yield named
+        return
+    if (missing := what_is_missing()) is not None:
+        without("Kafka", missing)
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    yield broker.bootstrap
+    broker.stop()

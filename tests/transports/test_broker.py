@@ -1,0 +1,51 @@
+"""The broker that `make kafka-start` runs, by the commands that people give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kafka_broker import free_ports
+
+from deploy.kafka.broker import pid_of, what_is_missing
+
+COMMAND = Path(__file__).parents[2] / "deploy" / "kafka" / "broker.py"
+
+
+def broker_py(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(COMMAND), *words], capture_output=True, text=True, check=False)
+
+
+def test_a_broker_that_never_ran_is_stopped_already(tmp_path: Path) -> None:
+    assert broker_py("stop", "--dir", str(tmp_path)).returncode == 0
+
+
+def test_a_process_number_that_was_given_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        (tmp_path / "pid").write_text(str(bystander.pid), encoding="utf-8")
+        assert pid_of(tmp_path) is None
+        assert broker_py("stop", "--dir", str(tmp_path)).returncode == 0
+        assert bystander.poll() is None
+        bystander.communicate(b"\n")
+        assert bystander.returncode == 0
+
+
+def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert "apt install" in (what_is_missing() or "")
+
+
+def test_it_starts_once_and_stops(kafka_bootstrap: str, tmp_path: Path) -> None:
+    words = ("--dir", str(tmp_path), "--port", str(free_ports()))
+    started = broker_py("start", *words)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert str(pid_of(tmp_path)) in started.stdout
+        again = broker_py("start", *words)
+        assert again.returncode == 1
+        assert "already" in again.stderr
+    finally:
+        assert broker_py("stop", *words).returncode == 0
+    assert pid_of(tmp_path) is None
