@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from datetime import UTC, datetime
 from typing import TextIO
@@ -43,7 +44,8 @@ class JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         said = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), "process": self._process}
-        return json.dumps(said | getattr(record, "fields", {}), ensure_ascii=False)
+        fields = {name: _json(value) for name, value in getattr(record, "fields", {}).items()}
+        return json.dumps(said | fields)
 
 
 class TextLine(logging.Formatter):
@@ -64,4 +66,12 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+    if not text.isprintable():
+        return json.dumps(text)
+    # Whatever could be taken for the end of a value stands in quotation marks.
+    return json.dumps(text, ensure_ascii=False) if not text or set(text) & set(' "=\\') else text
+
+
+def _json(value: object) -> object:
+    """JSON has no word for numbers that are none."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
