@@ -1,0 +1,56 @@
+"""The names of what is counted: as Prometheus wants them, and each where it belongs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from prometheus_client import generate_latest
+
+from shoal.metrics import ClientMetrics, ServerMetrics
+
+
+def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
+    """The page of a process that has counted something of everything."""
+    for name, metric in vars(metrics).items():
+        if name == "registry":
+            continue
+        labels = dict.fromkeys(metric._labelnames, "x")
+        one = metric.labels(**labels) if labels else metric
+        act = getattr(one, "inc", None) or one.observe
+        act(1)
+    return generate_latest(metrics.registry).decode()
+
+
+@pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
+def test_a_process_that_did_nothing_has_a_page(kind: type[ClientMetrics | ServerMetrics]) -> None:
+    assert "shoal_build_info" in generate_latest(kind().registry).decode()
+
+
+@pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
+def test_prometheus_finds_no_fault(kind: type[ClientMetrics | ServerMetrics], promtool: str) -> None:
+    told = subprocess.run(
+        [promtool, "check", "metrics"], input=exposed(kind()), capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
+def test_every_name_is_ours_and_explained(kind: type[ClientMetrics | ServerMetrics]) -> None:
+    page = exposed(kind())
+    names = re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
+    assert len(names) == len(set(names))
+    assert all(name.startswith("shoal_") for name in names)
+    assert len(re.findall(r"^# HELP \S+ \S", page, re.MULTILINE)) == len(names)
+
+
+def test_two_nodes_in_one_process_count_apart() -> None:
+    first, second = ServerMetrics(), ServerMetrics()
+    first.updates.labels(result="absorbed").inc()
+    assert second.registry.get_sample_value("shoal_updates_total", {"result": "absorbed"}) is None
+
+
+def test_what_is_derived_from_readings_alone_is_no_metric_of_the_server() -> None:
+    server = set(re.findall(r"^# TYPE (\S+)", exposed(ServerMetrics()), re.MULTILINE))
+    assert not server & {"shoal_event_time_lag_seconds", "shoal_privacy_epsilon_spent"}
