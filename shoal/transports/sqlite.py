@@ -19,6 +19,7 @@ from pathlib import Path
 from shoal.errors import LogRefused
 from shoal.transports import sqlite_topics as topics
 from shoal.transports.contract import Headers, Positions, Record, TopicSettings
+from shoal.transports.declaration import check_record, check_settings, differences
 from shoal.transports.sqlite_records import Pending, pack, take
 from shoal.transports.sqlite_schema import connect, explained, reading, writing
 from shoal.transports.sqlite_topics import Topic
@@ -74,15 +75,15 @@ class SqliteLog:
         """See `Log.ensure`; without settings an existing topic is taken as it is. `SettingsError` if impossible."""
         topics.check_name(topic)
         wanted = settings or TopicSettings()
-        topics.check_settings(topic, wanted)
+        check_settings(topic, wanted)
         with self._open() as db:
             found = self._find(db, topic)
             if found is None:
                 with writing(db):
                     found = topics.find(db, topic) or topics.create(db, topic, wanted)
                 self._topics[topic] = found
-        if settings is not None and (differences := topics.differences(found.settings, wanted)):
-            raise LogRefused(f"topic {topic!r} is kept with other settings than declared: {differences}")
+        if settings is not None and (other := differences(found.settings, wanted)):
+            raise LogRefused(f"topic {topic!r} is kept with other settings than declared: {other}")
 
     def identity(self, topic: str) -> bytes:
         """See `Log.identity`."""
@@ -94,16 +95,8 @@ class SqliteLog:
     ) -> None:
         """See `Log.publish`. When the buffer is full it is flushed first; if that fails, this record was not taken."""
         settings = self._known(topic).settings
-        if not 0 <= partition < settings.partitions:
-            raise LogRefused(f"topic {topic!r} has partitions 0 to {settings.partitions - 1}, not {partition}")
-        if settings.compact and key is None:
-            raise LogRefused(f"topic {topic!r} is compacted by key; give every record a key")
         pending = pack(topic, value, key, headers)
-        if pending.size > settings.record_bytes_max:
-            raise LogRefused(
-                f"topic {topic!r} takes records up to {settings.record_bytes_max} bytes, this one has {pending.size}; "
-                "send less at once, or make the topic with a larger record_bytes_max"
-            )
+        check_record(topic, settings, partition, key, pending.size)
         weight = pending.size + PENDING_BYTES
         if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:
             self.flush(self._wait_s)

@@ -10,6 +10,7 @@ import msgpack
 
 from shoal.errors import LogRefused, OffsetGone
 from shoal.transports.contract import Headers, Positions, Record
+from shoal.transports.declaration import size_of
 from shoal.transports.sqlite_topics import Mark, Topic, marks, records_table
 
 
@@ -24,16 +25,9 @@ class Pending(NamedTuple):
 
 def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> Pending:
     """Raises `LogRefused` now for what the file could not carry later, when others would share the failure."""
-    try:
-        sizes = [len(title.encode()) + len(content) for title, content in headers]
-        packed = msgpack.packb([[title, content] for title, content in headers], buf_size=1024) if headers else None
-        valid = all(isinstance(content, bytes) for _, content in headers)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise LogRefused(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
-    # Not bytearray: the caller could still change it while it waits.
-    if not (valid and (value is None or isinstance(value, bytes)) and (key is None or isinstance(key, bytes))):
-        raise LogRefused(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
-    return Pending(sum(sizes) + len(key or b"") + len(value or b""), key, packed, value)
+    size = size_of(name, value, key, headers)
+    packed = msgpack.packb([[title, content] for title, content in headers], buf_size=1024) if headers else None
+    return Pending(size, key, packed, value)
 
 
 def take(

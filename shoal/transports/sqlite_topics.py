@@ -7,16 +7,11 @@ import sqlite3
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from shoal.errors import LogRefused, SettingsError
+from shoal.errors import LogRefused
 from shoal.transports.contract import TopicSettings
 
 TOPIC_CHARACTERS_MAX = 249
 """Kafka's limit too, so that a federation can move"""
-PARTITIONS_MAX = 1024
-RECORD_BYTES_MAX = 512 * 1024 * 1024
-"""SQLite's own limit is 1e9 bytes a row"""
-RETAIN_BYTES_MAX = 2**62
-"""what an integer of SQLite can count"""
 
 
 class Topic(NamedTuple):
@@ -52,29 +47,6 @@ def check_name(name: str) -> None:
         raise LogRefused(f"topic {name!r} is not text that UTF-8 can write; give it another name") from error
     if not 1 <= len(name) <= TOPIC_CHARACTERS_MAX:
         raise LogRefused(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
-
-
-def check_settings(name: str, settings: TopicSettings) -> None:
-    """Raises `SettingsError` for settings that no topic can have."""
-    ranges = {
-        "partitions": (settings.partitions, 1, PARTITIONS_MAX),
-        "retain_bytes": (settings.retain_bytes, 1, RETAIN_BYTES_MAX),
-        "retain_s": (settings.retain_s, 0, float("inf")),
-        "record_bytes_max": (settings.record_bytes_max, 1, RECORD_BYTES_MAX),
-    }
-    for setting, (value, least, most) in ranges.items():
-        if value is not None and not least <= value <= most:
-            raise SettingsError(f"topic {name!r}: {setting} must be from {least} to {most}, not {value}")
-
-
-def differences(found: TopicSettings, wanted: TopicSettings) -> str:
-    """What a declaration would have otherwise; empty when they agree."""
-    have = asdict(found)
-    return ", ".join(
-        f"{setting} is {have[setting]}, not {value}"
-        for setting, value in asdict(wanted).items()
-        if have[setting] != value
-    )
 
 
 def find(db: sqlite3.Connection, name: str) -> Topic | None:
