@@ -7,6 +7,7 @@ little-endian. So equal states have equal bytes, which the tests of replay rely 
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any, NamedTuple
 
 import msgpack
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 from shoal.errors import MessageRefused
 
 ARRAY = 1
-"""the msgpack extension type of an array: packed [dtype, shape], then the elements"""
+"""the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then the elements"""
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 DIMENSIONS_MAX = 4
-HEADER_BYTES_MAX = 64
-"""of an array: its type and its shape take at most 43"""
+FORM_BYTES = 3
 BYTES_MAX = 64 * 1024 * 1024
 BUFFER_BYTES = 1024
 """what packing begins with; msgpack's own 256 KiB is a page of the system asked for and given back at each reading"""
@@ -51,7 +51,8 @@ def unpack(packed: bytes, bytes_max: int = BYTES_MAX, items_max: int | None = No
     """
     if len(packed) > bytes_max:
         raise MessageRefused("oversized", f"{len(packed)} bytes, at most {bytes_max} are accepted")
-    if items_max is not None:
+    # A value takes a byte at least, so a short message cannot hold too many.
+    if items_max is not None and len(packed) > items_max:
         _count(packed, items_max)
     try:
         value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=_array_in)
@@ -73,24 +74,22 @@ def _array_out(value: Any) -> msgpack.ExtType:
     form = little.dtype.str
     if form not in DTYPES or little.ndim > DIMENSIONS_MAX:
         raise TypeError(f"cannot pack an array of {value.dtype} with {value.ndim} dimensions")
-    header: bytes = msgpack.packb([form, list(little.shape)], buf_size=BUFFER_BYTES)
+    header = form.encode() + struct.pack(f"<B{little.ndim}Q", little.ndim, *little.shape)
     return msgpack.ExtType(ARRAY, header + little.tobytes())
 
 
 def _array_in(code: int, packed: bytes) -> NDArray[Any]:
     if code != ARRAY:
         raise MessageRefused("malformed", f"unknown extension type {code}")
-    unpacker = msgpack.Unpacker(max_array_len=DIMENSIONS_MAX, max_map_len=0, max_str_len=HEADER_BYTES_MAX)
-    unpacker.feed(packed[:HEADER_BYTES_MAX])
-    header = unpacker.unpack()
-    if not (isinstance(header, list) and len(header) == 2 and isinstance(header[1], list)):
-        raise MessageRefused("malformed", "an array without dtype and shape")
-    form, shape = header
-    if not isinstance(form, str) or form not in DTYPES or len(shape) > DIMENSIONS_MAX:
+    form = packed[:FORM_BYTES].decode("ascii", "replace")
+    dimensions = packed[FORM_BYTES] if len(packed) > FORM_BYTES else 0
+    place = FORM_BYTES + 1 + 8 * dimensions
+    if form not in DTYPES or dimensions > DIMENSIONS_MAX or len(packed) < place:
         raise MessageRefused("malformed", "an array of an unknown type")
-    if not all(type(size) is int and 0 <= size <= BYTES_MAX for size in shape):
+    shape = struct.unpack_from(f"<{dimensions}Q", packed, FORM_BYTES + 1)
+    if max(shape, default=0) > BYTES_MAX:
         raise MessageRefused("malformed", "an array with an impossible shape")
-    elements = packed[unpacker.tell() :]
+    elements = packed[place:]
     dtype = np.dtype(form)
     if len(elements) != math.prod(shape) * dtype.itemsize:
         raise MessageRefused("malformed", "an array whose bytes do not fill its shape")
