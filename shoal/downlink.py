@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shoal.errors import OffsetGone
 from shoal.events import log_event
@@ -11,7 +11,13 @@ from shoal.transports.contract import Log, Positions, Record
 
 
 def read_on(
-    log: Log, topic: str, at: Positions, limit: int, timeout_s: float, accept_gap: bool
+    log: Log,
+    topic: str,
+    at: Positions,
+    limit: int,
+    timeout_s: float,
+    accept_gap: bool,
+    on_gap: Callable[[], None] = lambda: None,
 ) -> tuple[Sequence[Record], Positions]:
     """See `Log.read`. Records that are gone end the reading with `OffsetGone`, or are stepped over and counted."""
     while True:
@@ -23,3 +29,4 @@ def read_on(
             lost = gone.first - gone.asked
             log_event("gap_accepted", logging.WARNING, topic=topic, partition=gone.partition, records_lost=lost)
             at = {**at, gone.partition: gone.first}
+            on_gap()
