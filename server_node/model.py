@@ -11,11 +11,13 @@ from server_node.view import ModelPicture, Moment
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Contribution
 from shoal.contract import Contract, Model
-from shoal.errors import StateRefused
-from shoal.messages import Snapshot, Update
+from shoal.errors import MessageRefused, StateRefused
+from shoal.messages import COUNT_MAX, Snapshot, Update
 from shoal.settings import ServerSettings
 
 HISTORY_MAX = 600
+POOL_BYTES_MAX = 64 * 1024 * 1024
+"""of arrays that wait for the first clustering: the pool is kept in memory and in every checkpoint"""
 STATE_VERSION = 1
 
 
@@ -30,6 +32,7 @@ class ServerModel:
         self._half = self._algorithm.server(model.options, contract.width)
         self.roster = Roster()
         self._pool: list[Contribution] | None = []
+        self._pool_bytes = 0
         self._pool_since: float | None = None
         self._pooled_updates = 0
         self._pool_exactly: int | None = None
@@ -38,6 +41,7 @@ class ServerModel:
         self._newest_reading_at: float | None = None
         self._version = 0
         self._snapshot: Snapshot | None = None
+        self._said: bytes | None = None
         self._since_snapshot = 0
         self._snapshot_at = 0.0
         self._history: deque[Moment] = deque(maxlen=HISTORY_MAX)
@@ -46,6 +50,11 @@ class ServerModel:
     def snapshot(self) -> Snapshot | None:
         """The newest one published."""
         return self._snapshot
+
+    @property
+    def said(self) -> bytes | None:
+        """The newest one published, as it travels."""
+        return self._said
 
     @property
     def changed(self) -> bool:
@@ -58,7 +67,8 @@ class ServerModel:
             return False
         self._updates += 1
         self._since_snapshot += 1
-        self._readings += update.readings
+        # A sum of what others claim: it must stay a number that a snapshot can carry.
+        self._readings = min(COUNT_MAX, self._readings + update.readings)
         if update.newest_reading_at is not None:
             self._newest_reading_at = max(self._newest_reading_at or update.newest_reading_at, update.newest_reading_at)
         contribution = Contribution(update.client, update.sequence, update.arrays)
@@ -66,6 +76,7 @@ class ServerModel:
             self._absorb([contribution])
         else:
             self._pool.append(contribution)
+            self._pool_bytes += _bytes(contribution)
             self._pool_since = now if self._pool_since is None else self._pool_since
             if self._pool_is_full(self._pool):
                 self._absorb_pool()
@@ -80,6 +91,8 @@ class ServerModel:
         """Begin with the clients heard so far when the time for more has run out; True if that was now."""
         if self._pool is None or self._pool_since is None or self._pool_exactly is not None:
             return False
+        # A clock that was set back must not make the wait longer than it ever was.
+        self._pool_since = min(self._pool_since, now)
         if now < self._pool_since + self._settings.pool_s:
             return False
         self._absorb_pool()
@@ -89,6 +102,7 @@ class ServerModel:
         """Whether enough has come, or enough time has passed, since the last snapshot."""
         if self._pool is not None or self._since_snapshot == 0:
             return False
+        self._snapshot_at = min(self._snapshot_at, now)
         by_number = self._since_snapshot >= self._settings.snapshot_updates
         return by_number or now >= self._snapshot_at + self._settings.snapshot_s
 
@@ -117,6 +131,7 @@ class ServerModel:
             made_at=now,
             newest_reading_at=self._newest_reading_at,
         )
+        self._said = self._snapshot.encode()
         self._history.append(Moment(now, summary.clusters, summary.nodes, self._readings))
         return self._snapshot
 
@@ -141,7 +156,7 @@ class ServerModel:
             "readings": self._readings,
             "newest_reading_at": self._newest_reading_at,
             "snapshot_version": self._version,
-            "snapshot": None if self._snapshot is None else self._snapshot.encode(),
+            "snapshot": self._said,
             "since_snapshot": self._since_snapshot,
             "snapshot_at": self._snapshot_at,
             "history": [list(moment) for moment in self._history],
@@ -156,6 +171,7 @@ class ServerModel:
             self.roster.restore(state["roster"])
             pool = state["pool"]
             self._pool = None if pool is None else [Contribution(*contribution) for contribution in pool]
+            self._pool_bytes = sum(map(_bytes, self._pool or ()))
             self._pool_since = state["pool_since"]
             self._pooled_updates = state["pooled_updates"]
             self._pool_exactly = state["pool_exactly"]
@@ -163,12 +179,12 @@ class ServerModel:
             self._readings = state["readings"]
             self._newest_reading_at = state["newest_reading_at"]
             self._version = state["snapshot_version"]
-            said = state["snapshot"]
-            self._snapshot = None if said is None else Snapshot.decode(said, Snapshot.headers())
+            self._said = state["snapshot"]
+            self._snapshot = None if self._said is None else Snapshot.decode(self._said, Snapshot.headers())
             self._since_snapshot = state["since_snapshot"]
             self._snapshot_at = state["snapshot_at"]
-            self._history.extend(Moment(*moment) for moment in state["history"])
-        except (KeyError, TypeError) as broken:
+            self._history = deque((Moment(*moment) for moment in state["history"]), maxlen=HISTORY_MAX)
+        except (AttributeError, KeyError, TypeError, ValueError, MessageRefused) as broken:
             raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
 
     def _absorb(self, contributions: list[Contribution]) -> None:
@@ -177,14 +193,14 @@ class ServerModel:
     def _pool_is_full(self, pool: list[Contribution]) -> bool:
         if self._pool_exactly is not None:
             return len(pool) >= self._pool_exactly
-        return len(self.roster) >= self._settings.pool_clients
+        return len(self.roster) >= self._settings.pool_clients or self._pool_bytes >= POOL_BYTES_MAX
 
     def _absorb_pool(self) -> None:
         assert self._pool is not None
         # In the order of names, so that who happened to speak first among the first changes nothing.
         pool = sorted(self._pool, key=lambda said: (said.client, said.sequence))
         self._pooled_updates = len(pool)
-        self._pool = None
+        self._pool, self._pool_bytes = None, 0
         self._absorb(pool)
 
     def _key(self, contributions: list[Contribution]) -> bytes:
@@ -201,3 +217,7 @@ class ServerModel:
         if self._snapshot is None or self._snapshot.nodes == 0:
             return "The first updates are here, but too few nodes to begin a clustering with."
         return ""
+
+
+def _bytes(contribution: Contribution) -> int:
+    return sum(array.nbytes for array in contribution.arrays.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from server_node.model import ServerModel
@@ -59,8 +59,12 @@ class ServerNode:
         self._caught_up_at = dict(self._ends())
         self.metrics = metrics or ServerMetrics()
         self._rejected: Counter[str] = Counter()
-        self._unshown: list[float] = []
+        self._unshown: defaultdict[str, list[float]] = defaultdict(list)
+        self._labelled: set[str] = set()
         self._started_at = clock()
+        for model in self._models.values():
+            if model.snapshot is not None:
+                self._show_sizes(model.snapshot)
         self._uplink.speak()
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -71,7 +75,7 @@ class ServerNode:
         """
         topic = self._contract.updates_topic
         limit, gaps = self._settings.batch_updates_max, self._settings.accept_gap
-        records, after = read_on(self._log, topic, self._positions, limit, timeout_s, gaps)
+        records, after = read_on(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
         began = time.perf_counter()
         words = [word for record in records for word in self._hear(record)]
         if records:
@@ -95,6 +99,10 @@ class ServerNode:
         """name -> model, for the tests and the one-box."""
         return self._models
 
+    def _allow_jumps(self) -> None:
+        for model in self._models.values():
+            model.roster.allow_jumps()
+
     def _hear(self, record: Record) -> Sequence[Word]:
         """Absorb one record; what is refused becomes a word for the rejected topic."""
         try:
@@ -106,9 +114,15 @@ class ServerNode:
         self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
         if new:
             self.metrics.readings.labels(result="learned").inc(update.readings)
-            self.metrics.last_seen.labels(client=update.client).set(self._clock())
-            self._unshown.append(update.made_at)
+            self._unshown[update.model].append(update.made_at)
+            self._note_client(update.client)
         return []
+
+    def _note_client(self, client: str) -> None:
+        """A label for each client, but not without end: anybody who may publish can make up names."""
+        if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
+            self._labelled.add(client)
+            self.metrics.last_seen.labels(client=client).set(self._clock())
 
     def _set_aside(self, record: Record, refused: MessageRefused) -> Word:
         self._rejected[refused.reason] += 1
@@ -119,7 +133,8 @@ class ServerNode:
         rejected = Rejected(
             record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
         )
-        return Word(self._contract.rejected_topic, rejected.value, rejected.record_key, rejected.headers)
+        # No value would mean that nothing was set aside under this key: it is kept as an empty one.
+        return Word(self._contract.rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)
 
     def _snapshots(self, now: float) -> list[Word]:
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
@@ -128,19 +143,21 @@ class ServerNode:
             if not model.snapshot_due(now):
                 continue
             snapshot = model.take_snapshot(positions, self._statement, now)
-            words.append(Word(self._contract.snapshots_topic, snapshot.encode(), name.encode(), Snapshot.headers()))
+            words.append(Word(self._contract.snapshots_topic, model.said, name.encode(), Snapshot.headers()))
             self._count_snapshot(snapshot)
         return words
 
-    def _count_snapshot(self, snapshot: Snapshot) -> None:
+    def _show_sizes(self, snapshot: Snapshot) -> None:
         labels = {"model": snapshot.model}
         self.metrics.clusters.labels(**labels).set(snapshot.clusters)
         self.metrics.nodes.labels(**labels).set(snapshot.nodes)
         self.metrics.edges.labels(**labels).set(len(snapshot.arrays.get("edge", ())))
         self.metrics.version.labels(**labels).set(snapshot.version)
-        for made_at in self._unshown:
+
+    def _count_snapshot(self, snapshot: Snapshot) -> None:
+        self._show_sizes(snapshot)
+        for made_at in self._unshown.pop(snapshot.model, ()):
             self.metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
-        self._unshown.clear()
         log_event(
             "snapshot_published",
             model=snapshot.model,
@@ -192,11 +209,24 @@ class ServerNode:
             )
         if published and any(at.values()):
             raise LogRefused("the log no longer begins at its first update, so the model cannot be rebuilt from it")
-        for record in published.values():
+        for name, model in self._models.items():
+            if record := published.get(name.encode()):
+                model.rebuild(self._believed(name, record))
+        return at
+
+    def _believed(self, name: str, record: Record) -> Snapshot:
+        """The newest snapshot of a model, which alone says how the model began. Raises `StateRefused`."""
+        try:
             snapshot = Snapshot.decode(record.value, record.headers)
             self._border.admit_snapshot(snapshot)
-            self._models[snapshot.model].rebuild(snapshot)
-        return at
+            if snapshot.model != name:
+                raise MessageRefused("model", f"it is of {snapshot.model}")
+        except MessageRefused as refused:
+            raise StateRefused(
+                f"the newest snapshot of model {name} cannot be used to begin again as the server began ({refused}); "
+                "restore the server's checkpoint, or begin under a new federation name"
+            ) from None
+        return snapshot
 
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}

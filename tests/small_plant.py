@@ -97,3 +97,13 @@ def forged(message: Envelope, **changes: Any) -> bytes:
     """The bytes of a message with other fields than could be built; a field changed to `...` is left out."""
     parts = parts_of(message) | changes
     return pack({name: value for name, value in parts.items() if value is not ...})
+
+
+class Clock:
+    """Time that moves when it is told to."""
+
+    def __init__(self, now: float = 1e9) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

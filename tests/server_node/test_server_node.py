@@ -1,0 +1,433 @@
+"""The server: what it has heard decides what it knows, and what cannot be true is set aside with its bytes."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from small_plant import an_update, forged, plant
+
+from server_room import Room, models_of, remembered
+from shoal.errors import MessageRefused, OffsetGone, StateRefused
+from shoal.messages import COUNT_MAX, REASONS, Update
+from shoal.topics import UPDATES_SETTINGS
+from shoal.transports.contract import Headers
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+def said(room: Room, *named: tuple[str, int]) -> list[Update]:
+    """An update for each client and sequence number."""
+    return [an_update(room.contract, client, sequence) for client, sequence in named]
+
+
+def with_weight(update: Update, weight: NDArray[np.float64]) -> Update:
+    return replace(update, arrays={**update.arrays, "weight": weight})
+
+
+def test_a_server_that_hears_nothing_says_nothing(room: Room) -> None:
+    with room.server() as server:
+        assert not server.step()
+        assert not server.step()
+        assert server.up_to_date
+        picture = server.picture()
+    assert room.snapshots() == []
+    assert picture.ready
+    assert picture.models["clusters"].snapshot is None
+    assert "No client has spoken yet" in picture.models["clusters"].waiting_for
+    assert picture.clients == []
+
+
+def test_an_update_without_nodes_is_heard_and_harms_nothing(room: Room) -> None:
+    nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    room.say(an_update(room.contract, readings=0, arrays=nothing))
+    room.run()
+    (snapshot,) = room.snapshots()
+    assert (snapshot.updates, snapshot.nodes, snapshot.clusters) == (1, 0, 0)
+
+
+def test_what_was_heard_becomes_a_snapshot(room: Room) -> None:
+    room.say(*said(room, ("attic", 1), ("cellar", 1), ("attic", 2)))
+    room.run()
+    newest = room.snapshots()[-1]
+    assert (newest.updates, newest.readings, newest.clients) == (3, 120, 2)
+    assert newest.read_up_to == {0: 3}
+    assert newest.nodes > 0
+
+
+def test_an_update_heard_twice_changes_nothing(tmp_path: Path) -> None:
+    once, twice = Room(tmp_path / "once"), Room(tmp_path / "twice")
+    updates = said(once, ("attic", 1), ("cellar", 1), ("attic", 2))
+    for room in (once, twice):
+        room.folder.mkdir()
+    once.say(*updates)
+    twice.say(*updates, updates[0], *updates)
+    assert once.run() == twice.run()
+    assert twice.rejected() == {}
+    with twice.server() as server:
+        seen = server.picture().clients
+    assert [(client.client, client.updates, client.readings) for client in seen] == [
+        ("attic", 2, 80),
+        ("cellar", 1, 40),
+    ]
+
+
+def test_updates_in_another_order_are_each_absorbed_once(room: Room) -> None:
+    room.say(*said(room, ("attic", 3), ("attic", 1), ("attic", 2), ("attic", 3)))
+    room.run()
+    assert room.snapshots()[-1].updates == 3
+
+
+def test_the_batches_of_reading_change_nothing(tmp_path: Path) -> None:
+    updates = said(Room(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
+    models = []
+    for batch in (1, 3, 200):
+        room = Room(tmp_path / str(batch), batch_updates_max=batch, pool_clients=2)
+        room.folder.mkdir()
+        room.say(*updates)
+        models.append(room.run())
+    assert models[0] == models[1] == models[2]
+
+
+def test_two_models_live_side_by_side_and_each_hears_its_own(tmp_path: Path) -> None:
+    both = Room(tmp_path, plant(models=("left", "right")))
+    room = Room(tmp_path / "one", plant(models=("left", "right")))
+    room.folder.mkdir()
+    left = [an_update(both.contract, "attic", n, model="left") for n in (1, 2)]
+    right = [an_update(both.contract, "cellar", n, model="right") for n in (1, 2, 3)]
+    both.say(left[0], right[0], right[1], left[1], right[2])
+    room.say(*left)
+    models = both.run()
+    assert models["left"] == room.run()["left"]
+    assert models["left"] != models["right"]
+    newest = {snapshot.model: snapshot.updates for snapshot in both.snapshots()}
+    assert newest == {"left": 2, "right": 3}
+    with both.server() as server:
+        assert [client.client for client in server.picture().clients] == ["attic", "cellar"]
+
+
+def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
+    names = [(client, n) for n in range(1, 5) for client in ("attic", "cellar", "garden")]
+    whole, broken = (Room(tmp_path / name, pool_clients=3, batch_updates_max=2) for name in ("whole", "broken"))
+    for room in (whole, broken):
+        room.folder.mkdir()
+        room.say(*said(room, *names))
+    expected = whole.run()
+    with whole.server() as server:
+        everything = remembered(server)
+    while True:
+        with broken.server() as server:
+            if not server.step():
+                break
+            at_exit = remembered(server)
+        with broken.server() as server:
+            assert remembered(server) == at_exit
+    with broken.server() as server:
+        assert models_of(server) == expected
+        assert remembered(server) == everything
+    assert [s.encode() for s in broken.snapshots()[-1:]] == [s.encode() for s in whole.snapshots()[-1:]]
+
+
+def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
+    room = Room(tmp_path, snapshot_updates=3, snapshot_s=10.0)
+    with room.server() as server:
+        room.say(*said(room, ("attic", 1)))
+        server.step()
+        assert len(room.snapshots()) == 1, "the first one at once"
+        room.say(*said(room, ("attic", 2), ("attic", 3)))
+        server.step()
+        assert len(room.snapshots()) == 1
+        assert not server.up_to_date
+        room.clock.now += 10
+        assert server.step()
+        assert [s.version for s in room.snapshots()] == [2]
+        room.say(*said(room, ("attic", 4), ("attic", 5), ("attic", 6)))
+        server.step()
+        assert room.snapshots()[-1].updates == 6
+        assert server.up_to_date
+        room.clock.now += 100
+        assert not server.step(), "nothing new, nothing said"
+
+
+def test_a_clock_set_back_stops_no_snapshot_for_long(tmp_path: Path) -> None:
+    room = Room(tmp_path, snapshot_updates=1000, snapshot_s=10.0)
+    room.clock.now = 4e9
+    with room.server() as server:
+        room.say(*said(room, ("attic", 1)))
+        server.step()
+        room.clock.now = 1e9
+        room.say(*said(room, ("attic", 2)))
+        server.step()
+        room.clock.now += 10
+        server.step()
+        assert room.snapshots()[-1].updates == 2
+
+
+# What is set aside.
+
+
+def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_origin(room: Room) -> None:
+    good = an_update(room.contract)
+    headers = Update.headers()
+    records: list[tuple[str, bytes | None, Headers]] = [
+        ("clusters", None, ()),
+        ("clusters", good.encode(), (("type", b"snapshot"), ("v", b"1"))),
+        ("clusters", good.encode(), (("type", b"update"), ("v", b"9"))),
+        ("clusters", b"\xc1", headers),
+        ("clusters", replace(good, federation="other").encode(), headers),
+        ("clusters", replace(good, contract="0" * 32).encode(), headers),
+        ("clusters", replace(good, model="none").encode(), headers),
+        ("clusters", replace(good, privacy={}).encode(), headers),
+        ("clusters", replace(good, arrays={}).encode(), headers),
+        ("clusters", with_weight(good, good.arrays["weight"] * np.nan).encode(), headers),
+        ("clusters", with_weight(good, good.arrays["weight"] + 9).encode(), headers),
+        ("clusters", forged(good, sequence=0), headers),
+        ("clusters", forged(good, privacy={"mode": np.zeros(2)}), headers),
+        ("clusters", bytes(33_500_000), headers),
+    ]
+    expected = ["type", "type", "version", "malformed", "federation", "contract", "model", "privacy", "arrays"]
+    expected += ["not_finite", "bounds", "sequence", "malformed", "oversized"]
+    room.publish(*records)
+    room.say(good)
+    room.run()
+    aside = room.rejected()
+    assert len(aside) == len(records)
+    for offset, ((_, value, original), reason) in enumerate(zip(records, expected, strict=True)):
+        record = aside[f"plant.updates/0/{offset}".encode()]
+        told = dict(record.headers)
+        assert record.value == (value or b"")
+        assert told["reason"].decode() == reason
+        assert told["origin"] == f"plant.updates/0/{offset}".encode()
+        assert told["key"] == b"clusters"
+        assert [(name.removeprefix("original."), v) for name, v in record.headers if name.startswith("original.")] == [
+            *original
+        ]
+    assert room.snapshots()[-1].updates == 1
+
+
+def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: Room, tmp_path: Path) -> None:
+    quiet = Room(tmp_path / "quiet")
+    quiet.folder.mkdir()
+    chance = random.Random(3)
+    good = [an_update(room.contract, "attic", n) for n in (1, 2, 3)]
+    original = an_update(room.contract, "cellar").encode()
+    flood: list[tuple[str, bytes | None, Headers]] = []
+    for number in range(10_000):
+        value = bytearray(original)
+        for _ in range(3):
+            value[chance.randrange(len(value))] = chance.randrange(256)
+        flood.append(
+            (
+                ("clusters", bytes(value[: chance.randrange(len(value))]), Update.headers()),
+                ("clusters", bytes(value), (("type", b"update"), ("v", b"0"))),
+                ("clusters", chance.randbytes(chance.randrange(300)), Update.headers()),
+                ("", b"", ()),
+            )[number % 4]
+        )
+    half = [(u.model, u.encode(), Update.headers()) for u in good]
+    room.publish(half[0], *flood[:5000], half[1], *flood[5000:], half[2])
+    quiet.say(*good)
+    logging.getLogger("shoal").setLevel(logging.ERROR)
+    with room.server() as server:
+        while server.step():
+            pass
+        assert models_of(server) == quiet.run()
+        picture = server.picture()
+        counted = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "rejected"})
+        assert counted == sum(picture.rejected.values()) == 10_000
+        assert set(picture.rejected) <= set(REASONS)
+        assert len(server._checkpoint.unpublished()) <= room.settings.batch_updates_max
+    aside = room.rejected()
+    assert len(aside) == 10_000
+    for offset, (_, sent, _) in enumerate(flood[:5000], 1):
+        record = aside[f"plant.updates/0/{offset}".encode()]
+        assert record.value == sent
+        assert dict(record.headers)["reason"].decode() in REASONS
+
+
+def test_a_record_full_of_headers_is_set_aside_and_not_choked_on(room: Room) -> None:
+    room.publish(("clusters", b"x", (("h", b""),) * 3_000_000))
+    room.say(an_update(room.contract))
+    room.run()
+    (record,) = room.rejected().values()
+    assert ("original_headers_cut", b"1") in record.headers
+    assert room.run()
+    assert room.snapshots()[-1].updates == 1
+
+
+def test_claims_beyond_counting_end_no_server(room: Room) -> None:
+    room.say(*(an_update(room.contract, "liar", n, readings=COUNT_MAX) for n in range(1, 5)))
+    room.run()
+    assert room.snapshots()[-1].readings == COUNT_MAX
+    assert room.snapshots()[-1].updates == 4
+
+
+def test_a_sequence_number_that_cannot_be_is_set_aside(room: Room) -> None:
+    room.say(*said(room, ("attic", 1), ("attic", 10**6), ("attic", 2)))
+    room.run()
+    (record,) = room.rejected().values()
+    assert dict(record.headers)["reason"] == b"sequence"
+    assert room.snapshots()[-1].updates == 2
+
+
+def test_nothing_of_a_refused_message_is_in_the_log_lines(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    good = an_update(room.contract)
+    weight = good.arrays["weight"].copy()
+    weight[0] = 7.123456789
+    room.publish(("clusters", with_weight(good, weight).encode(), Update.headers()))
+    with caplog.at_level(logging.DEBUG, "shoal"):
+        room.run()
+    told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_rejected"]
+    assert [fields["reason"] for fields in told] == ["bounds"]
+    assert "123456789" not in str([vars(record) for record in caplog.records])
+
+
+# Metrics and pictures.
+
+
+def test_metrics_tell_what_was_heard(room: Room) -> None:
+    room.say(*said(room, ("attic", 1), ("attic", 1), ("cellar", 1)))
+    with room.server() as server:
+        while server.step():
+            pass
+        value = server.metrics.registry.get_sample_value
+        assert value("shoal_updates_total", {"result": "absorbed"}) == 2
+        assert value("shoal_updates_total", {"result": "repeated"}) == 1
+        assert value("shoal_readings_total", {"result": "learned"}) == 80
+        assert value("shoal_end_to_end_latency_seconds_count") == 2
+        assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9
+        snapshot = server.picture().models["clusters"].snapshot
+        assert snapshot is not None
+        assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes
+    with room.server() as server:
+        value = server.metrics.registry.get_sample_value
+        assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes, "also before the next snapshot"
+        assert value("shoal_snapshot_version", {"model": "clusters"}) == snapshot.version
+
+
+def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> None:
+    room = Room(tmp_path, plant(models=("left", "right")), snapshot_updates=2)
+    with room.server() as server:
+        value = server.metrics.registry.get_sample_value
+        room.say(
+            an_update(room.contract, "attic", 1, model="left"), an_update(room.contract, "attic", 1, model="right")
+        )
+        server.step()
+        assert value("shoal_end_to_end_latency_seconds_count") == 2
+        room.say(
+            an_update(room.contract, "attic", 2, model="left"), an_update(room.contract, "attic", 2, model="right")
+        )
+        room.say(an_update(room.contract, "attic", 3, model="left"))
+        server.step()
+        assert value("shoal_end_to_end_latency_seconds_count") == 4, "the one for right has no snapshot yet"
+
+
+def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server_node.node.CLIENTS_SHOWN_MAX", 3)
+    empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    room.say(*(an_update(room.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
+    room.say(an_update(room.contract, "c0", 2))
+    with room.server() as server:
+        while server.step():
+            pass
+        page = [s for family in server.metrics.registry.collect() for s in family.samples if "client" in s.labels]
+        assert len(page) == 3
+        assert len(server.picture().clients) == 3
+
+
+def test_a_picture_tells_how_far_behind_the_server_is(room: Room) -> None:
+    room.say(*said(room, *(("attic", n) for n in range(1, 6))))
+    with room.server() as server:
+        assert server.picture().lag_records == 5
+        assert not server.picture().ready
+        assert not server.up_to_date
+        while server.step():
+            pass
+        assert server.picture().lag_records == 0
+        assert server.picture().ready
+        room.say(*said(room, ("attic", 6)))
+        assert server.picture().ready, "what stood there at the start is read"
+
+
+# Memory that does not fit.
+
+
+def test_the_memory_of_another_contract_is_refused(room: Room) -> None:
+    room.say(an_update(room.contract))
+    room.run()
+    other = plant({"mode": "formal", "epsilon_per_reading": 5})
+    with (
+        pytest.raises(StateRefused, match="another contract; put the old federation file back"),
+        room.server(contract=other),
+    ):
+        pass
+
+
+def test_a_log_made_anew_is_refused(room: Room) -> None:
+    room.say(an_update(room.contract))
+    room.run()
+    for file in room.folder.glob("federation.db*"):
+        file.unlink()
+    with pytest.raises(StateRefused, match="the log was made anew"), room.server():
+        pass
+
+
+def test_updates_that_retention_took_before_they_were_read_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", replace(UPDATES_SETTINGS, retain_bytes=2000))
+    room = Room(tmp_path)
+    room.say(*said(room, ("attic", 1)))
+    room.run()
+    for n in range(2, 20):
+        room.say(*said(room, ("attic", n)))
+    with room.server() as server, pytest.raises(OffsetGone, match="accept_gap = true"):
+        server.step()
+    room.settings = room.settings.model_copy(update={"accept_gap": True})
+    room.run()
+    assert room.snapshots()[-1].read_up_to == {0: 19}
+
+
+def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", replace(UPDATES_SETTINGS, retain_bytes=2000))
+    room = Room(tmp_path, accept_gap=True)
+    room.say(*said(room, ("attic", 1)))
+    room.run()
+    for n in range(5000, 5010):
+        room.say(*said(room, ("attic", n)))
+    room.run()
+    assert room.rejected() == {}
+    assert room.snapshots()[-1].updates > 1
+
+
+def test_what_was_remembered_but_not_said_is_said_by_the_next_life(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.say(*said(room, ("attic", 1)))
+    with room.server() as server:
+        # The power goes between remembering and speaking.
+        monkeypatch.setattr(server._uplink, "speak", lambda: pytest.fail("cut"))
+        with pytest.raises(pytest.fail.Exception):
+            server.step()
+    assert room.snapshots() == []
+    room.run()
+    assert [snapshot.updates for snapshot in room.snapshots()] == [1]
+
+
+def test_a_snapshot_too_large_to_travel_is_not_remembered(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    (update,) = said(room, ("attic", 1))
+    room.say(update)
+    monkeypatch.setattr("shoal.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
+    with room.server() as server:
+        with pytest.raises(MessageRefused, match="fewer nodes"):
+            server.step()
+        assert server._checkpoint.load() is None
+    monkeypatch.undo()
+    room.run()
+    assert room.snapshots()[-1].updates == 1
