@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from shoal.algorithms.fcac import CAEFC, CAPlus, published
 from shoal.algorithms.fcac.tables import SNAPSHOT, UPDATE
 from shoal.algorithms.fcm import FCM
+from shoal.algorithms.ffcm import FFCM
 from shoal.algorithms.gmm import GMM
+from shoal.algorithms.gmm_local import GMM_LOCAL
+from shoal.algorithms.kfed import KFED
 from shoal.algorithms.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.mufc import MUFC
 from shoal.algorithms.rounds import RoundsAlgorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Rows, ServerHalf, Summary
 
@@ -58,4 +62,9 @@ STREAMING: dict[str, StreamingAlgorithm] = {
     )
 }
 
-ROUNDS: dict[str, RoundsAlgorithm] = {algorithm.name: algorithm for algorithm in (KMEANS, KMEANS_LOCAL, FCM, GMM)}
+ROUNDS: dict[str, RoundsAlgorithm] = {
+    algorithm.name: algorithm for algorithm in (KMEANS, KMEANS_LOCAL, KFED, MUFC, FCM, FFCM, GMM, GMM_LOCAL)
+}
+
+ALGORITHMS: dict[str, StreamingAlgorithm | RoundsAlgorithm] = {**STREAMING, **ROUNDS}
+"""all of them: each can predict from its snapshot and sum it up"""

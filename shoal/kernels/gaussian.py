@@ -106,6 +106,11 @@ def spread_of(form: str, mass: Floats, means: Floats, second: Floats, ridge: flo
     return np.asarray(np.maximum(variances, 0.0) + ridge)
 
 
+def widened(form: str, spread: Floats, d: int) -> Floats:
+    """spread (c, m) that was averaged -> the same, with extent in every direction as far as calculating takes it."""
+    return _widened(unpacked(spread, d), 0.0) if form in ("full", "tied") else spread
+
+
 def _widened(covariances: Floats, ridge: float) -> Floats:
     d = covariances.shape[1]
     covariances = covariances + ridge * np.eye(d)
@@ -115,3 +120,47 @@ def _widened(covariances: Floats, ridge: float) -> Floats:
         if values[0] < min(least, 0.5 * ridge + FLAT * float(values[-1])):
             matrix[...] = (directions * np.maximum(values, least)) @ directions.T
     return packed(covariances)
+
+
+def matrices(form: str, spread: Floats, k: int, d: int) -> Floats:
+    """spread (c, m) -> covariances (k, d, d), whatever the form."""
+    if form in ("full", "tied"):
+        return np.broadcast_to(unpacked(spread, d), (k, d, d))
+    return np.asarray(np.broadcast_to(spread, (k, d))[:, :, None] * np.eye(d))
+
+
+def affinity(form: str, means: Floats, spread: Floats, other_means: Floats, other_spread: Floats) -> Floats:
+    """Two mixtures of k components (k, d), (c, m) -> how much each of one overlaps each of the other (k, k), 0 to 1.
+
+    The Bhattacharyya coefficient; 1 - Hellinger distance².
+    """
+    k, d = means.shape
+    ours, theirs = matrices(form, spread, k, d), matrices(form, other_spread, k, d)
+    our_size, their_size = np.linalg.slogdet(ours)[1], np.linalg.slogdet(theirs)[1]
+    out = np.empty((k, k))
+    for component in range(k):
+        between = (ours[component] + theirs) / 2
+        gap = other_means - means[component]
+        far = np.einsum("kd,kd->k", gap, np.linalg.solve(between, gap[:, :, None])[:, :, 0])
+        size = np.linalg.slogdet(between)[1] - (our_size[component] + their_size) / 2
+        out[component] = np.exp(np.minimum(-far / 8 - size / 2, 0.0))
+    return out
+
+
+def joined(form: str, mass: Floats, means: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """Mixtures of clients: mass (m, k), means (m, k, d), spread (m, c, m') -> means (k, d), spread (c, m') of all their
+    rows, the scatter between clients included. Where there is no mass, what comes out means nothing."""
+    held = np.maximum(mass.sum(axis=0), np.finfo(np.float64).tiny)
+    centre = np.einsum("ck,ckd->kd", mass, means) / held[:, None]
+    gaps = means - centre
+    if form == "tied":
+        between = np.einsum("ck,ckd,cke->de", mass, gaps, gaps)[None]
+        inside = np.einsum("c,cqm->qm", mass.sum(axis=1), spread)
+        return centre, np.asarray((inside + packed(between)) / mass.sum())
+    if form == "full":
+        between = packed(np.einsum("ck,ckd,cke->kde", mass, gaps, gaps))
+    elif form == "diag":
+        between = np.einsum("ck,ckd->kd", mass, gaps * gaps)
+    else:
+        between = np.einsum("ck,ckd->k", mass, gaps * gaps)[:, None] / means.shape[2]
+    return centre, np.asarray((np.einsum("ck,ckm->km", mass, spread) + between) / held[:, None])

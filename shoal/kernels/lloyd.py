@@ -14,6 +14,8 @@ Words = NDArray[np.uint64]
 
 MASS_MIN: Final = 1e-290
 """what lies below has lost the digits that a quotient needs"""
+STILL: Final = 1e-3
+"""of the rows' standard deviation: centres that move less have arrived"""
 _STEP: Final = 0x9E3779B97F4A7C15
 
 
@@ -60,7 +62,8 @@ def lloyd(
 
 def best_of(rows: Floats, k: int, seed: int, starts: int, steps: int, weights: Floats | None = None) -> Floats:
     """k-means from `starts` seedings -> the centres (<= k, d) of least inertia, the first of equals."""
-    runs = [lloyd(rows, rows[seeds(rows, k, seed + start, weights)], steps, 0.0, weights) for start in range(starts)]
+    still = STILL * float(np.std(rows / (scale := np.abs(rows).max() or 1.0))) * scale
+    runs = [lloyd(rows, rows[seeds(rows, k, seed + start, weights)], steps, still, weights) for start in range(starts)]
     return min(runs, key=lambda run: run[1])[0]
 
 
@@ -82,8 +85,9 @@ def seeds(rows: Floats, k: int, seed: int, weights: Floats | None = None) -> NDA
         if not share.max() > 0.0:
             break
         # Each waits for an exponential time at the rate of its share; who is first is chosen with that probability.
+        # (In logarithms, because a share can be the smallest number there is.)
         with np.errstate(divide="ignore"):
-            found.append(int(np.argmin(_exponential(words, step) / share)))
+            found.append(int(np.argmin(np.log(_exponential(words, step)) - np.log(share))))
         np.minimum(least, nearest(rows, rows[found[-1:]])[1], out=least)
     return np.array(found, dtype=np.int64)
 

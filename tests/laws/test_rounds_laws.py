@@ -24,8 +24,18 @@ from streams import KINDS, Floats, cut, stream, streams
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kmeans": [{}],
     "kmeans_local": [{"average": "weighted"}, {"average": "unweighted", "steps": 3}],
+    "kfed": [{}, {"average": "weighted", "pick": "seeded"}],
+    "mufc": [{}, {"local": "kmeans", "cells": 150}],
+    "ffcm": [{}, {"average": "avg2", "local": "step"}, {"average": "avg2", "support": "powers"}],
     "fcm": [{}, {"fuzzifier": 1.05}, {"fuzzifier": 7}],
     "gmm": [{"covariance": form} for form in ("full", "tied", "diag", "spherical")],
+    "gmm_local": [
+        {"covariance": "full"},
+        {"covariance": "full", "average": "weighted", "match": "place", "steps": 1},
+        {"covariance": "tied", "average": "weighted"},
+        {"covariance": "diag", "average": "weighted"},
+        {"covariance": "spherical", "average": "weighted"},
+    ],
 }
 """the options under which each law holds, for each algorithm"""
 DEGREE = {"count": 0, "mass": 0, "rows": 0, "likelihood": 0, "sum": 1, "inertia": 2, "second": 2}
@@ -312,7 +322,7 @@ def test_an_answer_that_cannot_be_one_is_refused(case: Case) -> None:
         ):
             with pytest.raises(DataRefused):
                 algorithm.combine(params, [good, lie])
-    negative = next(name for name in ("count", "mass", "weight") if name in good)
+    negative = next(name for name in ("count", "mass", "support") if name in good)
     with pytest.raises(DataRefused):
         algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
     larger = algorithm.answer(under_way(case, rows, 4), rows)
@@ -340,7 +350,7 @@ def test_models_begin_where_another_has_found_clusters(case: Case) -> None:
     params = algorithm.start({**options, "clusters": "auto"}, 2, Hint(np.zeros(2), np.full(2, 9.0), points=points))
     rows = np.concatenate([stream("blobs", 1, 90, 2) * 0.01 + point for point in points])
     for _ in range(5):
-        params = one_round(algorithm, params, np.array_split(rows, 4))
+        params = one_round(algorithm, params, [rows[first::4] for first in range(4)])
     found = params["centre"][params["weight"] > 0]
     assert len(found) == 3
     assert np.abs(found[:, None] - points).sum(axis=2).min(axis=0).max() < 0.1

@@ -1,0 +1,50 @@
+"""Which of two sets belong together: the assignment of least cost, and centres in the order of earlier ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.kernels.distance import Floats, from_differences
+
+
+def assignment(cost: Floats) -> NDArray[np.int64]:
+    """cost (n, m), n <= m -> (n,) the column of each row, no column twice, of least total cost.
+
+    The Hungarian method with potentials, one shortest augmenting path per row: O(n² m).
+    """
+    n, m = cost.shape
+    of_row, of_column = np.zeros(n + 1), np.zeros(m + 1)
+    taken_by = np.zeros(m + 1, dtype=np.int64)  # rows and columns count from 1; column 0 stands for the row to place
+    for row in range(1, n + 1):
+        taken_by[0], column = row, 0
+        least, came_from = np.full(m + 1, np.inf), np.zeros(m + 1, dtype=np.int64)
+        used = np.zeros(m + 1, dtype=bool)
+        while taken_by[column]:
+            used[column] = True
+            slack = cost[taken_by[column] - 1] - of_row[taken_by[column]] - of_column[1:]
+            better = ~used[1:] & (slack < least[1:])
+            least[1:][better], came_from[1:][better] = slack[better], column
+            nearest = int(np.where(used, np.inf, least)[1:].argmin()) + 1
+            step = least[nearest]
+            of_row[taken_by[used]] += step
+            of_column[used] -= step
+            least[~used] -= step
+            column = nearest
+        while column:
+            taken_by[column], column = taken_by[came_from[column]], int(came_from[column])
+    found = np.empty(n, dtype=np.int64)
+    placed = np.flatnonzero(taken_by[1:])
+    found[taken_by[1:][placed] - 1] = placed
+    return found
+
+
+def order_after(before: Floats, after: Floats) -> NDArray[np.int64]:
+    """centres (k, d), (k, d) -> (k,) places in `after` of the ones nearest to those of `before`, none twice."""
+    return assignment(np.sqrt(from_differences(before, after)))
+
+
+def distance_between(before: Floats, after: Floats) -> float:
+    """The Frobenius norm of the difference of two sets of centres in the order that makes it least."""
+    cost = from_differences(before, after)
+    return float(np.sqrt(cost[np.arange(len(cost)), assignment(cost)].sum()))

@@ -1,0 +1,158 @@
+"""Distances, memberships, seeds, matching: held against their plain forms, on the awkward rows first."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shoal.kernels.distance import from_differences, nearest, squared
+from shoal.kernels.gaussian import FORMS, affinity, balls, joined, spread_of
+from shoal.kernels.lloyd import best_of, lloyd, seeds
+from shoal.kernels.matching import assignment, distance_between
+from shoal.kernels.membership import memberships
+from shoal.kernels.moments import packed, unpacked
+
+
+def plain(rows: np.ndarray, centres: np.ndarray) -> NDArray[np.float64]:
+    return np.asarray(((rows[:, None, :] - centres) ** 2).sum(axis=2), dtype=np.float64)
+
+
+def test_no_rows_have_no_distances() -> None:
+    assert squared(np.empty((0, 3)), np.ones((2, 3))).shape == (0, 2)
+    assert nearest(np.empty((0, 3)), np.ones((2, 3)))[0].shape == (0,)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_distances_are_those_of_differences_far_from_the_origin_too(offset: float, spread: float) -> None:
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(7, 5)) * spread + offset
+    rows = np.concatenate([centres[generator.integers(0, 7, 500)] + generator.normal(size=(500, 5)) * 1e-6, centres])
+    np.testing.assert_allclose(squared(rows, centres), plain(rows, centres), rtol=1e-9)
+    assert (np.diag(squared(rows, centres)[-7:]) == 0.0).all()
+
+
+def test_a_tie_goes_to_the_first_whatever_rows_stand_beside_it() -> None:
+    grid = np.array(list(itertools.product(range(5), repeat=3)), dtype=float)
+    centres = np.array([[0.0, 0, 0], [4, 4, 4], [0, 4, 0], [4, 0, 4]]) + 0.1
+    grid += 0.1
+    together = nearest(grid, centres)[0]
+    np.testing.assert_array_equal(together, from_differences(grid, centres).argmin(axis=1))
+    np.testing.assert_array_equal(together, [nearest(grid[i : i + 1], centres)[0][0] for i in range(len(grid))])
+
+
+@given(
+    st.lists(st.floats(0, 1e300, allow_subnormal=True), min_size=1, max_size=6),
+    st.floats(1.0, 50, exclude_min=True),
+)
+def test_memberships_add_up_to_one_for_any_distances_and_any_fuzzifier(
+    distances: list[float], fuzzifier: float
+) -> None:
+    shares = memberships(np.array([distances]), fuzzifier)
+    assert np.isfinite(shares).all()
+    assert shares.sum() == pytest.approx(1)
+    assert shares[0, int(np.argmin(distances))] == shares.max()
+
+
+def test_a_row_on_a_centre_belongs_to_it_alone_and_in_halves_when_there_are_two() -> None:
+    np.testing.assert_array_equal(memberships(np.array([[0.0, 3, 4]]), 2.0), [[1, 0, 0]])
+    np.testing.assert_array_equal(memberships(np.array([[0.0, 3, 0]]), 1.3), [[0.5, 0, 0.5]])
+    np.testing.assert_allclose(memberships(np.array([[1.0, 4]]), 2.0), [[0.8, 0.2]])
+    np.testing.assert_array_equal(memberships(np.array([[1.0, 2], [0, 1]]), 1 + 1e-12), [[1, 0], [1, 0]])
+
+
+def test_there_are_no_more_seeds_than_rows_that_differ() -> None:
+    assert len(seeds(np.empty((0, 2)), 3, 0)) == 0
+    assert len(seeds(np.ones((9, 2)), 3, 0)) == 1
+    rows = np.repeat(np.arange(4.0)[:, None], 5, axis=0)
+    assert sorted(rows[seeds(rows, 9, 1)][:, 0]) == [0, 1, 2, 3]
+
+
+def test_seeds_do_not_depend_on_the_order_of_rows_nor_on_rows_that_are_no_seeds() -> None:
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(300, 3))
+    chosen = rows[seeds(rows, 6, 11)]
+    order = generator.permutation(300)
+    np.testing.assert_array_equal(rows[order][seeds(rows[order], 6, 11)], chosen)
+    is_seed = (rows[:, None] == chosen).all(axis=2).any(axis=1)
+    for place in np.flatnonzero(~is_seed)[:50]:
+        left = np.delete(rows, place, axis=0)
+        np.testing.assert_array_equal(left[seeds(left, 6, 11)], chosen)
+    left = rows[~is_seed]
+    assert (left[seeds(left, 6, 11)] != chosen).any()
+
+
+def test_the_second_seed_is_drawn_by_squared_distance_and_weight() -> None:
+    rows = np.array([[0.0], [1.0], [2.0]])
+    drawn = np.array([seeds(rows, 2, seed, np.array([1e9, 4.0, 1.0])) for seed in range(4000)])
+    assert (drawn[:, 0] == 0).mean() > 0.99
+    assert (drawn[:, 1] == 1).mean() == pytest.approx(0.5, abs=0.03)
+    first = np.array([seeds(rows, 1, seed)[0] for seed in range(4000)])
+    np.testing.assert_allclose(np.bincount(first) / 4000, 1 / 3, atol=0.03)
+
+
+def test_lloyd_leaves_a_centre_without_rows_where_it_is_and_heavier_points_draw_more() -> None:
+    rows = np.array([[0.0], [1.0], [10.0]])
+    centres, _ = lloyd(rows, np.array([[0.2], [11.0], [99.0]]), 10, weights=np.array([1.0, 3.0, 1.0]))
+    np.testing.assert_allclose(centres, np.array([[0.75], [10], [99]]))
+
+
+def test_the_best_of_several_starts_finds_clusters_that_are_there() -> None:
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(50, 2)) * 0.1 + place for place in range(0, 60, 10)])
+    found = best_of(rows, 6, 0, 10, 100)
+    assert distance_between(np.repeat(np.arange(0.0, 60, 10)[:, None], 2, axis=1), found) < 0.2
+
+
+def test_the_assignment_is_the_cheapest_of_all() -> None:
+    generator = np.random.default_rng(1)
+    for n, m in [(1, 1), (2, 3), (4, 4), (5, 6)]:
+        for cost in (generator.random((n, m)), generator.integers(0, 3, (n, m)).astype(float)):
+            columns = assignment(cost)
+            assert len(set(columns.tolist())) == n
+            best = min(sum(cost[range(n), list(order)]) for order in itertools.permutations(range(m), n))
+            assert cost[np.arange(n), columns].sum() == pytest.approx(best)
+    assert len(assignment(np.empty((0, 3)))) == 0
+
+
+def test_packed_matrices_come_back() -> None:
+    matrices = np.arange(18.0).reshape(2, 3, 3)
+    matrices = matrices + matrices.transpose(0, 2, 1)
+    np.testing.assert_array_equal(unpacked(packed(matrices), 3), matrices)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(form: str) -> None:
+    """With all shares 0 or 1, the moments of two clients' rows joined are those of all rows."""
+    generator = np.random.default_rng(2)
+    parts = [generator.normal(size=(40, 3)) + 1, generator.normal(size=(70, 3)) * 2 - 1]
+
+    def moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        mass, mean = np.array([float(len(rows))]), rows.mean(axis=0, keepdims=True)
+        square = (rows.T @ rows)[None]
+        second = {
+            "full": packed(square),
+            "tied": packed(square),
+            "diag": (rows**2).sum(axis=0)[None],
+            "spherical": np.array([[(rows**2).sum()]]),
+        }[form]
+        return mass, mean, spread_of(form, mass, mean, second, 1e-12)
+
+    mass, means, spread = (np.stack(each) for each in zip(*map(moments, parts), strict=True))
+    mean, whole = joined(form, mass, means, spread)
+    _, expected_mean, expected = moments(np.concatenate(parts))
+    np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
+    np.testing.assert_allclose(whole, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_component_overlaps_itself_wholly_and_a_far_one_hardly(form: str) -> None:
+    means = np.array([[0.0, 0], [1, 1], [30, 30]])
+    spread = balls(form, np.array([1.0, 2.0]), 3)
+    found = affinity(form, means, spread, means, spread)
+    np.testing.assert_allclose(np.diag(found), 1)
+    assert found[0, 2] < 1e-6 < found[0, 1] < 1
