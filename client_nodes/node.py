@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from client_nodes.answers import Answers
 from client_nodes.intake import Intake, Refused, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
+from client_nodes.snapshots import Snapshots
+from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.streaming import Rows
 from shoal.border import Border, terms_of
 from shoal.checkpoint import Checkpoint, Word
-from shoal.contract import Contract
+from shoal.contract import Contract, client_name
 from shoal.downlink import read_on
 from shoal.errors import StateRefused
 from shoal.events import log_event
@@ -23,10 +27,15 @@ from shoal.metrics import ClientMetrics
 from shoal.privacy import mechanism_for
 from shoal.settings import ClientSettings
 from shoal.topics import LOCAL_SETTINGS, READINGS, READINGS_SETTINGS, REFUSED, ensure_topics
-from shoal.transports.contract import Log, Positions, beginning
+from shoal.transports.contract import Log, Positions, Record, beginning
 from shoal.uplink import Uplink
 
 STATE_VERSION = 1
+CALLS_POLL_S = 0.02
+"""how often one looks for the next call, while readings are waited for and a model is in the midst of its rounds"""
+READINGS_BECAME = ("learned", "rejected", "withheld", "clipped")
+"""what can become of a reading; a clipped one is learnt too"""
+TOTALS = (*READINGS_BECAME, "updates")
 
 
 class Premises(NamedTuple):
@@ -57,6 +66,7 @@ class ClientNode:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`log` is the federation's. Raises `StateRefused` and `SettingsError`."""
+        client = client_name(client)
         readings, checkpoint, key = premises
         self._contract = contract
         self._settings = settings
@@ -69,12 +79,16 @@ class ClientNode:
         self._source = readings.identity(READINGS)
         self._mechanism = mechanism_for(terms_of(contract), key, client, self._source)
         border = Border(contract)
-        self._learners = [Learner(contract, model, client, border) for model in contract.models]
-        self._labeller = Labeller(contract, border, log, readings) if settings.label else None
+        streaming = [model for model in contract.models if model.algorithm in STREAMING]
+        self._learners = [Learner(contract, model, client, border) for model in streaming]
+        snapshots = Snapshots(contract, border, log)
+        self._answers = Answers(contract, client, border, snapshots, settings)
+        self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
         self._uplink = Uplink(checkpoint, log)
         self._since_update = 0
         self._newest_reading_at: float | None = None
         self._totals: Counter[str] = Counter()
+        self._counted: Counter[str] = Counter()
         self._spoke_at = clock()
         self._positions = self._restore(checkpoint.load())
         self._announce()
@@ -82,13 +96,18 @@ class ClientNode:
 
     @property
     def totals(self) -> dict[str, int]:
-        """learned, rejected, withheld, clipped, updates: since the client first started. For its own premises only."""
-        return dict(self._totals)
+        """`TOTALS` since the client first started. For its own premises only."""
+        return {name: self._totals[name] for name in TOTALS}
 
     @property
     def nodes(self) -> int:
         """Nodes of all models."""
         return sum(learner.nodes for learner in self._learners)
+
+    @property
+    def window(self) -> Rows:
+        """(n, d) the private rows from which calls are answered; none where no model is in rounds."""
+        return self._answers.window.rows
 
     @property
     def up_to_date(self) -> bool:
@@ -103,15 +122,15 @@ class ClientNode:
         Raises `LogUnavailable` (try again later), `LogRefused` and `OffsetGone`; after an error only a new node
         from the checkpoint may go on.
         """
-        limit, gaps = self._settings.batch_readings_max, self._settings.accept_gap
-        records, after = read_on(self._readings, READINGS, self._positions, limit, timeout_s, gaps)
+        records, after = self._read(timeout_s)
         intake = take_in(records, self._contract.width)
         began = time.perf_counter()
         words = self._learn(intake)
         if records:
             self.metrics.learn.observe(time.perf_counter() - began)
-        if self._since_update and self._clock() >= self._spoke_at + self._settings.publish_s:
+        if self._since_update and self._waited_long_enough():
             words += self._speak()
+        words += self._answers.speak(self._mechanism.statement, self._clock())
         if not records and not words:
             return False
         self._keep_locally(intake)
@@ -121,12 +140,23 @@ class ClientNode:
         self._count(intake, words)
         return True
 
+    def _read(self, timeout_s: float) -> tuple[Sequence[Record], Positions]:
+        """The next readings. Who waits for readings must not keep others waiting for an answer."""
+        limit, gaps, left_s = self._settings.batch_readings_max, self._settings.accept_gap, timeout_s
+        while True:
+            wait_s = min(left_s, CALLS_POLL_S) if self._answers.expects_calls else left_s
+            records, after = read_on(self._readings, READINGS, self._positions, limit, wait_s, gaps)
+            left_s -= wait_s
+            if records or left_s <= 0 or self._answers.due(self._clock()):
+                return records, after
+
     def _learn(self, intake: Intake) -> list[Word]:
         """Updates fall due after a number of readings, wherever the batches happen to begin and end."""
         released = self._mechanism.privatise(intake.values, np.array(intake.places, dtype=np.int64).reshape(-1, 2))
         self._totals["clipped"] += released.clipped
         self._totals["withheld"] += len(intake.places) - len(released.rows)
         times = [time for time, kept in zip(intake.times, released.kept, strict=True) if kept]
+        self._answers.keep(released.rows, times, self._clock())
         words: list[Word] = []
         start = 0
         while start < len(released.rows):
@@ -142,6 +172,12 @@ class ClientNode:
             if self._since_update >= self._settings.publish_readings:
                 words += self._speak()
         return words
+
+    def _waited_long_enough(self) -> bool:
+        now = self._clock()
+        # A clock that was set back must not make the wait longer than it ever was.
+        self._spoke_at = min(self._spoke_at, now)
+        return now >= self._spoke_at + self._settings.publish_s
 
     def _speak(self) -> list[Word]:
         now = self._clock()
@@ -163,7 +199,8 @@ class ClientNode:
         record = refused.record
         key = f"{record.partition}/{record.offset}".encode()
         headers = (("type", b"refused"), ("v", str(VERSION).encode()), ("reason", refused.reason.encode()))
-        self._readings.publish(REFUSED, record.value, key, headers)
+        # No value would mean that nothing was refused here: it is set aside as an empty one.
+        self._readings.publish(REFUSED, record.value or b"", key, headers)
         self._totals["rejected"] += 1
 
     def _remember(self, words: Sequence[Word]) -> None:
@@ -179,6 +216,8 @@ class ClientNode:
             "newest_reading_at": self._newest_reading_at,
             "totals": dict(self._totals),
         }
+        if self._answers:
+            state["answers"] = self._answers.state()
         self._uplink.remember(state, words)
 
     def _restore(self, state: dict[str, Any] | None) -> Positions:
@@ -199,9 +238,12 @@ class ClientNode:
         self._mechanism.restore(state["privacy"])
         for learner in self._learners:
             learner.restore(state["models"][learner.name])
+        if self._answers:
+            self._answers.restore(state["answers"])
         self._since_update = state["since_update"]
         self._newest_reading_at = state["newest_reading_at"]
         self._totals.update(state["totals"])
+        self._counted.update(self._totals)
         log_event("checkpoint_restored", learned=self._totals["learned"], updates=self._totals["updates"])
         return dict(state["positions"])
 
@@ -212,8 +254,9 @@ class ClientNode:
         self.metrics.epsilon.set(statement["epsilon_per_reading"] if statement["formal"] else float("inf"))
 
     def _count(self, intake: Intake, words: Sequence[Word]) -> None:
-        self.metrics.readings.labels(result="learned").inc(len(intake.places))
-        self.metrics.readings.labels(result="rejected").inc(len(intake.refused))
+        for result in READINGS_BECAME:
+            self.metrics.readings.labels(result=result).inc(self._totals[result] - self._counted[result])
+        self._counted.update(self._totals - self._counted)
         self.metrics.updates.labels(result="published").inc(len(words))
         for learner in self._learners:
             self.metrics.nodes.labels(model=learner.name).set(learner.nodes)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from client_nodes.node import ClientNode, Premises
 from shoal.checkpoint import Checkpoint
+from shoal.contract import client_name
 from shoal.errors import StateRefused
 from shoal.metrics import ClientMetrics
 from shoal.privacy import load_or_create_key
@@ -24,7 +25,7 @@ def client_at_home(
     clock: Callable[[], float] = time.time,
 ) -> Iterator[ClientNode]:
     """The client as its folder remembers it, let go of at the end. Raises `StateRefused` when half of it is gone."""
-    folder = config.client.folder / client
+    folder = config.client.folder / client_name(client)
     with ExitStack() as stack:
         checkpoint, key = _memory(stack, folder, f"client {client} of {config.contract.federation}")
         readings = stack.enter_context(closing(open_log(f"sqlite:{folder / 'readings.db'}")))

@@ -1,0 +1,419 @@
+"""The client: every reading is learnt once and in private, and what is said depends on the readings alone."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import generate_latest
+from small_plant import FORMAL, OFF, PAPER, plant
+
+from client_nodes.intake import Reason
+from premises_of import Site, readings
+from shoal.border import Border
+from shoal.codec import pack
+from shoal.errors import OffsetGone, SettingsError, StateRefused
+from shoal.messages import Reading
+from shoal.topics import READINGS_SETTINGS
+
+HEADERS = Reading.headers()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def copies(site: Site, *changes: dict[str, int]) -> list[Site]:
+    """The same premises, readings and key and all, for clients with other settings."""
+    made = []
+    for number, change in enumerate(changes):
+        folder = site.folder.parent / f"copy-{number}"
+        shutil.copytree(site.folder, folder)
+        copy = Site(folder, site.contract, site.client)
+        copy.settings = site.settings.model_copy(update=change)
+        made.append(copy)
+    return made
+
+
+# Nothing, and almost nothing.
+
+
+def test_a_client_that_saw_nothing_says_nothing(site: Site) -> None:
+    with site.node() as node:
+        assert not node.step()
+        site.clock.now += 1e6
+        assert not node.step()
+        assert set(node.totals.values()) == {0}
+        assert node.up_to_date
+        assert node.nodes == 0
+    assert site.said() == []
+
+
+def test_a_client_that_saw_too_little_to_learn_from_says_nothing_and_forgets_nothing(site: Site) -> None:
+    site.settings = site.settings.model_copy(update={"publish_readings": 3})
+    site.measure(readings(9))
+    with site.node() as node:
+        while node.step():
+            pass
+    assert site.said() == []
+    site.measure(readings(3, seed=1))
+    site.run()
+    assert [update.readings for update in site.updates()] == [12]
+
+
+def test_refused_readings_alone_say_nothing(site: Site) -> None:
+    site.append(*[(b"junk", HEADERS)] * 100)
+    assert site.run()["rejected"] == 100
+    assert site.said() == []
+
+
+# Publishing.
+
+
+def test_updates_fall_due_after_a_number_of_readings(site: Site) -> None:
+    site.measure(readings(170))
+    totals = site.run()
+    assert [update.readings for update in site.updates()] == [50, 50, 50]
+    assert [update.sequence for update in site.updates()] == [1, 2, 3]
+    assert (totals["learned"], totals["updates"]) == (170, 3)
+    with site.node() as node:
+        assert not node.up_to_date, "20 readings wait to be said"
+
+
+def test_what_is_said_passes_the_border_and_says_whose_it_is(site: Site) -> None:
+    site.measure(readings(50))
+    site.run()
+    (update,) = site.updates()
+    Border(site.contract).admit_update(update)
+    assert (update.client, update.model, update.made_at) == ("attic", "clusters", 1e9)
+    assert update.newest_reading_at == 1e9 + 49
+    (record,) = site.said()
+    assert record.key == b"clusters"
+
+
+@pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
+def test_what_is_said_does_not_depend_on_how_readings_come_in_batches(
+    tmp_path: Path, privacy: dict[str, object]
+) -> None:
+    site = Site(tmp_path / "site", plant(privacy), publish_readings=37)
+    values = list(readings(150))
+    for place in (0, 7, 40, 90):
+        values[place] = ["wet"]
+    site.measure(values)
+    sites = copies(site, *({"batch_readings_max": batch} for batch in (1, 7, 36, 37, 38, 1000)))
+    for copy in sites:
+        copy.run()
+    first, *others = [[record[4:] for record in copy.said()] for copy in sites]
+    assert len(first) == 3
+    for other in others:
+        assert other == first
+
+
+def test_the_newest_time_is_that_of_the_readings_behind_an_update(site: Site) -> None:
+    site.measure(readings(30), started_at=None)
+    site.measure(readings(30), started_at=1e9)
+    site.measure(readings(40), started_at=5e8)
+    site.run()
+    assert [update.newest_reading_at for update in site.updates()] == [1e9 + 19, 1e9 + 29]
+
+
+def test_readings_without_any_time_are_learnt(site: Site) -> None:
+    site.measure(readings(50), started_at=None)
+    site.run()
+    assert [update.newest_reading_at for update in site.updates()] == [None]
+
+
+def test_after_long_enough_what_there_is_is_said(site: Site) -> None:
+    site.settings = site.settings.model_copy(update={"publish_s": 10.0})
+    site.measure(readings(20))
+    with site.node() as node:
+        node.step()
+        assert site.said() == []
+        site.clock.now += 9.9
+        assert not node.step()
+        site.clock.now += 0.2
+        assert node.step()
+        assert [update.readings for update in site.updates()] == [20]
+        site.clock.now += 100
+        assert not node.step(), "nothing new, nothing said"
+        site.measure(readings(45, seed=1))
+        assert node.step()
+        assert [update.readings for update in site.updates()] == [20, 45], "late at once"
+
+
+def test_what_was_decided_by_time_is_remembered(site: Site) -> None:
+    site.settings = site.settings.model_copy(update={"publish_s": 10.0})
+    site.measure(readings(20))
+    with site.node() as node:
+        node.step()
+        site.clock.now += 10
+        node.step()
+    site.measure(readings(50, seed=1))
+    site.clock.now -= 10
+    site.run()
+    assert [update.readings for update in site.updates()] == [20, 20, 50], "the last word is repeated, not made anew"
+    assert site.updates()[0].sequence == site.updates()[1].sequence
+
+
+def test_a_clock_set_back_makes_no_client_silent(site: Site) -> None:
+    site.settings = site.settings.model_copy(update={"publish_s": 10.0})
+    site.clock.now = 4e9
+    site.measure(readings(20))
+    with site.node() as node:
+        node.step()
+        site.clock.now = 1e9
+        assert not node.step()
+        site.clock.now += 10
+        assert node.step()
+    assert len(site.updates()) == 1
+
+
+def test_every_model_says_its_own_in_the_order_of_the_contract(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(models=("left", "right")))
+    site.measure(readings(100))
+    site.run()
+    assert [(update.model, update.sequence) for update in site.updates()] == [
+        ("left", 1),
+        ("right", 1),
+        ("left", 2),
+        ("right", 2),
+    ]
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
+def test_a_restart_at_any_step_changes_no_word(tmp_path: Path, privacy: dict[str, object]) -> None:
+    site = Site(tmp_path / "site", plant(privacy), batch_readings_max=23)
+    site.measure([*readings(60), ["wet"], *readings(120, seed=1)])
+    whole, broken = copies(site, {}, {})
+    expected = whole.run()
+    while True:
+        with broken.node() as node:
+            if not node.step():
+                assert node.totals == expected
+                break
+    # Repeated words are the same bytes again.
+    said = {(update.sequence): update.encode() for update in broken.updates()}
+    assert [said[update.sequence] for update in whole.updates()] == [update.encode() for update in whole.updates()]
+    assert {update.encode() for update in broken.updates()} == {update.encode() for update in whole.updates()}
+    assert broken.refused().keys() == whole.refused().keys() == {b"0/60"}
+
+
+def test_what_was_remembered_but_not_said_is_said_by_the_next_life(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.measure(readings(100))
+    with site.node() as node:
+        monkeypatch.setattr(node._uplink, "speak", lambda: pytest.fail("cut"))
+        with pytest.raises(pytest.fail.Exception):
+            node.step()
+    assert site.said() == []
+    assert site.run()["learned"] == 100
+    assert [update.sequence for update in site.updates()] == [1, 2]
+
+
+def test_what_was_not_remembered_is_learnt_again_from_the_readings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.measure([*readings(100), ["wet"]])
+    (quiet,) = copies(site, {})
+    with site.node() as node:
+        monkeypatch.setattr(node._uplink, "remember", lambda *_: pytest.fail("cut"))
+        with pytest.raises(pytest.fail.Exception):
+            node.step()
+    assert site.run() == quiet.run()
+    assert [record[4:] for record in site.said()] == [record[4:] for record in quiet.said()]
+    assert list(site.refused()) == list(quiet.refused())
+
+
+def test_the_memory_of_another_contract_is_refused(site: Site) -> None:
+    site.measure(readings(20))
+    site.run()
+    with pytest.raises(StateRefused, match="another contract"), site.node(plant(FORMAL)):
+        pass
+
+
+def test_a_readings_log_made_anew_is_refused(site: Site) -> None:
+    site.measure(readings(20))
+    site.run()
+    for file in site.folder.glob("readings.db*"):
+        file.unlink()
+    with pytest.raises(StateRefused, match="readings log was made anew"), site.node():
+        pass
+
+
+def test_another_key_is_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(FORMAL))
+    site.measure(readings(20))
+    site.run()
+    with pytest.raises(StateRefused, match="noise key"), site.node(key=bytes(32)):
+        pass
+
+
+def test_without_a_key_only_public_readings_are_learnt(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SettingsError, match="needs the client's noise key"),
+        Site(tmp_path / "formal", plant(FORMAL)).node(key=None),
+    ):
+        pass
+    with Site(tmp_path / "off").node(key=None) as node:
+        assert not node.step()
+
+
+@pytest.mark.parametrize("name", ["Attic", "", "../attic", "a b"])
+def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="client name"), Site(tmp_path, client=name).node():
+        pass
+
+
+def test_readings_that_retention_took_before_they_were_learnt_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(READINGS_SETTINGS, retain_bytes=5000)
+    monkeypatch.setattr("premises_of.READINGS_SETTINGS", small)
+    monkeypatch.setattr("client_nodes.node.READINGS_SETTINGS", small)
+    site = Site(tmp_path)
+    site.measure(readings(10))
+    site.run()
+    for seed in range(5):
+        site.measure(readings(50, seed))
+    with site.node() as node, pytest.raises(OffsetGone, match="accept_gap = true"):
+        node.step()
+    site.settings = site.settings.model_copy(update={"accept_gap": True})
+    assert 10 < site.run()["learned"] < 260
+
+
+# Privacy.
+
+
+def test_in_mode_off_rows_are_the_readings_in_their_bounds(site: Site) -> None:
+    values = readings(50)
+    values[3] = [1e9, -1e9]
+    site.measure(values)
+    assert site.run()["clipped"] == 1
+    (update,) = site.updates()
+    assert update.arrays["weight"].min() >= 0.0
+    assert update.arrays["weight"].max() <= 1.0
+
+
+def test_in_mode_paper_readings_without_a_range_are_withheld_and_counted(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(PAPER))
+    site.measure(np.array([[20.0, 50.0]] * 5 + [[20.0, 51.0]] * 5))
+    site.measure(readings(50))
+    totals = site.run()
+    assert totals["withheld"] == 10, "the tenth still had no range of warmth"
+    assert totals["learned"] == 50
+    assert [update.readings for update in site.updates()] == [50]
+
+
+def test_withheld_readings_alone_say_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(PAPER), publish_s=1.0)
+    site.measure(np.array([[20.0, 50.0]] * 100))
+    with site.node() as node:
+        node.step()
+        site.clock.now += 10
+        assert not node.step()
+        assert node.totals == {"learned": 0, "rejected": 0, "withheld": 100, "clipped": 0, "updates": 0}
+
+
+SENTINEL = 17.123456789
+WORD = "gibberish8675309"
+
+
+@pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
+def test_no_reading_is_in_a_line_a_metric_or_a_message(
+    tmp_path: Path, privacy: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, plant(privacy), label=True, publish_readings=20)
+    odd = [
+        [SENTINEL],
+        [SENTINEL, WORD],
+        [SENTINEL, math.nan],
+        [SENTINEL, None],
+        [math.inf, SENTINEL],
+        [SENTINEL, [WORD]],
+    ]
+    site.measure([*readings(60), *[[SENTINEL, 100 * SENTINEL]] * 3, *odd, *readings(60, seed=1)])
+    site.append((pack(WORD), HEADERS), (WORD.encode(), ()))
+    with caplog.at_level(logging.DEBUG), site.node() as node:
+        while node.step():
+            pass
+        page = generate_latest(node.metrics.registry).decode()
+    lines = str([vars(record) for record in caplog.records])
+    said = b"".join(part for record in site.said() for part in (record.key or b"", record.value or b""))
+    assert len(site.said()) == 6
+    assert len(site.refused()) == 8
+    for text in ("17.1234", "1712.34", WORD):
+        assert text not in lines + page
+        assert text.encode() not in said
+    unit = (SENTINEL + 10) / 60
+    for number in (SENTINEL, 100 * SENTINEL, unit):
+        assert struct.pack("<d", number) not in said
+        assert struct.pack("<d", number) not in page.encode()
+
+
+# What is set aside.
+
+
+def test_what_cannot_be_learnt_stays_here_with_its_bytes_and_its_reason_under_its_place(site: Site) -> None:
+    odd: list[tuple[bytes | None, Reason]] = [
+        (None, "malformed"),
+        (b"junk", "malformed"),
+        (pack({"time": None, "values": [1.0]}), "width"),
+        (pack({"time": None, "values": [1.0, None]}), "missing"),
+        (pack({"time": None, "values": [1.0, "wet"]}), "not_a_number"),
+        (pack({"time": None, "values": np.array([math.inf, 0.0])}), "infinite"),
+    ]
+    site.measure(readings(30))
+    site.append(*((value, HEADERS) for value, _ in odd))
+    site.measure(readings(30, seed=1))
+    totals = site.run()
+    assert (totals["learned"], totals["rejected"]) == (60, len(odd))
+    aside = site.refused()
+    assert len(aside) == len(odd)
+    for number, (value, reason) in enumerate(odd, 30):
+        record = aside[f"0/{number}".encode()]
+        assert record.value == (value or b"")
+        assert dict(record.headers)["reason"].decode() == reason
+    site.run()
+    assert site.refused() == aside
+
+
+def test_the_largest_record_can_be_set_aside(site: Site) -> None:
+    headers = (*HEADERS, ("h", bytes(1000)))
+    room = READINGS_SETTINGS.record_bytes_max - sum(len(name) + len(value) for name, value in headers)
+    site.append((bytes(room), headers))
+    site.measure(readings(50))
+    assert site.run()["rejected"] == 1
+    assert len(site.updates()) == 1
+
+
+# Metrics.
+
+
+def test_metrics_tell_what_became_of_the_readings_also_over_a_restart(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(PAPER))
+    still: list[object] = [[20.0, 50.0]] * 4
+    site.measure([*still, ["wet"], *readings(46), [1e6, 50.0]])
+    with site.node() as node:
+        while node.step():
+            pass
+        value = node.metrics.registry.get_sample_value
+        counted = {
+            result: value("shoal_readings_total", {"result": result})
+            for result in ("learned", "rejected", "withheld", "clipped")
+        }
+        assert counted == {"learned": 47, "rejected": 1, "withheld": 4, "clipped": 1}
+        assert value("shoal_nodes", {"model": "clusters"}) == node.nodes > 0
+        assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 0
+        assert value("shoal_privacy_epsilon_spent") == math.inf
+    site.measure(readings(10, seed=3))
+    with site.node() as node:
+        while node.step():
+            pass
+        assert node.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"}) == 10
