@@ -71,3 +71,13 @@ def hint(clients: Sequence[Rows], seed: int = 0) -> Hint:
 def converged(shifts: Sequence[float], tolerance: float) -> bool:
     """Whether the last round moved less than `tolerance`."""
     return bool(shifts) and math.isfinite(shifts[-1]) and shifts[-1] < tolerance
+
+
+def from_prototypes(kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: Hint, local: int = 0) -> Hint:
+    """The box with the centres that one round of k-FED finds: where rounds of sums had better start.
+
+    `local` clusters on each client; 0: as many as there are to be.
+    """
+    start = kfed.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
+    found = run(kfed, start, clients).params
+    return Hint(box.low, box.high, box.seed, found["centre"], found["weight"])

@@ -6,6 +6,7 @@ import click
 
 from shoal.evaluation.continual_command import continual
 from shoal.evaluation.fcac_command import fcac
+from shoal.evaluation.rounds_command import EXPERIMENTS, command_of
 
 
 @click.group()
@@ -13,5 +14,5 @@ def reproduce() -> None:
     """Run a paper's experiment again and compare with its published figures."""
 
 
-for experiment in (fcac, continual):
+for experiment in (fcac, continual, *map(command_of, EXPERIMENTS.values())):
     reproduce.add_command(experiment)
