@@ -25,6 +25,7 @@ FUZZIFIER_MAX: Final = 100.0
 
 
 def is_fuzzifier(value: Any) -> bool:
+    """Whether a setting can be the exponent of memberships."""
     return rounds.is_number(value, 1.0, FUZZIFIER_MAX)
 
 
@@ -67,6 +68,7 @@ STATS: Final = {"mass": ArraySpec("<f8", ("k",)), "sum": ArraySpec("<f8", ("k", 
 
 
 def start(options: Options, d: int, hint: Hint) -> Params:
+    """The first centres (k, d) and the fuzzifier. Raises `SettingsError`."""
     option = rounds.chosen("fcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
     return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": rounds.one(option["fuzzifier"])}

@@ -98,6 +98,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: Hint) -> Params:
+    """The first centres (k, d), the fuzzifier, and how clients step and the server averages. Raises `SettingsError`."""
     option = rounds.chosen("ffcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
     return {

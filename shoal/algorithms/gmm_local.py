@@ -78,6 +78,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: Hint) -> Params:
+    """The first parameters, as of `gmm`, and how clients step and the server averages. Raises `SettingsError`."""
     option = rounds.chosen("gmm_local", OPTIONS, options)
     return {
         **gmm.start({name: option[name] for name in GMM.options}, d, hint),

@@ -92,6 +92,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: Hint) -> Params:
+    """The plan of the one shot: what clients look for and how. Raises `SettingsError`."""
     option = rounds.chosen("kfed", OPTIONS, options)
     return {
         **planned(option, d, hint),

@@ -80,11 +80,13 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: Hint) -> Params:
+    """The first centres (k, d), counted by nobody yet. Raises `SettingsError`."""
     centre = starting_centres(rounds.chosen("kmeans", OPTIONS, options)["clusters"], d, hint)
     return {"centre": centre, "weight": np.zeros(len(centre))}
 
 
 def start_locally(options: Options, d: int, hint: Hint) -> Params:
+    """The first centres, and how clients step and the server averages. Raises `SettingsError`."""
     option = rounds.chosen("kmeans_local", LOCAL_OPTIONS, options)
     return {
         **start({"clusters": option["clusters"]}, d, hint),

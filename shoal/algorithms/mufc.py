@@ -96,6 +96,7 @@ STATS: Final = {"cell": ArraySpec("<i8", ("p", "d")), "count": ArraySpec("<f8", 
 
 
 def start(options: Options, d: int, hint: Hint) -> Params:
+    """The plan of the one shot: what clients look for and how, with where rows can lie. Raises `SettingsError`."""
     option = rounds.chosen("mufc", OPTIONS, options)
     return {
         **planned(option, d, hint),

@@ -216,10 +216,12 @@ def chosen(algorithm: str, table: Mapping[str, Option], options: Options) -> dic
 
 
 def is_whole(value: object, least: int = 1, most: int = 2**53) -> bool:
+    """Whether a setting is a whole number in the range; a truth value is none."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_number(value: object, above: float, most: float = math.inf) -> bool:
+    """Whether a setting is a finite number in the range; a truth value is none."""
     number_like = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number_like and above < float(value) <= most and float(value) < math.inf  # type: ignore[arg-type]
 

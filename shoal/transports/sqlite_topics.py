@@ -50,6 +50,7 @@ def check_name(name: str) -> None:
 
 
 def find(db: sqlite3.Connection, name: str) -> Topic | None:
+    """The topic of that name, or None."""
     row = db.execute(
         "SELECT number, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max "
         "FROM topics WHERE name = ?",
@@ -87,6 +88,7 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings) -> Topic:
 
 
 def names(db: sqlite3.Connection) -> list[str]:
+    """All topics, in the order they were made."""
     return [name for (name,) in db.execute("SELECT name FROM topics ORDER BY number")]
 
 
@@ -99,6 +101,7 @@ def marks(db: sqlite3.Connection, topic: Topic) -> dict[int, Mark]:
 
 
 def store_mark(db: sqlite3.Connection, topic: Topic, partition: int, mark: Mark) -> None:
+    """Inside a transaction: how far a partition has come now."""
     db.execute(
         "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",
         (mark.first, mark.next, mark.bytes, topic.number, partition),
