@@ -1,0 +1,209 @@
+"""The floors of the house, and the habits that keep it small: each imports only downwards, nothing in a circle."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parent.parent
+PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox")
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("shoal.__init__", "shoal.errors"),
+    ("shoal.codec", "shoal.contract", "shoal.settings", "shoal.events", "shoal.running", "shoal.reference"),
+    ("shoal.kernels",),
+    ("shoal.algorithms", "shoal.privacy", "shoal.evaluation", "shoal.metrics"),
+    ("shoal.messages", "shoal.transports", "shoal.checkpoint", "shoal.local_federation", "shoal.estimators"),
+    ("shoal.topics", "shoal.uplink", "shoal.downlink", "shoal.calls", "shoal.border", "shoal.command"),
+    ("shoal.cli", "shoal.__main__"),
+    ("producers", "client_nodes", "server_node"),
+    ("onebox",),
+)
+PROCESSES = {"producers", "client_nodes", "server_node"}
+EDGE = {
+    *("shoal", "client_nodes", "numpy", "msgpack", "click", "prometheus_client"),
+    *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),
+}
+"""top-level modules an edge client may load: what pyproject.toml lists, and what those need"""
+LINES_MAX = 300
+LONGER = {"shoal/algorithms/fcac/art.py": "one algorithm in one file, in the order of the paper"}
+PRINTS = {"producers/progress.py": "the line of progress on a terminal"}
+
+FILES = sorted(path for package in PACKAGES for path in (HOUSE / package).rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def name_of(path: Path) -> str:
+    """shoal/privacy/laplace.py -> shoal.privacy.laplace"""
+    return ".".join(path.relative_to(HOUSE).with_suffix("").parts)
+
+
+def room_of(module: str) -> str:
+    """The part of the house a module is in: shoal.privacy, shoal.codec, client_nodes."""
+    first, *rest = module.split(".")
+    if first != "shoal":
+        return first
+    return f"shoal.{rest[0]}" if rest else "shoal.__init__"
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """Every module imported anywhere in a file, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole way"
+            assert node.module is not None
+            if node.module == "shoal":
+                names = [alias.name for alias in node.names]
+                yield from (f"shoal.{name}" if (HOUSE / "shoal" / f"{name}.py").exists() else "shoal" for name in names)
+            else:
+                yield node.module
+
+
+def within(path: Path) -> set[str]:
+    """The other rooms a file imports from."""
+    own = room_of(name_of(path))
+    found = {room_of(module) for module in imports_of(TREES[path]) if module.split(".")[0] in PACKAGES}
+    return found - {own}
+
+
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def test_there_is_a_house_to_look_at() -> None:
+    assert len(FILES) > 80
+    assert {room_of(name_of(path)) for path in FILES} - {room_of(package) for package in PROCESSES} > {"shoal.codec"}
+
+
+def test_every_room_is_on_a_floor() -> None:
+    assert {room_of(name_of(path)) for path in FILES} <= set(FLOOR)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_imports_only_downwards(path: Path) -> None:
+    own = FLOOR[room_of(name_of(path))]
+    upwards = {room for room in within(path) if FLOOR[room] > own}
+    assert not upwards
+
+
+def test_the_process_packages_never_import_each_other() -> None:
+    for path in FILES:
+        room = room_of(name_of(path))
+        if room in PROCESSES:
+            assert not within(path) & (PROCESSES | {"onebox"}), path
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    edges: dict[str, set[str]] = {}
+    for path in FILES:
+        edges.setdefault(room_of(name_of(path)), set()).update(within(path))
+    left = dict(edges)
+    while left:
+        leaves = {room for room, below in left.items() if not below & set(left)}
+        assert leaves, f"these import each other in a circle: {sorted(left)}"
+        left = {room: below for room, below in left.items() if room not in leaves}
+
+
+def test_the_files_of_a_process_do_not_import_each_other_in_a_circle() -> None:
+    for package in sorted(PROCESSES | {"onebox"}):
+        modules = {name_of(path): path for path in FILES if name_of(path).startswith(f"{package}.")}
+        left = {name: set(imports_of(TREES[path])) & set(modules) - {name} for name, path in modules.items()}
+        while left:
+            leaves = {name for name, below in left.items() if not below & set(left)}
+            assert leaves, f"these import each other in a circle: {sorted(left)}"
+            left = {name: below for name, below in left.items() if name not in leaves}
+
+
+AT_HOME = """
+import sys
+before = {name.split(".")[0] for name in sys.modules}
+from pathlib import Path
+import client_nodes.command
+from client_nodes.premises import client_at_home
+from shoal.settings import load_config
+config = load_config(Path(sys.argv[1]))
+for client in ("attic", "cellar"):
+    with client_at_home(config, client) as node:
+        node.step()
+loaded = {name.split(".")[0] for name in sys.modules} - before - set(sys.stdlib_module_names)
+print(*sorted(loaded))
+"""
+
+
+def test_a_client_at_the_edge_loads_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    example = (HOUSE / "shoal" / "example.toml").read_text(encoding="utf-8")
+    file.write_text(example.replace("[client]\n", "[client]\nlabel = true\n"), encoding="utf-8")
+    told = subprocess.run([sys.executable, "-c", AT_HOME, file], capture_output=True, text=True, check=False, cwd=HOUSE)
+    assert told.returncode == 0, told.stderr
+    loaded = {name for name in told.stdout.split() if not name.startswith("_")} - {"cython_runtime"}
+    assert "numpy" in loaded
+    assert loaded <= EDGE
+
+
+def test_the_edge_may_load_what_the_project_says_it_needs() -> None:
+    project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {line.split(">")[0].replace("-", "_") for line in project["dependencies"]}
+    assert needed < EDGE
+
+
+def test_every_package_is_shipped() -> None:
+    shipped = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    there = {name_of(path).removesuffix(".__init__") for path in FILES if path.name == "__init__.py"}
+    assert set(shipped) == there
+    assert {name_of(path.parent / "x").removesuffix(".x") for path in FILES} == there, "each folder is a package"
+
+
+# Habits.
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_is_one_thing(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    longer = str(path.relative_to(HOUSE)) in LONGER
+    assert (lines > LINES_MAX) == longer, f"{lines} lines"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_whatever_is_public_says_what_it_is(path: Path) -> None:
+    tree = TREES[path]
+    if tree.body:
+        assert ast.get_docstring(tree), "the file itself"
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), node.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_whoever_catches_everything_passes_it_on(path: Path) -> None:
+    for node in ast.walk(TREES[path]):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = ast.unparse(node.type) if node.type else "BaseException"
+        if "Exception" in {name.strip("() ") for name in caught.split(",")} | {caught.removeprefix("Base")}:
+            assert any(isinstance(inner, ast.Raise) for inner in ast.walk(node)), f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_nothing_is_printed_in_passing(path: Path) -> None:
+    if str(path.relative_to(HOUSE)) in PRINTS:
+        return
+    calls = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.Call)]
+    assert not [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_no_pickle_no_eval_no_shell(path: Path) -> None:
+    assert not {"pickle", "marshal", "shelve"} & {module.split(".")[0] for module in imports_of(TREES[path])}
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec"}, f"line {node.lineno}"
+        if isinstance(node, ast.keyword) and node.arg == "shell":
+            assert isinstance(node.value, ast.Constant), f"line {node.value.lineno}"
+            assert node.value.value is False, f"line {node.value.lineno}"
