@@ -1,0 +1,165 @@
+"""What counts between rounds: late, repeated and absent answers, and the stream that only memory can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.federations import converged, from_prototypes, hint, run
+from shoal.algorithms.policies import Answer, Memory, Policy, fold
+from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.rounds import Hint
+from shoal.errors import SettingsError
+from shoal.kernels.matching import distance_between
+
+Floats = NDArray[np.float64]
+
+
+def said(client: str, version: int, value: float) -> Answer:
+    return Answer(client, version, {"sum": np.array([value])})
+
+
+def sums(counted: list[Mapping[str, Floats]]) -> list[float]:
+    return [float(stats["sum"][0]) for stats in counted]
+
+
+def test_no_answers_leave_nothing_to_combine() -> None:
+    for kind in ("fresh", "decay", "cache"):
+        assert fold(Policy(kind), Memory(), [], 0) == (Memory(), [])
+
+
+def test_decay_halves_what_was_and_what_is_late() -> None:
+    policy = Policy("decay", rho=0.5, late_max=3)
+    memory, counted = fold(policy, Memory(), [said("a", 0, 8.0)], 0)
+    assert sums(counted) == [8.0]
+    memory, counted = fold(policy, memory, [said("a", 1, 8.0), said("b", 0, 4.0)], 1)
+    assert sums(counted) == [4.0 + 8.0 + 2.0]
+    memory, counted = fold(policy, memory, [], 2)
+    assert sums(counted) == [7.0]
+
+
+def test_a_cache_keeps_each_clients_last_word_until_it_is_too_old() -> None:
+    policy = Policy("cache", age_max=2)
+    memory, counted = fold(policy, Memory(), [said("b", 0, 2.0), said("a", 0, 1.0)], 0)
+    assert sums(counted) == [1.0, 2.0]
+    memory, counted = fold(policy, memory, [said("a", 1, 3.0)], 1)
+    assert sums(counted) == [3.0, 2.0]
+    memory, counted = fold(policy, memory, [], 3)
+    assert sums(counted) == [3.0]
+    assert sums(fold(policy, memory, [], 4)[1]) == []
+
+
+@pytest.mark.parametrize("kind", ["fresh", "decay", "cache"])
+def test_the_same_answer_again_is_no_second_one_nor_is_an_older_one(kind: str) -> None:
+    memory, once = fold(Policy(kind), Memory(), [said("a", 2, 5.0)], 2)
+    _, twice = fold(Policy(kind), Memory(), [said("a", 2, 5.0), said("a", 2, 5.0), said("a", 1, 9.0)], 2)
+    assert sums(twice) == sums(once) == [5.0]
+    again, counted = fold(Policy(kind), memory, [said("a", 2, 5.0), said("a", 1, 9.0)], 3)
+    quiet, expected = fold(Policy(kind), memory, [], 3)
+    assert sums(counted) == sums(expected)
+    assert again.heard == quiet.heard
+
+
+def test_answers_from_long_ago_and_from_the_future_do_not_count() -> None:
+    _, counted = fold(Policy(late_max=1), Memory(), [said("a", 3, 1.0), said("b", 4, 2.0), said("c", 6, 4.0)], 5)
+    assert sums(counted) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("kind", "old"), ("rho", 0.0), ("rho", 1.0), ("age_max", -1), ("late_max", True), ("late_max", 1.5)],
+)
+def test_a_policy_that_means_nothing_is_refused(name: str, wrong: object) -> None:
+    with pytest.raises(SettingsError, match=name if name != "kind" else "policy"):
+        Policy(**{name: wrong})  # type: ignore[arg-type]
+
+
+# A whole federation in memory.
+
+
+def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(60, 2)) + place for place in (0, 20)])
+    clients = [rows[::2], rows[1::2]]
+    kmeans = ROUNDS["kmeans"]
+    start = kmeans.start({"clusters": 2}, 2, hint(clients, 4))
+    ended = run(kmeans, start, clients, tolerance=1e-6)
+    assert converged(ended.shifts, 1e-6)
+    assert len(ended.shifts) < 20
+    assert not converged([], 1)
+    assert len(run(kmeans, start, clients, rounds_max=1).shifts) == 1
+    with pytest.raises(SettingsError):
+        run(kmeans, start, clients, fraction=0.0)
+    with pytest.raises(SettingsError):
+        run(ROUNDS["kfed"], start, clients, policy=Policy("decay"))
+    with pytest.raises(SettingsError):
+        hint([rows[:0]])
+
+
+def test_a_fraction_of_the_clients_is_called_anew_each_round_and_the_same_seed_calls_the_same() -> None:
+    generator = np.random.default_rng(1)
+    clients = [generator.normal(size=(30, 2)) + place for place in range(8)]
+    fcm = ROUNDS["fcm"]
+    start = fcm.start({"clusters": 3}, 2, hint(clients))
+    runs = [run(fcm, start, clients, rounds_max=5, fraction=0.25, seed=seed) for seed in (3, 3, 4)]
+    assert runs[0].shifts == runs[1].shifts != runs[2].shifts
+    # Two of eight clients of 30 rows: memberships of a row add up to 1, their squares to less.
+    assert runs[0].params["weight"].sum() < 60
+    assert runs[0].params["weight"].sum() > 60 / 3
+
+
+def test_rounds_started_from_kfed_find_what_clients_hold_apart() -> None:
+    generator = np.random.default_rng(2)
+    centres = np.array([[0.0, 0], [0, 9], [9, 0], [9, 9]])
+    clients = [
+        generator.normal(size=(50, 2)) * 0.3 + centres[[i % 4, (i + 1) % 4]][np.arange(50) % 2] for i in range(8)
+    ]
+    begin = from_prototypes(ROUNDS["kfed"], 4, clients, hint(clients), local=2)
+    kmeans = ROUNDS["kmeans"]
+    found = run(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
+    assert distance_between(centres, found) < 0.3
+
+
+# The law of streams.
+
+CLIENTS, WINDOW, NEW_ROWS, ROUNDS_RUN, SETTLED = 10, 200, 50, 60, 15
+CALLED, LATE_MAX = 2, 3
+
+
+def _centres(moment: float) -> Floats:
+    """Three clusters that go round, near enough to one another that the absent ones' rows would be missed."""
+    angles = 2 * np.pi * np.arange(3) / 3 + 0.02 * moment
+    return 2.5 * np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+@cache
+def _stream_error(name: str, kind: str, seed: int) -> float:
+    """The mean distance of the centres from the true ones, on label-skewed clients of whom a fifth take part, with
+    answers up to three versions late."""
+    algorithm, generator = ROUNDS[name], np.random.default_rng(seed)
+    windows = [np.empty((0, 2)) for _ in range(CLIENTS)]
+    params = algorithm.start({"clusters": "auto"}, 2, Hint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
+    policy, memory, under_way, errors = Policy(kind, late_max=LATE_MAX), Memory(), list[tuple[int, Answer]](), []
+    for version in range(ROUNDS_RUN):
+        for client in range(CLIENTS):
+            fresh = _centres(version)[client % 3] + generator.normal(size=(NEW_ROWS, 2))
+            windows[client] = np.concatenate([windows[client], fresh])[-WINDOW:]
+        for client in generator.choice(CLIENTS, CALLED, replace=False):
+            answer = Answer(f"client{client}", version, algorithm.answer(params, windows[client]))
+            under_way.append((version + int(generator.integers(0, LATE_MAX + 1)), answer))
+        arrived = [answer for due, answer in under_way if due == version]
+        memory, counted = fold(policy, memory, arrived, version)
+        params = algorithm.combine(params, counted)
+        if version >= SETTLED:
+            errors.append(distance_between(_centres(version), params["centre"]) / np.sqrt(3))
+    return float(np.mean(errors))
+
+
+@pytest.mark.parametrize("name", ["kmeans", "fcm", "gmm"])
+@pytest.mark.parametrize("kind", ["decay", "cache"])
+def test_memory_halves_the_error_on_skewed_clients_of_whom_a_fifth_answer_late(name: str, kind: str) -> None:
+    fresh, remembered = (np.mean([_stream_error(name, each, seed) for seed in range(3)]) for each in ("fresh", kind))
+    assert remembered <= 0.5 * fresh
