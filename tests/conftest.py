@@ -14,8 +14,9 @@ from kafka_broker import Broker
 
 from deploy.kafka.broker import what_is_missing
 
-# No test asserts a time: a machine may be busy.
-settings.register_profile("shoal", deadline=None)
+# No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
+# everybody else's runs go on looking for new ones.
+settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("shoal")
 
 
@@ -49,13 +50,19 @@ def data_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def can_run_kafka() -> None:
+    """Java and Maven, for tests that need a broker of their own: to stop it, or to lock it up."""
+    if (missing := what_is_missing()) is not None:
+        without("Kafka", missing)
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """host:port of a real Kafka broker that all tests share: KAFKA_BOOTSTRAP, or one that is started for them."""
     if named := os.environ.get("KAFKA_BOOTSTRAP"):
         yield named
         return
-    if (missing := what_is_missing()) is not None:
-        without("Kafka", missing)
+    request.getfixturevalue("can_run_kafka")
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     yield broker.bootstrap
     broker.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import io
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from client_nodes.premises import client_at_home
 from server_node.home import server_at_home
 from shoal.errors import OffsetGone
+from shoal.events import start_logging
 from shoal.messages import Reading
 from shoal.settings import Config, load_config
 from shoal.topics import READINGS
@@ -40,8 +41,10 @@ def publish(address: str, topic: str, values: list[bytes]) -> int:
 
 @pytest.mark.parametrize("accept_gap", [False, True])
 def test_readings_that_were_removed_before_they_were_learnt(
-    accept_gap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    accept_gap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told = io.StringIO()
+    start_logging("attic", as_json=True, stream=told)
     config = config_of(tmp_path, accept_gap)
     monkeypatch.setattr("client_nodes.node.READINGS_SETTINGS", SMALL)
     home = config.client.folder / "attic"
@@ -61,7 +64,8 @@ def test_readings_that_were_removed_before_they_were_learnt(
         while node.step():
             pass
         assert node.totals["learned"] == 10 + 400 - first
-        assert re.search("gap_accepted", caplog.text)
+        assert f'"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0' in told.getvalue()
+        assert f'"records_lost": {first - 10}' in told.getvalue()
 
 
 def test_a_server_that_was_away_too_long_says_what_it_has_missed(

@@ -27,18 +27,20 @@ def test_a_log_that_is_away_at_any_call_costs_no_reading_and_repeats_none(
 ) -> None:
     cut, clock = Cut(method, nth, after, LogUnavailable("away")), Clock()
     drained(pump_of(replay(path), tmp_path, limit=9))
-    pump = pump_of(
-        replay(path),
-        tmp_path,
-        clock,
-        logs=lambda client: Cutting(logs_in(tmp_path)(client), cut),
-        batch_rows_max=11,
-    )
+    opened: list[Log] = []
+
+    def logs(client: str) -> Any:
+        opened.append(logs_in(tmp_path)(client))
+        return Cutting(opened[-1], cut)
+
+    pump = pump_of(replay(path), tmp_path, clock, logs=logs, batch_rows_max=11)
     for _ in range(100):
         pump.step()
         clock.now += pump.wait_s
     assert pump.finished
     pump.close()
+    for log in opened:
+        log.close()  # where the cut kept the pump from it
     assert rows_by_client(tmp_path) == as_it_should_be()
     # Closing and looking through a log happen seldom where all goes well.
     assert cut.calls[method] >= nth or method in ("close", "read", "identity", "ensure")
