@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from typing import Any
 
-from server_node.roster import Roster
-from server_node.view import ModelPicture, Moment
+from server_node.standing import Standing
+from server_node.view import ModelPicture
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Contribution
 from shoal.contract import Contract, Model
 from shoal.errors import MessageRefused, StateRefused
-from shoal.messages import COUNT_MAX, Snapshot, Update
+from shoal.messages import Snapshot, Update
 from shoal.settings import ServerSettings
 
-HISTORY_MAX = 600
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """of arrays that wait for the first clustering: the pool is kept in memory and in every checkpoint"""
 STATE_VERSION = 1
@@ -30,31 +28,24 @@ class ServerModel:
         self._settings = settings
         self._algorithm = STREAMING[model.algorithm]
         self._half = self._algorithm.server(model.options, contract.width)
-        self.roster = Roster()
+        self._standing = Standing(contract, model)
+        self.roster = self._standing.roster
         self._pool: list[Contribution] | None = []
         self._pool_bytes = 0
         self._pool_since: float | None = None
         self._pooled_updates = 0
         self._pool_exactly: int | None = None
-        self._updates = 0
-        self._readings = 0
-        self._newest_reading_at: float | None = None
-        self._version = 0
-        self._snapshot: Snapshot | None = None
-        self._said: bytes | None = None
         self._since_snapshot = 0
-        self._snapshot_at = 0.0
-        self._history: deque[Moment] = deque(maxlen=HISTORY_MAX)
 
     @property
     def snapshot(self) -> Snapshot | None:
         """The newest one published."""
-        return self._snapshot
+        return self._standing.snapshot
 
     @property
     def said(self) -> bytes | None:
         """The newest one published, as it travels."""
-        return self._said
+        return self._standing.said
 
     @property
     def changed(self) -> bool:
@@ -65,12 +56,9 @@ class ServerModel:
         """Take one checked update in; False if it was heard before. Raises `MessageRefused` ("sequence")."""
         if not self.roster.take(update.client, update.sequence, update.readings, now):
             return False
-        self._updates += 1
         self._since_snapshot += 1
-        # A sum of what others claim: it must stay a number that a snapshot can carry.
-        self._readings = min(COUNT_MAX, self._readings + update.readings)
-        if update.newest_reading_at is not None:
-            self._newest_reading_at = max(self._newest_reading_at or update.newest_reading_at, update.newest_reading_at)
+        self._standing.count(update)
+        self._standing.add_readings(update.readings)
         contribution = Contribution(update.client, update.sequence, update.arrays)
         if self._pool is None:
             self._absorb([contribution])
@@ -85,7 +73,7 @@ class ServerModel:
     def rebuild(self, published: Snapshot) -> None:
         """Begin again from the start of the log as the server that published this began, whatever the clock says."""
         self._pool_exactly = published.pooled
-        self._version = published.version
+        self._standing.version = published.version
 
     def look_at_clock(self, now: float) -> bool:
         """Begin with the clients heard so far when the time for more has run out; True if that was now."""
@@ -102,43 +90,22 @@ class ServerModel:
         """Whether enough has come, or enough time has passed, since the last snapshot."""
         if self._pool is not None or self._since_snapshot == 0:
             return False
-        self._snapshot_at = min(self._snapshot_at, now)
+        self._standing.snapshot_at = min(self._standing.snapshot_at, now)
         by_number = self._since_snapshot >= self._settings.snapshot_updates
-        return by_number or now >= self._snapshot_at + self._settings.snapshot_s
+        return by_number or now >= self._standing.snapshot_at + self._settings.snapshot_s
 
     def take_snapshot(self, positions: list[list[int]], statement: dict[str, Any], now: float) -> Snapshot:
         """The model as it stands; `positions` is how far the updates have been read."""
         arrays = self._half.snapshot()
         summary = self._algorithm.summary(arrays)
-        self._version += 1
         self._since_snapshot = 0
-        self._snapshot_at = now
-        self._snapshot = Snapshot(
-            federation=self._contract.federation,
-            contract=self._contract.digest,
-            model=self._model.name,
-            algorithm=self._model.algorithm,
-            version=self._version,
-            positions=positions,
-            updates=self._updates,
-            readings=self._readings,
-            clients=len(self.roster),
-            clusters=summary.clusters,
-            nodes=summary.nodes,
-            pooled=self._pooled_updates,
-            privacy=statement,
-            arrays=arrays,
-            made_at=now,
-            newest_reading_at=self._newest_reading_at,
-        )
-        self._said = self._snapshot.encode()
-        self._history.append(Moment(now, summary.clusters, summary.nodes, self._readings))
-        return self._snapshot
+        return self._standing.publish(arrays, summary, positions, statement, now, pooled=self._pooled_updates)
 
     def picture(self) -> ModelPicture:
         """What people may see of it."""
+        standing = self._standing
         return ModelPicture(
-            self._model.name, self._model.algorithm, self._snapshot, self._waiting_for(), list(self._history)
+            self._model.name, self._model.algorithm, standing.snapshot, self._waiting_for(), list(standing.history)
         )
 
     def state(self) -> dict[str, Any]:
@@ -146,20 +113,13 @@ class ServerModel:
         pool = None if self._pool is None else [[c.client, c.sequence, dict(c.arrays)] for c in self._pool]
         return {
             "version": STATE_VERSION,
+            **self._standing.state(),
             "half": self._half.state(),
-            "roster": self.roster.state(),
             "pool": pool,
             "pool_since": self._pool_since,
             "pooled_updates": self._pooled_updates,
             "pool_exactly": self._pool_exactly,
-            "updates": self._updates,
-            "readings": self._readings,
-            "newest_reading_at": self._newest_reading_at,
-            "snapshot_version": self._version,
-            "snapshot": self._said,
             "since_snapshot": self._since_snapshot,
-            "snapshot_at": self._snapshot_at,
-            "history": [list(moment) for moment in self._history],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -167,23 +127,15 @@ class ServerModel:
         if state.get("version") != STATE_VERSION:
             raise StateRefused(f"the checkpoint of model {self._model.name} is of another version of shoal")
         try:
+            self._standing.restore(state)
             self._half.restore(state["half"])
-            self.roster.restore(state["roster"])
             pool = state["pool"]
             self._pool = None if pool is None else [Contribution(*contribution) for contribution in pool]
             self._pool_bytes = sum(map(_bytes, self._pool or ()))
             self._pool_since = state["pool_since"]
             self._pooled_updates = state["pooled_updates"]
             self._pool_exactly = state["pool_exactly"]
-            self._updates = state["updates"]
-            self._readings = state["readings"]
-            self._newest_reading_at = state["newest_reading_at"]
-            self._version = state["snapshot_version"]
-            self._said = state["snapshot"]
-            self._snapshot = None if self._said is None else Snapshot.decode(self._said, Snapshot.headers())
             self._since_snapshot = state["since_snapshot"]
-            self._snapshot_at = state["snapshot_at"]
-            self._history = deque((Moment(*moment) for moment in state["history"]), maxlen=HISTORY_MAX)
         except (AttributeError, KeyError, TypeError, ValueError, MessageRefused) as broken:
             raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
 
@@ -214,7 +166,7 @@ class ServerModel:
             if not heard:
                 return "No client has spoken yet. Start a producer and a client, and the first updates will show here."
             return f"{heard} of {wanted} clients have spoken; clustering begins with all of them, or when time is up."
-        if self._snapshot is None or self._snapshot.nodes == 0:
+        if self.snapshot is None or self.snapshot.nodes == 0:
             return "The first updates are here, but too few nodes to begin a clustering with."
         return ""
 

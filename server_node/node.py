@@ -8,7 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from server_node.model import ServerModel
+from server_node.rounds import RoundsModel
 from server_node.view import ClientSeen, Picture
+from shoal.algorithms.registry import ROUNDS
 from shoal.border import Border, terms_of
 from shoal.checkpoint import Checkpoint, Word
 from shoal.contract import Contract
@@ -54,10 +56,10 @@ class ServerNode:
         self._statement = expected_statement(terms_of(contract))
         ensure_topics(log, contract)
         self._uplink = Uplink(checkpoint, log)
-        self._models = {model.name: ServerModel(contract, model, settings) for model in contract.models}
+        self.metrics = metrics or ServerMetrics()
+        self._models = self._make_models()
         self._positions = self._restore(rebuild)
         self._caught_up_at = dict(self._ends())
-        self.metrics = metrics or ServerMetrics()
         self._rejected: Counter[str] = Counter()
         self._unshown: defaultdict[str, list[float]] = defaultdict(list)
         self._labelled: set[str] = set()
@@ -81,7 +83,7 @@ class ServerNode:
         if records:
             self.metrics.learn.observe(time.perf_counter() - began)
         now = self._clock()
-        begun = sum(model.look_at_clock(now) for model in self._models.values()) > 0
+        begun = self._look_at_clock(now, caught_up=len(records) < limit)
         self._positions = after
         words += self._snapshots(now)
         if records or words or begun:
@@ -95,9 +97,24 @@ class ServerNode:
         read = all(self._positions.get(partition, 0) >= end for partition, end in self._ends().items())
         return read and not any(model.changed for model in self._models.values())
 
-    def models(self) -> dict[str, ServerModel]:
+    def models(self) -> dict[str, ServerModel | RoundsModel]:
         """name -> model, for the tests and the one-box."""
         return self._models
+
+    def _make_models(self) -> dict[str, ServerModel | RoundsModel]:
+        contract, settings = self._contract, self._settings
+        finders = {m.name: ServerModel(contract, m, settings) for m in contract.models if m.algorithm not in ROUNDS}
+        found = tuple(finders.values())
+        return {
+            model.name: finders.get(model.name)
+            or RoundsModel(contract, model, settings, self._border, self.metrics, found)
+            for model in contract.models
+        }
+
+    def _look_at_clock(self, now: float, caught_up: bool) -> bool:
+        # An answer that stands in the log was given in time: no round closes before it has been read.
+        models = [model for model in self._models.values() if caught_up or isinstance(model, ServerModel)]
+        return sum(model.look_at_clock(now) for model in models) > 0
 
     def _allow_jumps(self) -> None:
         for model in self._models.values():
@@ -113,7 +130,9 @@ class ServerNode:
             return [self._set_aside(record, refused)]
         self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
         if new:
-            self.metrics.readings.labels(result="learned").inc(update.readings)
+            if update.round is None:
+                # Answers to calls are about the same rows again and again.
+                self.metrics.readings.labels(result="learned").inc(update.readings)
             self._unshown[update.model].append(update.made_at)
             self._note_client(update.client)
         return []
@@ -207,7 +226,8 @@ class ServerNode:
                 f"snapshots of {self._contract.federation} were published but the server's checkpoint is gone; "
                 "restore it, or let --rebuild learn everything again from the log"
             )
-        if published and any(at.values()):
+        from_the_log = [name for name, model in self._models.items() if isinstance(model, ServerModel)]
+        if any(name.encode() in published for name in from_the_log) and any(at.values()):
             raise LogRefused("the log no longer begins at its first update, so the model cannot be rebuilt from it")
         for name, model in self._models.items():
             if record := published.get(name.encode()):
@@ -249,12 +269,14 @@ class ServerNode:
         )
 
     def _clients(self, now: float) -> list[ClientSeen]:
-        """Each client once, as the model that heard it last knows it."""
+        """Each client once, as the model knows it that knows most of its readings."""
         seen: dict[str, ClientSeen] = {}
         for model in self._models.values():
             for client, updates, readings, last_seen in model.roster.clients():
-                rate = model.roster.readings_per_s(client, now)
-                if client not in seen or seen[client].last_seen < last_seen:
-                    seen[client] = ClientSeen(client, last_seen, updates, readings, rate)
+                known = seen.get(client) or ClientSeen(client, last_seen, 0, -1, 0.0)
+                if readings > known.readings:
+                    rate = model.roster.readings_per_s(client, now)
+                    known = ClientSeen(client, known.last_seen, updates, readings, rate)
+                seen[client] = known._replace(last_seen=max(known.last_seen, last_seen))
         newest = sorted(seen.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
         return sorted(newest, key=lambda client: client.client)

@@ -84,6 +84,10 @@ class Roster:
         _drop_old(recent, now)
         return True
 
+    def stand_behind(self, client: str, readings: int) -> None:
+        """So many readings stand behind the newest word of a client known, in place of what stood there before."""
+        self._totals[client][1] = readings
+
     def allow_jumps(self) -> None:
         """Updates were lost: whatever number a client says next is true."""
         for heard in self._heard.values():

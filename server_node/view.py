@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from shoal.contract import Contract
 from shoal.messages import Snapshot
@@ -36,6 +36,19 @@ class Moment(NamedTuple):
     readings: int
 
 
+class RoundsSeen(NamedTuple):
+    """How far a model in rounds is."""
+
+    round: int
+    state: Literal["calling", "asleep"]
+    answers: int
+    """counted in the newest round that closed"""
+    here: int
+    """answers to the open round so far"""
+    shift: float
+    """how far that round moved the model, in its own measure; infinite before the first one"""
+
+
 @dataclass(frozen=True)
 class ModelPicture:
     """One model: its newest snapshot (None before the first), what it waits for until then, and its history."""
@@ -46,6 +59,8 @@ class ModelPicture:
     waiting_for: str = ""
     """why there is no clustering yet, in plain words; empty when there is one"""
     history: Sequence[Moment] = ()
+    rounds: RoundsSeen | None = None
+    """None for a model without rounds"""
 
 
 @dataclass(frozen=True)

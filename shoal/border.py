@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.policies import Policy
+from shoal.algorithms.registry import ALGORITHMS, ROUNDS, STREAMING
 from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.calls import call_of
 from shoal.codec import pack
-from shoal.contract import Contract
+from shoal.contract import Contract, Model
 from shoal.errors import MessageRefused, SettingsError
 from shoal.messages import Snapshot, Update
 from shoal.privacy import Bounds, PrivacyTerms, expected_statement, reach_for
@@ -46,14 +48,48 @@ def bounds_of(contract: Contract) -> Bounds:
 def check_models(contract: Contract) -> None:
     """Raises `SettingsError` when a model names an unknown algorithm or gives it options it does not take."""
     for model in contract.models:
-        if model.algorithm not in STREAMING:
-            known = ", ".join(sorted(STREAMING))
+        if model.algorithm not in ALGORITHMS:
+            known = ", ".join(sorted(ALGORITHMS))
             raise SettingsError(f"models.{model.name}: unknown algorithm {model.algorithm!r}; there are: {known}")
         try:
-            STREAMING[model.algorithm].server(model.options, contract.width)
-            STREAMING[model.algorithm].client(model.options, contract.width)
+            if model.algorithm in ROUNDS:
+                _check_rounds(model, contract)
+            else:
+                _check_streaming(model, contract)
         except SettingsError as wrong:
             raise SettingsError(f"models.{model.name}: {wrong}") from None
+
+
+def policy_of(model: Model) -> Policy:
+    """What a model in rounds does between rounds. Raises `SettingsError`."""
+    agreed, algorithm = model.rounds, ROUNDS[model.algorithm]
+    kind = agreed.between or ("decay" if algorithm.additive else "cache")
+    policy = Policy(kind, agreed.decay, agreed.cache_rounds, agreed.late_rounds)
+    policy.check(algorithm)
+    return policy
+
+
+def clusters_wanted(model: Model) -> Any:
+    """How many clusters a model in rounds looks for, if it says: a number, or "auto"."""
+    option = ROUNDS[model.algorithm].options.get("clusters")
+    return model.options.get("clusters", None if option is None else option.default)
+
+
+def _check_rounds(model: Model, contract: Contract) -> None:
+    ROUNDS[model.algorithm].check(model.options)
+    policy_of(model)
+    if clusters_wanted(model) == "auto" and not any(other.algorithm in STREAMING for other in contract.models):
+        finders = " or ".join(sorted(STREAMING))
+        raise SettingsError(
+            f'clusters = "auto" takes over what another model finds: add one of {finders}, or give a number'
+        )
+
+
+def _check_streaming(model: Model, contract: Contract) -> None:
+    if "rounds" in model.model_fields_set:
+        raise SettingsError(f"{model.algorithm} has no rounds; leave out [models.rounds]")
+    STREAMING[model.algorithm].server(model.options, contract.width)
+    STREAMING[model.algorithm].client(model.options, contract.width)
 
 
 class Border:
@@ -69,19 +105,33 @@ class Border:
 
     def admit_update(self, update: Update) -> None:
         """Raises `MessageRefused` unless the update belongs here and can be true."""
-        self._admit(update)
-        self._check_arrays(update.arrays, STREAMING[update.algorithm].update)
+        model = self._admit(update)
+        if model.algorithm in ROUNDS:
+            if update.round is None:
+                raise MessageRefused("malformed", "an answer says which round it is for")
+            if update.readings < model.rounds.rows_min:
+                raise MessageRefused("bounds", f"fewer than {model.rounds.rows_min} rows behind an answer")
+            self._check_arrays(update.arrays, ROUNDS[model.algorithm].stats)
+        else:
+            self._check_arrays(update.arrays, STREAMING[model.algorithm].update)
 
     def admit_snapshot(self, snapshot: Snapshot) -> None:
         """Raises `MessageRefused` unless the snapshot belongs here and can be true."""
-        self._admit(snapshot)
-        algorithm = STREAMING[snapshot.algorithm]
-        self._check_arrays(snapshot.arrays, algorithm.snapshot)
-        sizes = algorithm.summary(snapshot.arrays)
+        model = self._admit(snapshot)
+        if model.algorithm in ROUNDS:
+            call_of(snapshot)
+            self.admit_params(model, snapshot.arrays)
+        else:
+            self._check_arrays(snapshot.arrays, STREAMING[model.algorithm].snapshot)
+        sizes = ALGORITHMS[model.algorithm].summary(snapshot.arrays)
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRefused("arrays", "it names other numbers of clusters and nodes than it holds")
 
-    def _admit(self, message: Update | Snapshot) -> None:
+    def admit_params(self, model: Model, params: Arrays) -> None:
+        """Raises `MessageRefused` unless these can be the parameters of a model in rounds."""
+        self._check_arrays(params, ROUNDS[model.algorithm].params)
+
+    def _admit(self, message: Update | Snapshot) -> Model:
         contract = self._contract
         if message.federation != contract.federation:
             raise MessageRefused("federation", f"of another federation than {contract.federation}")
@@ -92,6 +142,7 @@ class Border:
             raise MessageRefused("model", "no such model with this algorithm in the contract")
         if _sealed(message.privacy) != self._statement:
             raise MessageRefused("privacy", "its privacy statement is not the contract's")
+        return model
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
         if set(arrays) != set(table):

@@ -43,6 +43,7 @@ NAME_RULE = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
 Text = Annotated[str, AfterValidator(_printable)]
 Number = Annotated[float, Field(strict=True)]
 """a float or an int as TOML writes it; neither a quoted one nor a truth value"""
+Whole = Annotated[int, Field(strict=True)]
 FEATURES_MAX = 4096
 MISTAKES_SHOWN_MAX = 10
 
@@ -98,14 +99,37 @@ class Privacy(Agreed):
         return self
 
 
+class Rounds(Agreed):
+    """How a model of the family in rounds calls its clients, and what it does between rounds."""
+
+    fraction: Number = Field(default=1.0, gt=0, le=1, description="share of the clients called each time, by lot")
+    quorum: Number = Field(
+        default=0.8, gt=0, le=1, description="share of the expected answers with which a round closes early"
+    )
+    deadline_s: Number = Field(default=10.0, gt=0, le=86400, description="or it closes after this many seconds")
+    rows_min: Whole = Field(default=20, ge=1, le=10**9, description="fewest rows behind an answer")
+    rounds_max: Whole = Field(default=100, ge=1, le=10**6, description="most rounds in a row; then the model sleeps")
+    tolerance: Number = Field(default=1e-3, ge=0, description="it also sleeps once a round moves it less than this")
+    wake_s: Number = Field(default=60.0, gt=0, le=86400, description="it wakes after this many seconds, for one round")
+    between: Literal["decay", "fresh", "cache"] | None = Field(
+        default=None,
+        description="what counts beside a round's answers: `decay`: all earlier ones, ever less (default for sums); "
+        "`fresh`: nothing; `cache`: the last answer of each client (default for others)",
+    )
+    decay: Number = Field(default=0.5, gt=0, lt=1, description="what a round leaves of the weight of earlier answers")
+    cache_rounds: Whole = Field(default=8, ge=0, le=10**6, description="rounds after which a kept answer is dropped")
+    late_rounds: Whole = Field(default=3, ge=0, le=10**6, description="rounds that an answer may come late and count")
+
+
 class Model(Agreed):
     """One configured algorithm of the federation."""
 
     name: Name = Field(description="what it is called in topics, metrics and on the page")
-    algorithm: Name = Field(description="fcac")
+    algorithm: Name = Field(description="which one; see docs/algorithms.md")
     options: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="of the algorithm; see docs/algorithms.md"
     )
+    rounds: Rounds = Field(default=Rounds(), description="for algorithms in rounds, see below")
 
     @field_validator("options", mode="before")
     @classmethod
@@ -147,6 +171,11 @@ class Contract(Agreed):
         agreed = self.model_dump(mode="json")
         for model in agreed["models"]:
             model["options"] = {name: _whole_as_int(value) for name, value in model["options"].items()}
+        for model, said in zip(self.models, agreed["models"], strict=True):
+            # Clients do what a call says, so what nobody wrote down need not be agreed on.
+            said["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
+            if not said["rounds"]:
+                del said["rounds"]
         written = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(b"shoal contract 1\0" + written.encode()).hexdigest()[:32]
 

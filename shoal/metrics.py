@@ -75,6 +75,18 @@ class ServerMetrics:
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
+        self.round_duration = Histogram(
+            "shoal_round_duration_seconds",
+            "From a call to its close",
+            ["algorithm"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.round = Gauge("shoal_round", "Newest round of a model that closed", ["model"], registry=self.registry)
+        self.round_answers = Gauge(
+            "shoal_round_answers", "Answers counted in that round", ["model"], registry=self.registry
+        )
+        self.shift = Gauge("shoal_model_shift", "How far that round moved it", ["model"], registry=self.registry)
         self.checkpoint_at = Gauge(
             "shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
         )

@@ -8,13 +8,14 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shoal.contract import Feature, Model, Privacy
+from shoal.contract import Feature, Model, Privacy, Rounds
 from shoal.settings import ClientSettings, LogSettings, ServerSettings
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "[[features]]": Feature,
     "[privacy]": Privacy,
     "[[models]]": Model,
+    "[models.rounds]": Rounds,
     "[log]": LogSettings,
     "[client]": ClientSettings,
     "[server]": ServerSettings,
@@ -36,7 +37,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value: Any = field.get_default(call_default_factory=True)
-    if value is None or value in ("", {}):
+    if value is None or value in ("", {}) or isinstance(value, BaseModel):
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

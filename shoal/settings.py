@@ -46,6 +46,12 @@ class ClientSettings(Settings):
     label: bool = Field(
         default=False, description="label the client's own readings by the newest snapshot, in its own folder"
     )
+    window_rows: int = Field(
+        default=2000, ge=1, le=10**7, description="newest rows kept to answer calls from, for models in rounds"
+    )
+    window_s: float = Field(
+        default=0.0, ge=0, le=10**10, description="and none older than the newest by more seconds; 0: no limit"
+    )
     accept_gap: bool = Field(
         default=False, description="go on, with a warning, when readings were removed before they were learnt"
     )

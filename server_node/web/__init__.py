@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from server_node.view import Board
 from server_node.web.app import create_app
 from server_node.web.serve import WebServer
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import ALGORITHMS
 from shoal.messages import Snapshot
 
 __all__ = ["WebServer", "create_app", "page_server", "predict"]
@@ -22,4 +22,4 @@ def page_server(board: Board, registry: CollectorRegistry, host: str = "127.0.0.
 
 def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
     """rows (n, d) in unit coordinates -> (n,) clusters by the snapshot's own algorithm, -1 where there is none."""
-    return STREAMING[snapshot.algorithm].predict(snapshot.arrays, rows)
+    return ALGORITHMS[snapshot.algorithm].predict(snapshot.arrays, rows)

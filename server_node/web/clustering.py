@@ -45,13 +45,17 @@ def clustering_of(snapshot: Snapshot, width: int) -> Clustering:
     """
     arrays = snapshot.arrays
     centre = np.asarray(arrays.get("centre", np.empty((0, width))), dtype=np.float64).reshape(-1, width)
-    centre_weight = _column(arrays.get("centre_weight"), len(centre), np.ones(len(centre)))
-    if "weight" not in arrays:
+    given = arrays.get("weight")
+    if given is None or given.ndim == 1:
+        # In the family in rounds a weight is the mass behind a centre, in the streaming one the place of a node.
+        mass = given if given is not None else arrays.get("centre_weight")
+        centre_weight = _column(mass, len(centre), np.ones(len(centre)))
         numbers = np.arange(len(centre), dtype=np.int64)
         nothing = np.zeros(len(centre))
         no_edge = np.empty((0, 2), dtype=np.int64)
         return Clustering(numbers, centre, centre_weight, nothing, numbers, no_edge, centre, centre_weight)
-    weight = np.asarray(arrays["weight"], dtype=np.float64).reshape(-1, width)
+    centre_weight = _column(arrays.get("centre_weight"), len(centre), np.ones(len(centre)))
+    weight = np.asarray(given, dtype=np.float64).reshape(-1, width)
     n = len(weight)
     return Clustering(
         node_id=_column(arrays.get("node_id"), n, np.arange(n)).astype(np.int64),

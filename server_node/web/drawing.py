@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.view import ClientSeen, ModelPicture, Moment, Picture
+from server_node.view import ClientSeen, ModelPicture, Moment, Picture, RoundsSeen
 from server_node.web.clustering import Clustering, clustering_of
 from server_node.web.colours import slots
 from server_node.web.projection import Points, deciding, spread, steady_axes
@@ -154,8 +154,14 @@ def _model(shown: ModelPicture, drawn: dict[str, Any] | None) -> dict[str, Any]:
         "nodes_total": newest.nodes if newest else 0,
         "clusters_total": newest.clusters if newest else 0,
         "history": turns(shown.history),
+        "rounds": None if shown.rounds is None else _rounds(shown.rounds),
         "drawn": drawn,
     }
+
+
+def _rounds(seen: RoundsSeen) -> dict[str, Any]:
+    """Before a round has moved anything there is no shift to show."""
+    return seen._asdict() | {"shift": float(f"{seen.shift:.3g}") if math.isfinite(seen.shift) else None}
 
 
 def turns(history: Sequence[Moment]) -> list[list[float]]:

@@ -12,6 +12,7 @@ export class NodeMap {
     [this.canvas, this.tip, this.said] = [canvas, tip, said];
     [this.drawn, this.view, this.chosen, this.pointed] = [null, null, null, null];
     this.note = "";
+    this.centres = false; // whether what is drawn are centres, not nodes
     this.readColours();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.readColours(); this.draw(); });
     new ResizeObserver(() => this.draw()).observe(canvas);
@@ -27,8 +28,8 @@ export class NodeMap {
     [this.view, this.chosen, this.pointed] = [null, null, null];
   }
 
-  show(drawn, note) {
-    [this.drawn, this.note] = [drawn, note];
+  show(drawn, note, centres = false) {
+    [this.drawn, this.note, this.centres] = [drawn, note, centres];
     this.slot = new Map((drawn?.clusters ?? []).map((cluster) => [cluster.number, cluster.slot]));
     this.draw();
   }
@@ -249,7 +250,9 @@ export class NodeMap {
     if (i < 0) return;
     const { nodes, features } = this.drawn;
     const cluster = nodes.cluster[i] < 0 ? "no cluster" : `cluster ${nodes.cluster[i]}`;
-    const title = `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.count[i], "time")}`;
+    const title = this.centres
+      ? `Centre of ${cluster} · weight ${value(nodes.count[i])}`
+      : `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.count[i], "time")}`;
     const parts = features.map((feature, j) => [feature.name, `${fixed(nodes.values[i][j], feature.digits)} ${feature.unit}`.trim()]);
     this.tip.replaceChildren(
       make("strong", {}, title),

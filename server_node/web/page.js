@@ -8,6 +8,9 @@ import { count, keep, make, percent, plural, say } from "./words.js";
 const at = (id) => document.getElementById(id);
 const map = new NodeMap(at("map"), at("tip"), at("map-said"));
 const RETRY_MS = 2000;
+const HELP_WITH_NODES = at("map-help").textContent;
+const HELP_WITH_CENTRES = "Each circle is the centre of a cluster: the larger, the more stood behind it in the newest answers. " +
+  "Point at one, or move between them with the arrow keys, to read it.";
 
 let newest = null; // text of the newest picture, not read yet
 let picture = null;
@@ -90,9 +93,10 @@ function showMap(model) {
   say(at("waiting-for"), model.waiting_for);
   say(at("map-model"), drawn ? `${model.algorithm} · version ${count(model.version)}` : model.algorithm);
   const off = picture.privacy.mode === "off";
-  map.show(anything ? drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.");
+  map.show(anything ? drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
   at("map-note").hidden = true;
   at("map-help").hidden = !anything;
+  say(at("map-help"), model.rounds ? HELP_WITH_CENTRES : HELP_WITH_NODES);
   if (!anything) return;
   const notes = [];
   if (drawn.spread_shown !== null)

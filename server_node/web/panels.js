@@ -31,6 +31,7 @@ export function showCounters(picture, model) {
     ["Set aside", count(rejected), rejected > 0],
     ["To read", count(picture.lag_records), picture.lag_records > 1000],
     ["Version", short(model.version)],
+    ...roundCounters(model.rounds),
   ];
   keep(
     at("counters"), counters, ([name]) => name,
@@ -40,6 +41,16 @@ export function showCounters(picture, model) {
       cell.classList.toggle("attention", Boolean(attention));
     },
   );
+}
+
+function roundCounters(rounds) {
+  if (!rounds) return [];
+  return [
+    ["Round", count(rounds.round)],
+    ["Answers", count(rounds.answers)],
+    ["Shift", rounds.shift === null ? "–" : value(rounds.shift)],
+    ["State", rounds.state],
+  ];
 }
 
 export function showClusters(model, onPoint) {
@@ -74,7 +85,7 @@ export function showClusters(model, onPoint) {
     },
   );
   const notes = [];
-  if (drawn.clusters.length) notes.push("The centre of each cluster, in the features' own units; its share is of all wins.");
+  if (drawn.clusters.length) notes.push(`The centre of each cluster, in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "all wins"}.`);
   if (drawn.features_total > drawn.features.length) notes.push(`${drawn.features.length} of ${count(drawn.features_total)} features are shown.`);
   if (model.clusters_total > drawn.clusters.length && model.drawn) notes.push(`${drawn.clusters.length} of ${count(model.clusters_total)} clusters are listed.`);
   if (!drawn.clusters.length) notes.push("None yet.");

@@ -285,7 +285,7 @@ def test_a_model_restored_twice_is_the_saved_one_once(tmp_path: Path) -> None:
 
 
 def test_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.model.HISTORY_MAX", 5)
+    monkeypatch.setattr("server_node.standing.HISTORY_MAX", 5)
     nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     room = room_in(tmp_path, pool_clients=1, batch_updates_max=1)
     room.say(*(an_update(room.contract, "attic", n, arrays=nothing) for n in range(1, 20)))

@@ -1,0 +1,44 @@
+"""The newest snapshot of each model, as this client has read it."""
+
+from __future__ import annotations
+
+from shoal.border import Border
+from shoal.contract import Contract
+from shoal.errors import MessageRefused
+from shoal.events import log_event
+from shoal.messages import Snapshot
+from shoal.transports.contract import Log, Record, beginning
+
+
+class Snapshots:
+    """Follows the snapshots of all models. What fails a check is passed over, and said."""
+
+    def __init__(self, contract: Contract, border: Border, log: Log) -> None:
+        self._border = border
+        self._log = log
+        self._topic = contract.snapshots_topic
+        self._positions = beginning(log, self._topic)
+        self._newest: dict[str, Snapshot] = {}
+
+    def newest(self, model: str) -> Snapshot | None:
+        """The newest one read, None before the first."""
+        return self._newest.get(model)
+
+    def follow(self) -> None:
+        """Read everything there is. Raises as the log does."""
+        records, self._positions = self._log.read(self._topic, self._positions)
+        while records:
+            for record in records:
+                self._take(record)
+            records, self._positions = self._log.read(self._topic, self._positions)
+
+    def _take(self, record: Record) -> None:
+        try:
+            snapshot = Snapshot.decode(record.value, record.headers)
+            self._border.admit_snapshot(snapshot)
+        except MessageRefused as refused:
+            log_event("snapshot_refused", reason=refused.reason, detail=refused.detail)
+            return
+        known = self._newest.get(snapshot.model)
+        if known is None or known.version < snapshot.version:
+            self._newest[snapshot.model] = snapshot

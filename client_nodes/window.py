@@ -1,0 +1,70 @@
+"""The newest private rows of a client, from which it answers the calls of every model in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.streaming import Rows
+from shoal.errors import StateRefused
+
+
+class Window:
+    """At most `rows_max` rows, none older by `age_max_s` seconds than the newest. One window for all models."""
+
+    def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
+        """`width` is d; `age_max_s` 0 sets no limit by time."""
+        self._rows_max, self._age_max_s = rows_max, age_max_s
+        self._rows: Rows = np.empty((0, width))
+        self._times: NDArray[np.float64] = np.empty(0)
+        self._dated: NDArray[np.bool_] = np.empty(0, dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> Rows:
+        """(n, d), oldest first; not to be written to."""
+        return self._rows
+
+    @property
+    def newest_reading_at(self) -> float | None:
+        """Event time of the newest row that has one, seconds since 1970."""
+        return float(self._times[self._dated].max()) if self._dated.any() else None
+
+    def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
+        """Rows (n, d) with their event times. A row without one is as old as its arrival, which is `now`."""
+        if not len(rows):
+            return
+        arrived = np.array([now if time is None else time for time in times], dtype=np.float64)
+        dated = np.array([time is not None for time in times], dtype=bool)
+        self._keep(
+            np.concatenate([self._rows, rows]),
+            np.concatenate([self._times, arrived]),
+            np.concatenate([self._dated, dated]),
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `StateRefused`. A window that may hold fewer rows now keeps the newest."""
+        try:
+            rows, times, dated = state["rows"], state["times"], state["dated"].astype(bool)
+            if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
+                raise StateRefused("the checkpoint's window of rows contradicts itself")
+            self._keep(rows, times, dated)
+        except (AttributeError, KeyError, TypeError) as broken:
+            raise StateRefused(f"the checkpoint's window of rows is damaged: {broken}") from None
+
+    def _keep(self, rows: Rows, times: NDArray[np.float64], dated: NDArray[np.bool_]) -> None:
+        rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]
+        if self._age_max_s and len(times):
+            # The clock of the rows, not of this machine: a replay of old readings has a window too.
+            young = times >= times.max() - self._age_max_s
+            rows, times, dated = rows[young], times[young], dated[young]
+        rows.setflags(write=False)
+        self._rows, self._times, self._dated = rows, times, dated
