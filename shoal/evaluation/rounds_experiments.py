@@ -178,7 +178,7 @@ MUFC_EXPERIMENT: Final = Experiment(
     SCORE_DIGITS,
     lambda asked: _compared("mufc", asked, USUAL, [(("local", "seeds"),), (("local", "kmeans"),)]),
     _mufc_run,
-    lambda setting: _printed_by_fcac("mufc", setting),
+    lambda setting: _printed_by_fcac("mufc", setting) if setting["local"] == "seeds" else {},
     _three_deviations,
 )
 

@@ -1,0 +1,296 @@
+"""What is particular to each algorithm in rounds: its traps, and the forms it takes as named options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcm import FCM
+from shoal.algorithms.federations import from_prototypes, hint, run
+from shoal.algorithms.ffcm import FFCM
+from shoal.algorithms.gmm import GMM, mixing
+from shoal.algorithms.gmm_local import GMM_LOCAL
+from shoal.algorithms.kfed import KFED
+from shoal.algorithms.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.mufc import MUFC
+from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.rounds import Hint, Params, RoundsAlgorithm
+from shoal.codec import pack
+from shoal.errors import DataRefused, SettingsError
+from shoal.kernels.gaussian import FORMS, matrices
+from shoal.kernels.matching import distance_between
+
+Floats = NDArray[np.float64]
+CORNERS = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]])
+
+
+def blobs(seed: int, n: int = 60, sd: float = 0.5) -> list[Floats]:
+    """One block of rows for each corner."""
+    generator = np.random.default_rng(seed)
+    return [generator.normal(size=(n, 2)) * sd + corner for corner in CORNERS]
+
+
+def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | None = None, **options: Any) -> Params:
+    known = hint(clients)
+    if at is not None:
+        known = Hint(known.low, known.high, points=at)
+    return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, 2, known)
+
+
+def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
+    for algorithm in ROUNDS.values():
+        assert {"centre", "weight"} <= set(algorithm.params), algorithm.name
+        assert algorithm.params["centre"].rowlike
+        for option in algorithm.options.values():
+            assert option.holds(option.default), algorithm.name
+            assert option.meaning
+            assert option.wanted
+
+
+def test_starting_centres_lie_in_the_box_or_group_the_prototypes() -> None:
+    box = Hint(np.array([-1.0, 5.0]), np.array([1.0, 6.0]), seed=3)
+    centres = KMEANS.start({"clusters": 50}, 2, box)["centre"]
+    assert ((centres >= box.low) & (centres <= box.high)).all()
+    assert np.ptp(centres[:, 0]) > 1.0
+    many = np.concatenate(blobs(0))
+    grouped = KMEANS.start({"clusters": 4}, 2, Hint(many.min(axis=0), many.max(axis=0), points=many))["centre"]
+    assert distance_between(CORNERS, grouped) < 0.5
+    few = KMEANS.start({"clusters": 4}, 2, Hint(np.zeros(2), np.full(2, 9.0), points=CORNERS[:2]))["centre"]
+    np.testing.assert_array_equal(few[:2], CORNERS[:2])
+    assert len(few) == 4
+    for wrong in (Hint(np.zeros(3), np.ones(3)), Hint(np.zeros(2), np.ones(2), points=np.ones((4, 3)))):
+        with pytest.raises(SettingsError):
+            KMEANS.start({"clusters": 2}, 2, wrong)
+
+
+READ_BY_CLIENTS = {
+    "kmeans_local": ["steps"],
+    "kfed": ["local_clusters", "seed"],
+    "mufc": ["local_clusters", "seed", "local", "cells", "step"],
+    "fcm": ["fuzzifier"],
+    "ffcm": ["fuzzifier", "tolerance", "local", "support"],
+    "gmm": ["spread", "form", "weight"],
+    "gmm_local": ["spread", "form", "weight", "steps"],
+}
+
+
+@pytest.mark.parametrize(("name", "setting"), [(name, each) for name, read in READ_BY_CLIENTS.items() for each in read])
+def test_parameters_that_cannot_be_are_refused_by_clients(name: str, setting: str) -> None:
+    algorithm, rows = ROUNDS[name], np.concatenate(blobs(0))
+    params = started(algorithm, [rows])
+    for lie in (params[setting][:0], np.full_like(params[setting], -1)):
+        if setting != "weight" or len(lie):
+            with pytest.raises(DataRefused, match="damaged"):
+                algorithm.answer({**params, setting: lie}, rows)
+
+
+# k-means.
+
+
+def test_a_centre_that_nobody_has_rows_of_stays_where_it_is() -> None:
+    clients = blobs(1)[:2]
+    at = np.array([[0.0, 1], [0, 8], [500, 500]])
+    params = run(KMEANS, started(KMEANS, clients, at), clients).params
+    np.testing.assert_array_equal(params["centre"][2], at[2])
+    assert params["weight"].tolist() == [60, 60, 0]
+    assert KMEANS.summary(params).clusters == 2
+
+
+def test_the_plain_mean_drags_centres_towards_clients_that_have_no_rows_of_them() -> None:
+    clients = blobs(2)
+    at = CORNERS + 2.0
+    exact = run(KMEANS, started(KMEANS, clients, at), clients, rounds_max=1).params["centre"]
+    assert distance_between(CORNERS, exact) < 0.5
+    weighted = started(KMEANS_LOCAL, clients, at, average="weighted")
+    assert distance_between(exact, run(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
+    plain = started(KMEANS_LOCAL, clients, at, average="unweighted")
+    dragged = run(KMEANS_LOCAL, plain, clients, rounds_max=1).params["centre"]
+    # Three of four clients repeat the call's centre.
+    np.testing.assert_allclose(dragged, 0.25 * exact + 0.75 * at)
+
+
+def test_one_local_step_weighted_is_the_exact_algorithm() -> None:
+    clients = blobs(3)
+    at = np.array([[1.0, 1], [4, 4], [5, 3], [8, 2]])
+    exact = run(KMEANS, started(KMEANS, clients, at), clients, rounds_max=7).params["centre"]
+    local = run(KMEANS_LOCAL, started(KMEANS_LOCAL, clients, at, steps=1), clients, rounds_max=7).params["centre"]
+    np.testing.assert_allclose(local, exact, atol=1e-12)
+
+
+# k-FED.
+
+
+def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
+    north, east, south, west = blobs(4)
+    clients = [np.concatenate(pair) for pair in ((north, east), (east, south), (south, west), (west, north))]
+    params = run(KFED, started(KFED, clients, local_clusters=2), clients).params
+    assert distance_between(CORNERS, params["centre"]) < 0.5
+    assert params["weight"].sum() == 480
+
+
+def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() -> None:
+    clients = [np.concatenate(blobs(seed)) for seed in range(6)]
+    clients[3] = np.concatenate([clients[3], [[400.0, 400.0]]])
+    found = {
+        pick: run(KFED, started(KFED, clients, average="weighted", pick=pick), clients).params["centre"]
+        for pick in ("farthest", "seeded")
+    }
+    assert all(len(centres) == 4 for centres in found.values())
+
+
+def test_kfed_with_fewer_prototypes_than_clusters_finds_those_there_are() -> None:
+    rows = np.array([[0.0, 0.0], [5.0, 5.0]])
+    params = run(KFED, started(KFED, [rows], local_clusters=3), [rows]).params
+    assert len(params["centre"]) == 2
+    assert KFED.predict(started(KFED, [rows]), rows).tolist() == [-1, -1]
+    with pytest.raises(SettingsError):
+        started(KFED, [rows], local_clusters=5)
+
+
+def test_clusters_keep_their_labels_from_one_shot_to_the_next() -> None:
+    clients = [np.concatenate(blobs(seed)) for seed in range(3)]
+    for algorithm in (KFED, MUFC):
+        first = run(algorithm, started(algorithm, clients), clients).params
+        moved = [rows + 0.3 for rows in reversed(clients)]
+        second = run(algorithm, first, moved).params
+        np.testing.assert_allclose(second["centre"], first["centre"], atol=2.0)
+        assert 0 < algorithm.shift(first, second) < 4
+        assert algorithm.shift(started(algorithm, clients), first) == np.inf
+
+
+# MUFC.
+
+
+@pytest.mark.parametrize("local", ["seeds", "kmeans"])
+def test_to_forget_a_client_is_the_model_that_never_saw_it_to_the_bit(local: str) -> None:
+    clients = [np.concatenate(blobs(seed)) for seed in range(5)]
+    start = started(MUFC, clients, local=local)
+    answers = [MUFC.answer(start, rows) for rows in clients]
+    forgotten = MUFC.combine(start, answers[:2] + answers[3:])
+    never_saw = MUFC.combine(start, [MUFC.answer(start, rows) for rows in clients[:2] + clients[3:]])
+    assert pack(dict(forgotten)) == pack(dict(never_saw))
+    assert pack(dict(forgotten)) != pack(dict(MUFC.combine(start, answers)))
+
+
+def test_to_forget_a_row_that_is_no_seed_leaves_the_seeds_and_one_count_less() -> None:
+    rows = np.concatenate(blobs(5))
+    start = started(MUFC, [rows], cells=1000)
+    whole = MUFC.answer(start, rows)
+    kept = 0
+    for place in range(0, len(rows), 7):
+        without = MUFC.answer(start, np.delete(rows, place, axis=0))
+        if np.array_equal(without["cell"], whole["cell"]):
+            kept += 1
+            gone = whole["count"] - without["count"]
+            assert sorted(gone) == [0.0] * (len(gone) - 1) + [1.0]
+    assert kept >= len(range(0, len(rows), 7)) - 4
+
+
+def test_the_server_of_mufc_needs_no_more_than_the_sum_of_the_answers() -> None:
+    clients = [np.concatenate(blobs(seed)) for seed in range(3)]
+    start = started(MUFC, clients)
+    answers = [MUFC.answer(start, rows) for rows in clients]
+    cells = np.concatenate([each["cell"] for each in answers])
+    counts = np.concatenate([each["count"] for each in answers])
+    order = np.random.default_rng(0).permutation(len(cells))
+    one = MUFC.combine(start, [{"cell": cells[order], "count": counts[order]}])
+    assert pack(dict(one)) == pack(dict(MUFC.combine(start, answers)))
+    with pytest.raises(DataRefused):
+        MUFC.combine(start, [{"cell": cells - 1000, "count": counts}])
+
+
+# Fuzzy c-means.
+
+
+def test_a_row_on_a_centre_counts_for_it_alone() -> None:
+    at = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    answer = FCM.answer(started(FCM, [at], at), np.array([[1.0, 0.0]]))
+    np.testing.assert_array_equal(answer["mass"], [0, 1, 0])
+    twice = FCM.answer(started(FCM, [at], at), np.array([[0.0, 0.0]]))
+    np.testing.assert_array_equal(twice["mass"], [0.25, 0, 0.25])
+
+
+def test_near_a_fuzzifier_of_one_it_is_kmeans() -> None:
+    rows = np.concatenate(blobs(6))
+    at = CORNERS + 1.0
+    hard = run(KMEANS, started(KMEANS, [rows], at), [rows]).params["centre"]
+    soft = run(FCM, started(FCM, [rows], at, fuzzifier=1.0001), [rows]).params["centre"]
+    np.testing.assert_allclose(soft, hard, atol=1e-9)
+
+
+def test_avg1_of_one_step_weighed_by_powers_is_the_exact_algorithm() -> None:
+    clients = [*blobs(7), np.concatenate(blobs(8)), np.empty((0, 2))]
+    at = np.array([[1.0, 1], [1, 7], [6, 2], [7, 7]])
+    exact = run(FCM, started(FCM, clients[:5], at), clients, rounds_max=20).params["centre"]
+    options = {"average": "avg1", "local": "step", "support": "powers"}
+    averaged = run(FFCM, started(FFCM, clients[:5], at, **options), clients, rounds_max=20).params["centre"]
+    np.testing.assert_allclose(averaged, exact, atol=1e-9)
+
+
+def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> None:
+    north, east, south, west = blobs(9)
+    clients = [np.concatenate(pair) for pair in ((north, east), (east, west), (west, south))]
+    found = {
+        average: run(FFCM, started(FFCM, clients, average=average), clients, rounds_max=20, tolerance=1e-4).params
+        for average in ("avg1", "avg2")
+    }
+    gaps = {average: distance_between(CORNERS, params["centre"]) for average, params in found.items()}
+    assert gaps["avg2"] < 1.0 < gaps["avg1"]
+
+
+# Gaussian mixtures.
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_component_that_has_no_rows_keeps_its_place_and_comes_back_when_rows_come(form: str) -> None:
+    here, there = blobs(10)[0], blobs(10)[3]
+    at = np.array([[0.0, 0.0], [9.0, 9.0]])
+    both = run(GMM, started(GMM, [np.concatenate([here, there])], at, covariance=form), [here, there]).params
+    params = run(GMM, both, [here], rounds_max=5).params
+    np.testing.assert_allclose(params["centre"][0], here.mean(axis=0), atol=1e-6)
+    np.testing.assert_array_equal(params["centre"][1], both["centre"][1])
+    assert (mixing(params["weight"]) > 0).all()
+    assert GMM.summary(params).nodes == 2
+    back = run(GMM, params, [here, there], rounds_max=20).params
+    np.testing.assert_allclose(back["centre"], both["centre"], atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_component_on_one_point_has_the_extent_of_the_ridge(form: str) -> None:
+    rows = np.repeat(np.array([[3.0, -2.0]]), 50, axis=0)
+    params = run(GMM, started(GMM, [rows], rows[:1], covariance=form, ridge=1e-4), [rows], rounds_max=4).params
+    np.testing.assert_allclose(matrices(form, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12)
+    assert GMM.predict(params, rows).tolist() == [0] * 50
+
+
+def test_rows_on_a_line_are_a_component_like_any_other() -> None:
+    line = np.outer(np.linspace(-1e6, 1e6, 500), [1.0, 2.0])
+    params = run(GMM, started(GMM, [line], clusters=3), [line[::2], line[1::2]], rounds_max=20).params
+    assert np.isfinite(params["centre"]).all()
+    assert len(np.unique(GMM.predict(params, line))) > 1
+
+
+def test_components_that_swapped_places_on_a_client_are_matched_before_the_mean() -> None:
+    clients = [np.concatenate(blobs(seed)) for seed in range(3)]
+    start = started(GMM_LOCAL, clients, CORNERS + 0.5)
+    answers = [dict(GMM_LOCAL.answer(start, rows)) for rows in clients]
+    order = np.array([2, 0, 3, 1])
+    swapped = {**answers[1], **{name: answers[1][name][order] for name in ("mass", "mean", "spread")}}
+    expected = GMM_LOCAL.combine(start, answers)
+    matched = GMM_LOCAL.combine(start, [answers[0], swapped, answers[2]])
+    np.testing.assert_allclose(matched["centre"], expected["centre"], atol=1e-12)
+    by_place = {**start, "match": np.array([1])}
+    assert distance_between(GMM_LOCAL.combine(by_place, [answers[0], swapped])["centre"], CORNERS) > 3
+
+
+def test_naive_averaging_loses_what_exact_sums_keep_when_clients_lack_components() -> None:
+    """The weighted mean with the scatter between clients is in between."""
+    clients = [np.concatenate(pair) for pair in zip(blobs(11), blobs(12)[1:] + blobs(12)[:1], strict=True)]
+    begin = from_prototypes(KFED, 4, clients, hint(clients), local=2)
+    exact = run(GMM, GMM.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
+    naive = run(GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
+    assert distance_between(CORNERS, exact["centre"]) < 0.3 < distance_between(CORNERS, naive["centre"])
