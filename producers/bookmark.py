@@ -58,4 +58,9 @@ def open_bookmark(folder: Path, source: str) -> Bookmark:
     Raises `StateRefused` while another producer of the same source is running, or when the file is damaged.
     """
     # A client's name has no dot, so this is nobody's folder.
-    return Bookmark(Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}"))
+    checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")
+    try:
+        return Bookmark(checkpoint)
+    except BaseException:
+        checkpoint.close()
+        raise

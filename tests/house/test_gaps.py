@@ -64,7 +64,7 @@ def test_readings_that_were_removed_before_they_were_learnt(
         while node.step():
             pass
         assert node.totals["learned"] == 10 + 400 - first
-        assert f'"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0' in told.getvalue()
+        assert '"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0' in told.getvalue()
         assert f'"records_lost": {first - 10}' in told.getvalue()
 
 

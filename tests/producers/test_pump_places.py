@@ -48,7 +48,9 @@ def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_betwe
     drained(pump_of(replay(path), tmp_path))
     bookmark = open_bookmark(tmp_path, replay(path).identity)
     bookmark.begin_again()
-    pump_of(replay(path), tmp_path, bookmark=bookmark, batch_rows_max=20).step()
+    killed = pump_of(replay(path), tmp_path, bookmark=bookmark, batch_rows_max=20)
+    killed.step()
+    killed._close_outlets()
     bookmark.close()
     drained(pump_of(replay(path), tmp_path))
     assert rows_by_client(tmp_path) == {client: rows * 2 for client, rows in as_it_should_be().items()}
