@@ -29,7 +29,7 @@ from shoal.evaluation.scores import scores
 
 TOLERANCE: Final = 1e-4
 CENTRAL_ROUNDS: Final = 1000
-ROUNDS: Final = 100
+ROUNDS: Final = 25
 """the averages may not settle"""
 FORMS: Final = (("central", "-"), ("avg1", "fit"), ("avg1", "step"), ("avg2", "fit"), ("avg2", "step"))
 QUANTILES: Final = ("least", "quarter", "half", "three quarters", "greatest")

@@ -1,0 +1,111 @@
+"""`shoal reproduce fcm` and the others as somebody types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from shoal.errors import SettingsError
+from shoal.evaluation.command import reproduce
+from shoal.evaluation.published import Figure
+from shoal.evaluation.rounds_command import EXPERIMENTS
+
+Shoal = Callable[..., Result]
+MEASURES = {
+    "fcm": ["ari", "difference"],
+    "ffcm": ["ari", "ami", "nmi"],
+    "kmeans": ["ari", "ami", "nmi", "difference"],
+    "kfed": ["ari", "ami", "nmi"],
+    "mufc": ["ari", "ami", "nmi"],
+    "gmm": ["ari", "ami", "nmi", "difference"],
+}
+
+
+@pytest.fixture
+def shoal(monkeypatch: pytest.MonkeyPatch) -> Shoal:
+    monkeypatch.delenv("SHOAL_DATA", raising=False)
+
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(reproduce, [*map(str, words)])
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    labels = np.arange(240) % 3
+    rows = generator.normal(size=(240, 2)) + 9 * np.array([[0, 0], [1, 0], [0, 1]])[labels]
+    np.savetxt(tmp_path / "mine.csv", np.column_stack([rows, labels]), delimiter=",", header="a,b,label", comments="")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_without_data_it_says_what_is_wanted(shoal: Shoal, name: str, tmp_path: Path) -> None:
+    nowhere = shoal(name, "--data", tmp_path, "--dataset", "mine", "--trials", 1)
+    assert isinstance(nowhere.exception, SettingsError)
+    if not EXPERIMENTS[name].extra:
+        assert "SHOAL_DATA" in str(shoal(name).exception)
+        assert isinstance(shoal(name, "--data", tmp_path).exception, SettingsError)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, name: str, folder: Path) -> None:
+    asked = (name, "--data", folder, "--dataset", "mine", "--trials", 2, "--split", "iid", "--clients", 4, "--jobs", 1)
+    result = shoal(*asked, "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    keys = [key for key in rows[0] if key not in ("dataset", "split", "trials", "metrics")]
+    assert keys
+    for row in rows:
+        assert list(row) == ["dataset", "split", *keys, "trials", "metrics"]
+        assert (row["dataset"], row["split"], row["trials"]) == ("mine", "iid", 2)
+        assert list(row["metrics"]) == MEASURES[name]
+        assert all(list(figures) == ["mean", "sd", "published"] for figures in row["metrics"].values())
+    table = shoal(*asked)
+    assert table.exit_code == 0
+    assert table.output.count("\n") == 2 + len(rows) * len(MEASURES[name])
+    assert "obtained" in table.output.splitlines()[0]
+
+
+def test_one_process_or_two_give_the_same(shoal: Shoal, folder: Path) -> None:
+    asked = ("kfed", "--data", folder, "--dataset", "mine", "--trials", 2, "--json", "--jobs")
+    alone, two = shoal(*asked, 1), shoal(*asked, 2)
+    assert alone.exit_code == two.exit_code == 0
+    assert alone.stdout == two.stdout
+    assert {row["split"] for row in json.loads(alone.stdout)["rows"]} == {"iid", "niid"}
+
+
+def test_made_up_data_need_no_folder(shoal: Shoal) -> None:
+    result = shoal("ffcm", "--dataset", "case1", "--trials", 1, "--json", "--jobs", 1)
+    rows = json.loads(result.stdout)["rows"]
+    assert [(row["average"], row["local"]) for row in rows][:2] == [("central", "-"), ("avg1", "fit")]
+    assert rows[1]["metrics"]["within"]["published"] == 0.3588
+    assert rows[2]["metrics"]["within"]["published"] is None
+    assert rows[1]["metrics"]["gap"]["published"] is None
+
+
+def test_noise_changes_the_figures_and_what_they_compare_with(shoal: Shoal, folder: Path) -> None:
+    asked = ("mufc", "--data", folder, "--dataset", "mine", "--trials", 1, "--split", "iid", "--json", "--jobs", 1)
+    plain, noised = (json.loads(shoal(*asked, *more).stdout)["rows"] for more in ((), ("--epsilon", 3)))
+    assert plain != noised
+
+
+def test_check_is_about_all_trials_and_ends_with_1_when_a_figure_is_off(
+    shoal: Shoal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_few = shoal("gmm", "--check", "--trials", 1, "--dataset", "blobs")
+    assert isinstance(with_few.exception, SettingsError)
+    experiment = EXPERIMENTS["gmm"]
+    monkeypatch.setitem(vars(experiment), "trials", 1)
+    asked = ("gmm", "--check", "--dataset", "blobs", "--split", "iid", "--jobs", 1)
+    assert shoal(*asked).exit_code == 0
+    monkeypatch.setitem(vars(experiment), "printed", lambda setting: {"difference": Figure(1.0, 0.0)})
+    off = shoal(*asked)
+    assert off.exit_code == 1
+    assert "differs" in off.output
