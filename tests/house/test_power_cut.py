@@ -11,14 +11,12 @@ import itertools
 import os
 import shutil
 import signal
-import tempfile
-import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from power import cut_the_power, in_a_process
 from shoal.checkpoint import Checkpoint
 from shoal.codec import unpack
 from shoal.settings import load_config
@@ -32,40 +30,6 @@ CLIENTS = ("attic", "cellar")
 # Every call of each, but of the many publish calls (a label for each reading) only each 7th.
 CALLS = ((Checkpoint, "save", 1), (SqliteLog, "publish", 7), (SqliteLog, "flush", 1), (SqliteLog, "read", 1))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here")
-
-
-def in_a_process(work: Callable[[], None]) -> int:
-    """Run `work` in a forked process; the signal that ended it, or 0."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "a process failed by itself"
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-
-
-def cut_the_power(kind: type, name: str, number: int, after: bool) -> None:
-    """From now on, the process dies at the `number`-th call of this method."""
-    real = getattr(kind, name)
-    calls = itertools.count(1)
-
-    def cut(self: Any, *args: Any, **kwargs: Any) -> Any:
-        now = next(calls) == number
-        if now and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = real(self, *args, **kwargs)
-        if now:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(kind, name, cut)
 
 
 def outcome(file: Path) -> dict[str, Any]:
@@ -88,17 +52,6 @@ def outcome(file: Path) -> dict[str, Any]:
         "kept": kept,
         "rejected": len(all_records(config.log.address, config.contract.rejected_topic)),
     }
-
-
-@pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a sync costs nothing, if there is such a place: a killed process loses no more there than on a disk."""
-    in_memory = Path("/dev/shm")
-    if not os.access(in_memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=in_memory, prefix="shoal-test-") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,174 @@
+"""Several models in one federation on the same rows: each gives what its functions give offline, and FCAC goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from client_nodes.premises import client_at_home
+from onebox.federation import OneBox
+from rounds_federation import KMEANS, begin_in_rounds
+from server_node.home import server_at_home
+from server_node.rounds import RoundsModel
+from shoal.algorithms import federations
+from shoal.algorithms.policies import Policy
+from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.rounds import Params
+from shoal.checkpoint import Checkpoint
+from shoal.errors import StateRefused
+from shoal.messages import Update
+from shoal.settings import load_config
+from shoal.topics import LABELS
+from shoal.transports import open_log
+from shoal.transports.contract import latest
+from small_federation import CLIENTS, all_records, clock, model_bytes, said
+
+FCAC = """
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+"""
+AUTO = """
+[[models]]
+name = "as-many"
+algorithm = "fcm"
+[models.rounds]
+quorum = 1
+"""
+
+
+FIRST: dict[str, Params] = {}
+"""what each model began with"""
+
+
+def model_of(algorithm: str) -> str:
+    """A model of the algorithm's name, of three clusters where it asks for a number."""
+    options = "options = { clusters = 3 }\n" if "clusters" in ROUNDS[algorithm].options else ""
+    return f'[[models]]\nname = "{algorithm}"\nalgorithm = "{algorithm}"\n{options}[models.rounds]\nquorum = 1\n'
+
+
+ALL = FCAC + "".join(model_of(algorithm) for algorithm in sorted(ROUNDS))
+
+
+def taken_in(file: Path) -> None:
+    """Every client alone, until it has taken in all its readings."""
+    for client in CLIENTS:
+        with client_at_home(load_config(file), client, clock=clock) as node:
+            while node.step():
+                pass
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation with every algorithm there is, gone through all its rounds."""
+    folder = tmp_path_factory.mktemp("house")
+    file = begin_in_rounds(folder, ALL)
+    taken_in(file)
+    with OneBox(load_config(file), CLIENTS, clock) as box:
+        while box.step():
+            for name, model in box.server.models().items():
+                if isinstance(model, RoundsModel) and model.params is not None:
+                    FIRST.setdefault(name, model.params)
+    return file
+
+
+@pytest.mark.parametrize("algorithm", sorted(ROUNDS))
+def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: str, ended: Path) -> None:
+    config = load_config(ended)
+    with OneBox(config, CLIENTS, clock) as box:
+        windows = [box.clients[client].window for client in CLIENTS]
+        served = box.server.models()[algorithm]
+        assert isinstance(served, RoundsModel)
+        assert served.params is not None
+        assert served.asleep
+        params = served.params
+    policy = Policy("decay" if ROUNDS[algorithm].additive else "cache")
+    offline = federations.run(
+        ROUNDS[algorithm], FIRST[algorithm], windows, rounds_max=100, tolerance=1e-3, policy=policy
+    )
+    assert offline.shifts
+    assert all(np.array_equal(offline.params[name], params[name]) for name in params)
+
+
+def test_models_in_rounds_change_nothing_for_the_one_beside_them(ended: Path, tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, FCAC)
+    for client in CLIENTS:
+        home = tmp_path / "clients" / client
+        for name in ("readings.db", "noise.key"):
+            home.joinpath(name).write_bytes((ended.parent / "clients" / client / name).read_bytes())
+        home.joinpath("noise.key").chmod(0o600)
+        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
+    taken_in(file)
+    with OneBox(load_config(file), CLIENTS, clock) as alone, OneBox(load_config(ended), CLIENTS, clock) as together:
+        alone.run_until_quiet()
+        assert model_bytes(alone.server) == model_bytes(together.server)
+
+
+def test_a_client_labels_its_readings_by_every_model(ended: Path) -> None:
+    config = load_config(ended)
+    log = open_log(f"sqlite:{config.client.folder / 'attic' / 'readings.db'}")
+    keys = latest(log, LABELS)
+    log.close()
+    assert {key.split(b"/")[0].decode() for key in keys} == {model.name for model in config.contract.models}
+
+
+def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_found(tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, FCAC + AUTO)
+    with OneBox(load_config(file), CLIENTS, clock) as box:
+        models = box.server.models()
+        assert isinstance(models["as-many"], RoundsModel)
+        while models["as-many"].params is None:
+            finder = models["clusters"].snapshot
+            assert box.step()
+        assert finder is not None
+        first = models["as-many"].snapshot
+        assert first is not None
+        assert np.array_equal(first.arrays["centre"], finder.arrays["centre"])
+        box.run_until_quiet()
+        assert models["as-many"].asleep
+
+
+def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, KMEANS)
+    config = load_config(file)
+    taken_in(file)
+    with OneBox(config, CLIENTS, clock) as box:
+        for _ in range(4):
+            box.step()
+        published = box.server.models()["heaps"].snapshot
+        assert published is not None
+        assert published.call is not None
+    for path in config.server.folder.iterdir():
+        path.unlink()
+    with pytest.raises(StateRefused, match="--rebuild"), server_at_home(config, clock=clock):
+        pass
+    with server_at_home(config, rebuild=True, clock=clock) as server:
+        server.step()
+    with OneBox(config, CLIENTS, clock) as box:
+        box.run_until_quiet()
+        model = box.server.models()["heaps"]
+        assert isinstance(model, RoundsModel)
+        assert model.asleep
+        assert model.snapshot is not None
+        assert model.snapshot.version > published.version
+    answers = [
+        Update.decode(record.value, record.headers)
+        for record in all_records(config.log.address, config.contract.updates_topic)
+    ]
+    # A last word is repeated after a restart, and is the same word.
+    words = {said(answer) for answer in answers}
+    assert len(words) == len({(answer.client, answer.sequence) for answer in answers})
+    assert len(words) == len({(answer.client, answer.round) for answer in answers})
+    assert not all_records(config.log.address, config.contract.rejected_topic)
+
+
+def test_what_the_page_and_the_table_of_clients_show_is_of_each_client_once(ended: Path) -> None:
+    with server_at_home(load_config(ended), clock=clock) as server:
+        picture = server.picture()
+    assert [client.client for client in picture.clients] == sorted(CLIENTS)
+    assert all(client.readings == 400 for client in picture.clients)
+    shown = {name: model.rounds for name, model in picture.models.items()}
+    assert shown.pop("clusters") is None
+    assert all(seen is not None and seen.state == "asleep" and seen.answers == 3 for seen in shown.values())
