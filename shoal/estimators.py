@@ -46,6 +46,8 @@ except ImportError:
             return labels
 
 
+__all__ = ["FCAC", "BaseEstimator", "ClusterMixin"]
+
 STATE_VERSION = 1
 UNKNOWN = -1
 """the cluster of every row while nothing has been learnt"""

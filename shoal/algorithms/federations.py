@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.algorithms.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.rounds import Hint, Params, RoundsAlgorithm
+from shoal.algorithms.starts import starting_centres
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 
@@ -74,10 +75,13 @@ def converged(shifts: Sequence[float], tolerance: float) -> bool:
 
 
 def from_prototypes(kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: Hint, local: int = 0) -> Hint:
-    """The box with the centres that one round of k-FED finds: where rounds of sums had better start.
+    """The box with centres from one round of k-FED: where rounds of sums had better start.
 
-    `local` clusters on each client; 0: as many as there are to be.
+    Clients look for `local` clusters each (0: as many as there are to be); what they send is grouped by k-means with
+    several starts, each prototype weighed by its rows, which is surer than k-FED's own server.
     """
     start = kfed.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
-    found = run(kfed, start, clients).params
-    return Hint(box.low, box.high, box.seed, found["centre"], found["weight"])
+    answers = [kfed.answer(start, rows) for rows in clients]
+    prototypes, counts = (np.concatenate([each[name] for each in answers]) for name in ("prototype", "count"))
+    points = starting_centres(clusters, len(box.low), Hint(box.low, box.high, box.seed, prototypes, counts))
+    return Hint(box.low, box.high, box.seed, points)
