@@ -1,0 +1,85 @@
+"""The window of rows from which calls are answered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from client_nodes.window import Window
+from shoal.codec import pack, unpack
+from shoal.errors import StateRefused
+
+ROWS = np.arange(20.0).reshape(10, 2)
+
+
+def test_a_window_of_nothing_has_no_rows_and_no_time() -> None:
+    window = Window(2, rows_max=5)
+    window.add(np.empty((0, 2)), [], now=0.0)
+    assert window.rows.shape == (0, 2)
+    assert window.newest_reading_at is None
+
+
+@pytest.mark.parametrize("batch", [1, 3, 10])
+def test_it_keeps_the_newest_rows_however_they_came(batch: int) -> None:
+    window = Window(2, rows_max=4)
+    for start in range(0, len(ROWS), batch):
+        rows = ROWS[start : start + batch]
+        window.add(rows, [float(start + n) for n in range(len(rows))], now=99.0)
+    assert np.array_equal(window.rows, ROWS[-4:])
+    assert window.newest_reading_at == 9.0
+
+
+def test_rows_too_old_beside_the_newest_are_dropped_also_where_they_came_out_of_order() -> None:
+    window = Window(2, rows_max=100, age_max_s=5.0)
+    window.add(ROWS[:4], [10.0, 3.0, 15.0, 9.9], now=0.0)
+    assert np.array_equal(window.rows, ROWS[[0, 2]])
+    window.add(ROWS[4:5], [20.1], now=0.0)
+    assert np.array_equal(window.rows, ROWS[4:5])
+
+
+def test_a_row_without_a_time_is_as_old_as_its_arrival() -> None:
+    window = Window(2, rows_max=100, age_max_s=5.0)
+    window.add(ROWS[:2], [None, None], now=10.0)
+    window.add(ROWS[2:3], [None], now=14.0)
+    assert len(window) == 3
+    window.add(ROWS[3:4], [None], now=16.0)
+    assert np.array_equal(window.rows, ROWS[2:4])
+    assert window.newest_reading_at is None
+
+
+def test_it_is_saved_and_restored_and_may_become_smaller_between() -> None:
+    window = Window(2, rows_max=6, age_max_s=100.0)
+    window.add(ROWS, [None if n % 2 else float(n) for n in range(10)], now=5.0)
+    state = unpack(pack(window.state()), 10**6)
+    again, smaller = Window(2, 6, 100.0), Window(2, 3, 100.0)
+    again.restore(state)
+    smaller.restore(state)
+    assert np.array_equal(again.rows, window.rows)
+    assert again.newest_reading_at == window.newest_reading_at == 8.0
+    assert np.array_equal(smaller.rows, ROWS[-3:])
+    again.add(ROWS[:1], [50.0], now=0.0)
+    assert again.newest_reading_at == 50.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"rows": ROWS, "times": np.zeros(3), "dated": np.zeros(3, dtype=np.uint8)},
+        {"rows": ROWS[:, :1], "times": np.zeros(10), "dated": np.zeros(10, dtype=np.uint8)},
+        {"rows": ROWS, "times": np.zeros(10), "dated": None},
+    ],
+)
+def test_a_damaged_window_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(StateRefused):
+        Window(2, 5).restore(wrong)
+
+
+def test_nobody_can_write_to_what_calls_are_answered_from() -> None:
+    window = Window(2, rows_max=5)
+    given = ROWS.copy()
+    window.add(given, [0.0] * 10, now=0.0)
+    with pytest.raises(ValueError, match="read-only"):
+        window.rows[0, 0] = 1.0
+    given[:] = -1
+    assert np.array_equal(window.rows, ROWS[-5:])

@@ -1,0 +1,76 @@
+"""A stream for which few clients take part at a time, and each holds other clusters: what rounds forget, and what not.
+
+Three clusters go round; each of ten clients holds rows of one or two; a fifth is called; answers come late.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rounds_driving import Driven, contract_with
+from shoal.messages import Snapshot
+
+CLIENTS = [f"client-{n}" for n in range(10)]
+WINDOW, NEW, ROUNDS, WARM = 200, 50, 60, 15
+SPREAD = 0.06
+
+
+def middles(step: int) -> NDArray[np.float64]:
+    """(3, 2) where the clusters are by now, near enough to one another that the rows of the absent are missed."""
+    angles = 2 * np.pi * np.arange(3) / 3 + 0.02 * step
+    return 0.5 + 2.5 * SPREAD * np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+class Sites:
+    """The windows of all clients, moving on together."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._held = [[n % 3] for n in range(len(CLIENTS))]
+        self.windows = [self._rows(held, 0, WINDOW) for held in self._held]
+
+    def move(self, step: int) -> None:
+        for n, held in enumerate(self._held):
+            self.windows[n] = np.concatenate([self.windows[n], self._rows(held, step, NEW)])[-WINDOW:]
+
+    def _rows(self, held: list[int], step: int, n: int) -> NDArray[np.float64]:
+        rows: NDArray[np.float64] = middles(step)[self._rng.choice(held, n)] + self._rng.normal(0, SPREAD, (n, 2))
+        return rows
+
+
+def error_of(between: str, seed: int, late: int) -> float:
+    """How far the centres are from the truth on average, after a while."""
+    agreed: dict[str, Any] = {
+        "fraction": 0.2,
+        "deadline_s": 10,
+        "rounds_max": 10**6,
+        "tolerance": 0,
+        "between": between,
+    }
+    driven = Driven(contract_with("fcm", **agreed))
+    sites, chance, errors = Sites(seed), np.random.default_rng(1000 + seed), []
+    on_their_way: list[tuple[int, str, NDArray[np.float64], Snapshot]] = []
+    driven.look(0.0)
+    for step in range(1, ROUNDS):
+        for client, window in zip(CLIENTS, sites.windows, strict=True):
+            if driven.asks(client):
+                on_their_way.append((step + int(chance.integers(0, late + 1)), client, window, driven.newest))
+        for arrives, client, window, call in on_their_way:
+            if arrives == step:
+                driven.hear(client, window, to=call)
+        driven.look(10.0 * step)
+        sites.move(step)
+        if step >= WARM:
+            centres = driven.newest.arrays["centre"]
+            apart = np.linalg.norm(centres[:, None] - middles(step)[None], axis=2)
+            errors.append(float(apart.min(axis=0).mean()))
+    return float(np.mean(errors))
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_where_few_take_part_and_each_holds_other_clusters_decay_halves_the_error_of_fresh(late: int) -> None:
+    seeds = range(6)
+    fresh, decay = ([error_of(between, seed, late) for seed in seeds] for between in ("fresh", "decay"))
+    assert np.mean(decay) <= np.mean(fresh) / 2, (fresh, decay)
