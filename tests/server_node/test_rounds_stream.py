@@ -42,14 +42,8 @@ class Sites:
 
 def error_of(between: str, seed: int, late: int) -> float:
     """How far the centres are from the truth on average, after a while."""
-    agreed: dict[str, Any] = {
-        "fraction": 0.2,
-        "deadline_s": 10,
-        "rounds_max": 10**6,
-        "tolerance": 0,
-        "between": between,
-    }
-    driven = Driven(contract_with("fcm", **agreed))
+    rounds = contract_with("fcm", fraction=0.2, deadline_s=10, rounds_max=10**6, tolerance=0, between=between)
+    driven = Driven(rounds)
     sites, chance, errors = Sites(seed), np.random.default_rng(1000 + seed), []
     on_their_way: list[tuple[int, str, NDArray[np.float64], Snapshot]] = []
     driven.look(0.0)
