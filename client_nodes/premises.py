@@ -29,7 +29,7 @@ def client_at_home(
     with ExitStack() as stack:
         checkpoint, key = _memory(stack, folder, f"client {client} of {config.contract.federation}")
         readings = stack.enter_context(closing(open_log(f"sqlite:{folder / 'readings.db'}")))
-        log = stack.enter_context(closing(open_log(config.log.address)))
+        log = stack.enter_context(closing(open_log(config.log)))
         premises = Premises(readings, checkpoint, key)
         yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock)
 

@@ -30,7 +30,7 @@ def server_at_home(
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
-        log = stack.enter_context(closing(open_log(config.log.address)))
+        log = stack.enter_context(closing(open_log(config.log)))
         yield ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
 
 

@@ -8,9 +8,9 @@ default, a range and a sentence; `shoal check` prints them all, and a test holds
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal.contract import Contract, contract_of, read_toml, validated
 from shoal.errors import SettingsError
@@ -31,7 +31,42 @@ Folder = Annotated[Path, Field(strict=False)]
 class LogSettings(Settings):
     """[log]: where updates and snapshots travel."""
 
-    address: str = Field(default="sqlite:data/federation.db", description="sqlite:PATH, one file for all processes")
+    address: str = Field(
+        default="sqlite:data/federation.db",
+        description="`sqlite:PATH`, one file for all processes, or `kafka://host:port,host:port`",
+    )
+    tls: bool = Field(default=False, description="Kafka: speak TLS, and check who answers")
+    ca_file: Folder | None = Field(
+        default=None, description="Kafka: certificates (PEM) of the authorities trusted with TLS; none: the system's"
+    )
+    certificate_file: Folder | None = Field(default=None, description="Kafka: own certificate (PEM), if brokers ask")
+    key_file: Folder | None = Field(default=None, description="Kafka: private key (PEM) of that certificate")
+    sasl: Literal["none", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"] = Field(
+        default="none", description="Kafka: how to log in"
+    )
+    user: str = Field(default="", description="Kafka: the name to log in with (not for `oauthbearer`)")
+    secret_file: Folder | None = Field(
+        default=None, description="Kafka: file with the password, or with the bearer token, read at each connection"
+    )
+    replication: int = Field(
+        default=0, ge=0, le=100, description="Kafka: copies of each topic; 0: as the brokers do by default"
+    )
+
+    @model_validator(mode="after")
+    def _log_in_whole(self) -> Self:
+        if self.sasl == "none" and (self.user or self.secret_file):
+            raise ValueError("user and secret_file are for logging in: name the way, with sasl")
+        if self.sasl != "none" and self.secret_file is None:
+            raise ValueError(f'sasl = "{self.sasl}" needs a secret_file')
+        if self.sasl not in ("none", "oauthbearer") and not self.user:
+            raise ValueError(f'sasl = "{self.sasl}" needs a user')
+        if self.sasl in ("plain", "oauthbearer") and not self.tls:
+            raise ValueError(f'sasl = "{self.sasl}" sends the secret as it is, so it needs tls = true')
+        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
+            raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        return self
 
 
 class ClientSettings(Settings):
@@ -97,7 +132,7 @@ def load_config(path: Path) -> Config:
     server = validated(ServerSettings, _placed(tables.get("server", {}), "server", path), f"{path}: [server]")
     return Config(
         contract=contract,
-        log=log.model_copy(update={"address": _address_beside(log.address, path)}),
+        log=log.model_copy(update={"address": _address_beside(log.address, path)} | _log_files_beside(log, path)),
         client=client.model_copy(update={"folder": _beside(client.folder, path)}),
         server=server.model_copy(update={"folder": _beside(server.folder, path)}),
     )
@@ -115,6 +150,11 @@ def _beside(place: Path, path: Path) -> Path:
         return path.parent / place.expanduser()
     except RuntimeError as homeless:
         raise SettingsError(f"{path}: {place}: {homeless}; write the whole path") from None
+
+
+def _log_files_beside(log: LogSettings, path: Path) -> dict[str, Path]:
+    named = {name: getattr(log, name) for name in ("ca_file", "certificate_file", "key_file", "secret_file")}
+    return {name: _beside(place, path) for name, place in named.items() if place is not None}
 
 
 def _address_beside(address: str, path: Path) -> str:

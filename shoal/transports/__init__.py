@@ -5,32 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from shoal.errors import SettingsError
+from shoal.errors import MissingExtra, SettingsError
+from shoal.settings import LogSettings
 from shoal.transports.contract import Log
 
 __all__ = ["open_log"]
 
 
-def open_log(address: str) -> Log:
-    """The log at `address`: `sqlite:PATH`, or a plain path that ends in `.db`.
+def open_log(place: str | LogSettings) -> Log:
+    """The log at an address: `sqlite:PATH`, a plain path that ends in `.db`, or `kafka://host:port,host:port`.
 
-    Raises `SettingsError` for an address of no known kind, and what the log's own opening raises.
+    Settings say besides how to log in. Raises `SettingsError` for an address of no known kind, `MissingExtra`, and
+    what the log's own opening raises.
     """
+    settings = LogSettings(address=place) if isinstance(place, str) else place
+    address = settings.address
     # Two letters or more before the colon: `C:\log.db` is a path.
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", address, re.DOTALL)
     if scheme is None and address.endswith(".db"):
-        return _open_sqlite(address)
+        return _open_sqlite(address, settings)
     if scheme is None or scheme[1].lower() not in _OPENERS:
         known = ", ".join(f"{name}:..." for name in _OPENERS)
         raise SettingsError(f"log address {address!r}: must begin with one of {known}, or be a path that ends in .db")
-    return _OPENERS[scheme[1].lower()](scheme[2])
+    return _OPENERS[scheme[1].lower()](scheme[2], settings)
 
 
-def _open_sqlite(path: str) -> Log:
+def _open_sqlite(path: str, _: LogSettings) -> Log:
     # Imported here: who uses another log does not load this one.
     from shoal.transports.sqlite import SqliteLog  # noqa: PLC0415
 
     return SqliteLog(path)
 
 
-_OPENERS: dict[str, Callable[[str], Log]] = {"sqlite": _open_sqlite}
+def _open_kafka(servers: str, settings: LogSettings) -> Log:
+    try:
+        from shoal.transports.kafka import KafkaLog  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        if missing.name != "kafka":
+            raise
+        raise MissingExtra("A Kafka log", "kafka") from None
+    return KafkaLog(servers, settings)
+
+
+_OPENERS: dict[str, Callable[[str, LogSettings], Log]] = {"sqlite": _open_sqlite, "kafka": _open_kafka}

@@ -2,19 +2,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from log_places import PLACES, Place
 
+from log_places import PLACES, Place
 from shoal.transports import open_log
 from shoal.transports.contract import Log
 
 
 @pytest.fixture(params=sorted(PLACES))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Every transport in turn, each with nothing in it yet."""
-    return PLACES[request.param](tmp_path)
+def place(request: pytest.FixtureRequest) -> Place:
+    """Every transport in turn."""
+    return PLACES[request.param](request)
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+from kafka import KafkaAdminClient
+
 from shoal.transports.contract import Log, Positions, Record, beginning
 
 WAIT_S = 30.0
@@ -18,6 +21,8 @@ class Place:
 
     address: str
     delete: Callable[[str], None]
+    examples: int = 100
+    """how many sequences of calls are tried on it"""
 
 
 def sqlite_place(folder: Path) -> Place:
@@ -25,8 +30,20 @@ def sqlite_place(folder: Path) -> Place:
     return Place(f"sqlite:{path}", lambda topic: path.unlink())
 
 
-PLACES: dict[str, Callable[[Path], Place]] = {
-    "sqlite": sqlite_place,
+def kafka_place(bootstrap: str) -> Place:
+    def delete(topic: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        admin.delete_topics([topic])
+        while topic in admin.list_topics():
+            pass
+        admin.close()
+
+    return Place(f"kafka://{bootstrap}", delete, examples=3)
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {
+    "sqlite": lambda request: sqlite_place(request.getfixturevalue("tmp_path")),
+    "kafka": lambda request: kafka_place(request.getfixturevalue("kafka_bootstrap")),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -111,8 +112,8 @@ def test_any_name_is_carried_or_refused_and_harms_no_other_topic(log: Log, topic
         with pytest.raises(LogRefused):
             log.publish(name, b"here")
     else:
-        publish(log, name, b"here")
-        assert values(everything(log, name)) == [b"here"]
+        publish(log, name, b"here")  # where others may have been: these names are not ours alone
+        assert values(everything(log, name))[-1:] == [b"here"]
     publish(log, topic, b"there")
     assert values(everything(log, topic)) == [b"there"]
 
@@ -190,13 +191,18 @@ def test_retention_drops_the_oldest_and_tells_a_reader_who_came_too_late(log: Lo
         publish(log, topic, *[b"%09d" % (sent + i) + b"." * 991 for i in range(100)])
         sent += 100
         assert sent < 100_000
-    first, end = log.bounds(topic)[0]
+    first = end = 0
+    while log.bounds(topic)[0] != (first, end):  # a broker drops records when it has the time
+        first, end = log.bounds(topic)[0]
+        told = []
+        for late in (0, first - 1):
+            with pytest.raises(OffsetGone) as gone:
+                log.read(topic, {0: late})
+            told.append((gone.value.topic, gone.value.partition, gone.value.asked, gone.value.first))
+        with suppress(OffsetGone):
+            kept = everything(log, topic, {0: first})
     assert end == sent
-    for late in (0, first - 1):
-        with pytest.raises(OffsetGone) as gone:
-            log.read(topic, {0: late})
-        assert (gone.value.topic, gone.value.partition, gone.value.asked, gone.value.first) == (topic, 0, late, first)
-    kept = everything(log, topic)
+    assert told == [(topic, 0, 0, first), (topic, 0, first - 1, first)]
     assert [int((record.value or b"")[:9]) for record in kept] == list(range(first, end))
     assert [record.offset for record in kept] == list(range(first, end))
 

@@ -98,6 +98,6 @@ def test_a_log_is_a_list_for_each_partition(place: Place) -> None:
     run_state_machine_as_test(
         lambda: LogMachine(place),  # type: ignore[arg-type]  # any factory of machines will do
         settings=settings(
-            max_examples=100, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=place.examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

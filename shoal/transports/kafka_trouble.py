@@ -1,0 +1,98 @@
+"""What goes wrong between kafka-python and its brokers, in our words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka import errors
+
+from shoal.errors import LogRefused, LogUnavailable, ShoalError
+
+_FOR_GOOD = {
+    "SaslAuthenticationFailedError": "the brokers do not accept the user or the secret; check user and secret_file",
+    "CERTIFICATE_VERIFY_FAILED": "the brokers' certificate is not one we trust; check ca_file and the host in address",
+    "IllegalSaslStateError": 'the brokers want no login on this port; check the port, or set sasl = "none"',
+    "UnsupportedSaslMechanismError": "the brokers do not offer this way to log in; check sasl",
+    "WRONG_VERSION_NUMBER": "the brokers do not speak TLS on this port; check the port and tls",
+}
+"""what stands in the library's log when trying again cannot help -> what to do"""
+_FOR_NOW = {
+    "ECONNREFUSED": "nobody listens there",
+    "DNS": "the host's name is not known",
+    "UNEXPECTED_EOF": "they hang up on a TLS greeting: check tls and the port, unless they are just restarting",
+    "socket disconnected": "they hang up when spoken to: check tls, sasl and the port, unless they are just restarting",
+}
+_NEVER_AGAIN = (
+    errors.AuthorizationError,
+    errors.SaslAuthenticationFailedError,
+    errors.MessageSizeTooLargeError,
+    errors.InvalidTopicError,
+    errors.InvalidConfigurationError,
+    errors.PolicyViolationError,
+    errors.UnsupportedVersionError,
+)
+
+# Its warnings are about single connections and come by the dozen; what matters of them is in our errors.
+logging.getLogger("kafka").addHandler(logging.NullHandler())
+
+
+class Reasons(logging.Handler):
+    """Collects what the library says in its log while it connects: its error gives no cause."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what was said."""
+        self._said.append(record.getMessage())
+
+    def verdict(self, where: str) -> ShoalError:
+        """Why there is no connection: `LogRefused` when trying again cannot help, else `LogUnavailable`."""
+        # A broker that refuses a password may also just hang up, now and then, so what is clear goes first.
+        for sign, meaning in _FOR_GOOD.items():
+            if any(sign in said for said in self._said):
+                return LogRefused(f"{where}: {meaning}")
+        for said in reversed(self._said):
+            for sign, meaning in _FOR_NOW.items():
+                if sign in said:
+                    return LogUnavailable(f"{where} cannot be reached: {meaning}")
+        return LogUnavailable(f"{where} cannot be reached: no answer in time")
+
+
+@contextmanager
+def connecting(where: str) -> Iterator[None]:
+    """Around whatever makes a client: a failure to connect is explained by what the library logged meanwhile."""
+    reasons, logger = Reasons(), logging.getLogger("kafka.net")
+    logger.addHandler(reasons)
+    try:
+        yield
+    except (errors.KafkaError, OSError) as error:
+        if isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError):
+            raise reasons.verdict(where) from error
+        raise LogRefused(f"{where}: {type(error).__name__}; check [log]") from error
+    finally:
+        logger.removeHandler(reasons)
+
+
+@contextmanager
+def explained(where: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """The library's errors as ours, `but` for some."""
+    try:
+        yield
+    except but:
+        raise
+    except errors.KafkaError as error:
+        raise ours(error, where) from error
+
+
+def ours(error: BaseException, where: str) -> ShoalError:
+    """An error of the library as one of ours; its own text may hold bytes of a record and is left out."""
+    name = type(error).__name__
+    if isinstance(error, errors.AuthorizationError):
+        return LogRefused(f"{where}: {name}: this user may not do that; see the access rules in docs/operating.md")
+    if isinstance(error, _NEVER_AGAIN):
+        return LogRefused(f"{where}: {name}")
+    return LogUnavailable(f"{where}: {name}")

@@ -1,0 +1,49 @@
+"""A broker with TLS, passwords (SCRAM) and access rules, and a test authority that signs its certificate."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from kafka_broker import Broker
+
+ADMIN, ADMIN_PASSWORD = "admin", "correct horse"
+
+PROPERTIES = """
+listener.security.protocol.map=CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=SCRAM-SHA-512
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
+listener.name.clients.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule \
+required username="{admin}" password="{password}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{admin};User:ANONYMOUS
+allow.everyone.if.no.acl.found=false
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/authority.crt
+"""
+
+
+def authority(folder: Path, name: str) -> Path:
+    """A certificate authority: NAME.crt and NAME.key in `folder`; the certificate's path."""
+    openssl(folder, f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt")
+    return folder / f"{name}.crt"
+
+
+def secure_broker(folder: Path) -> Broker:
+    """Start one; `authority.crt` in `folder` vouches for it."""
+    authority(folder, "authority")
+    openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=broker -keyout broker.key -out broker.csr")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1", encoding="utf-8")
+    signing = "-CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names"
+    openssl(folder, f"x509 -req -in broker.csr {signing} -out broker.crt")
+    pem = (folder / "broker.key").read_text() + (folder / "broker.crt").read_text()
+    (folder / "broker.pem").write_text(pem)
+    more = PROPERTIES.format(admin=ADMIN, password=ADMIN_PASSWORD, folder=folder)
+    scram = f"SCRAM-SHA-512=[name={ADMIN},password={ADMIN_PASSWORD}]"
+    return Broker(folder, more, ["--add-scram", scram])
+
+
+def openssl(folder: Path, words: str) -> None:
+    subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)

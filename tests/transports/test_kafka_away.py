@@ -1,0 +1,124 @@
+"""A broker that goes away and comes back, with and without a word: a log says so, loses nothing it said was stored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from kafka_broker import Broker, free_ports
+
+from shoal.errors import LogUnavailable
+from shoal.transports.contract import TopicSettings
+from shoal.transports.kafka import KafkaLog
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("kafka-away"))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody comes back in these seconds, so they need not be waited out."""
+    for module in ("kafka_settings", "kafka_topics", "kafka_writer"):
+        monkeypatch.setattr(f"shoal.transports.{module}.CONNECT_S", 2.0)
+    monkeypatch.setattr("shoal.transports.kafka_reader.FETCH_S", 2.0)
+    monkeypatch.setattr("shoal.transports.kafka.CLOSE_S", 2.0)
+
+
+def open_log(broker: Broker, **more: int) -> KafkaLog:
+    return KafkaLog(f"//{broker.bootstrap}", **more)
+
+
+def test_a_broker_that_is_not_there_is_named_with_the_reason() -> None:
+    with (
+        closing(KafkaLog(f"//127.0.0.1:{free_ports()}")) as log,
+        pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:\d+ cannot be reached: nobody listens"),
+    ):
+        log.ensure("topic")
+    with (
+        closing(KafkaLog("//nobody.invalid:9092")) as log,
+        pytest.raises(LogUnavailable, match=r"the host's name is not known"),
+    ):
+        log.ensure("topic")
+
+
+@pytest.mark.parametrize("ended", ["stop", "kill"])
+def test_what_was_stored_is_there_when_the_broker_is_back_and_the_same_log_goes_on(broker: Broker, ended: str) -> None:
+    with closing(open_log(broker)) as log:
+        log.ensure(ended)
+        log.publish(ended, b"stored")
+        log.flush()
+        ((record,), after) = log.read(ended, {0: 0}, timeout_s=WAIT_S)
+        getattr(broker, ended)()
+        with pytest.raises(LogUnavailable):
+            log.bounds(ended)
+        log.publish(ended, b"never")
+        with pytest.raises(LogUnavailable):
+            log.flush(1.0)
+        broker.start()
+        log.publish(ended, b"again")
+        log.flush(WAIT_S)
+        # What was given up is not stored behind our back: its producer is gone.
+        assert [r.value for r in log.read(ended, after, timeout_s=WAIT_S)[0]] == [b"again"]
+        assert record.value == b"stored"
+
+
+def test_a_reader_that_waits_while_the_broker_is_away_misses_nothing(broker: Broker) -> None:
+    with closing(open_log(broker)) as log, closing(open_log(broker)) as writer:
+        log.ensure("waiting", TopicSettings(partitions=2))
+        at = log.read("waiting", {0: 0, 1: 0})[1]
+        broker.kill()
+        back = threading.Thread(target=broker.start)
+        back.start()
+        found: list[bytes | None] = []
+        sent = False
+        while len(found) < 2:
+            try:
+                records, at = log.read("waiting", at, timeout_s=0.5)
+            except LogUnavailable:
+                continue
+            found += [record.value for record in records]
+            if not sent:
+                back.join()
+                for partition in (0, 1):
+                    writer.publish("waiting", b"%d" % partition, partition=partition)
+                writer.flush(WAIT_S)
+                sent = True
+        assert sorted(filter(None, found)) == [b"0", b"1"]
+
+
+def test_no_more_is_taken_than_may_be_on_its_way_and_closing_tells_what_nobody_was_told(broker: Broker) -> None:
+    log, other = open_log(broker, in_flight_bytes_max=100_000), open_log(broker)
+    for one in (log, other):
+        one.ensure("bounded")
+        one.publish("bounded", b"first")
+        one.flush()
+    broker.kill()
+    other.publish("bounded", b"on its way")
+    for _ in range(9):
+        log.publish("bounded", b"x" * 10_000)
+    with pytest.raises(LogUnavailable, match="wait to be stored"):
+        log.publish("bounded", b"x" * 10_000)
+    log.close()
+    with pytest.raises(LogUnavailable, match="not stored"):
+        other.close()
+    other.close()
+    broker.start()
+
+
+def test_closing_with_everything_stored_never_raises_though_the_broker_is_gone(broker: Broker) -> None:
+    log = open_log(broker)
+    log.ensure("closing")
+    log.publish("closing", b"stored")
+    log.flush()
+    log.read("closing", {0: 0}, timeout_s=WAIT_S)
+    broker.kill()
+    log.close()
+    broker.start()

@@ -1,0 +1,150 @@
+"""TLS, passwords and access rules on a real broker: who may come in, who is told why not, and that it is told soon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourceType,
+    UserScramCredentialUpsertion,
+)
+from kafka_broker import Broker
+from kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
+
+from shoal.errors import LogRefused, LogUnavailable, SettingsError
+from shoal.settings import LogSettings
+from shoal.transports import open_log
+from shoal.transports.kafka import KafkaLog
+
+WAIT_S = 30.0
+SECRET = "battery staple"
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These brokers answer; what they say does not change by waiting."""
+    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 3.0)
+
+
+@pytest.fixture(scope="module")
+def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker, with topics `updates` and `snapshots` and a user `attic` who may write one and read the other."""
+    broker = secure_broker(tmp_path_factory.mktemp("kafka-secure"))
+    with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
+        log.ensure("updates")
+        log.ensure("snapshots")
+        log.publish("snapshots", b"a snapshot")
+    reach = log._topics._reach
+    with closing(KafkaAdminClient(**reach)) as admin:
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("attic", "SCRAM-SHA-512", SECRET)])
+        rules = (("updates", ACLOperation.WRITE), ("snapshots", ACLOperation.READ))
+        admin.create_acls([allow("attic", topic, operation) for topic, operation in rules])
+    yield broker
+    broker.stop()
+
+
+def allow(user: str, topic: str, operation: ACLOperation) -> ACL:
+    return ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, topic))
+
+
+def log_of(broker: Broker, user: str, password: str, **more: Any) -> KafkaLog:
+    secret = broker.folder / f"{user}.secret"
+    secret.write_text(password + "\n", encoding="utf-8")
+    known: dict[str, Any] = {"tls": True, "ca_file": broker.folder / "authority.crt"}
+    known |= {"sasl": "scram-sha-512", "user": user, "secret_file": secret} | more
+    log = open_log(LogSettings(address=f"kafka://{broker.bootstrap}", **known))
+    assert isinstance(log, KafkaLog)
+    return log
+
+
+def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broker: Broker) -> None:
+    with closing(log_of(broker, "attic", SECRET)) as log:
+        log.publish("updates", b"an update")
+        log.flush()
+        ((snapshot,), _) = log.read("snapshots", {0: 0}, timeout_s=WAIT_S)
+        assert snapshot.value == b"a snapshot"
+        log.publish("snapshots", b"forged")
+        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"):
+            log.flush()
+        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"):
+            log.read("updates", {0: 0}, timeout_s=WAIT_S)
+        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"):
+            log.ensure("a-topic-of-its-own")
+        log.publish("updates", b"another")
+        log.flush()
+    with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
+        assert [record.value for record in log.read("updates", {0: 0}, timeout_s=WAIT_S)[0]] == [
+            b"an update",
+            b"another",
+        ]
+        assert log.bounds("snapshots") == {0: (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("user", "more", "error", "told"),
+    [
+        ("stranger", {}, LogRefused, "user and secret_file"),
+        ("attic", {}, LogRefused, "user and secret_file"),
+        ("attic", {"ca_file": None}, LogRefused, "ca_file"),
+        ("attic", {"ca_file": "other.crt"}, LogRefused, "ca_file"),
+        ("attic", {"tls": False, "ca_file": None}, LogUnavailable, "hang up when spoken to: check tls"),
+        ("attic", {"sasl": "plain"}, LogUnavailable, "check tls, sasl"),
+    ],
+)
+def test_who_may_not_come_in_is_told_why(
+    broker: Broker, user: str, more: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    if more.get("ca_file"):
+        more = more | {"ca_file": authority(broker.folder, "other")}
+    with closing(log_of(broker, user, "a guess", **more)) as log, pytest.raises(error, match=told) as said:
+        log.ensure("updates")
+    assert "a guess" not in f"{said.value!r} {said.value.__cause__!r} {vars(log)}"
+
+
+def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, broker: Broker) -> None:
+    settings = LogSettings(tls=True, ca_file=broker.folder / "authority.crt")
+    with (
+        closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log,
+        pytest.raises(LogUnavailable, match="TLS greeting"),
+    ):
+        log.ensure("updates")
+
+
+def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Broker) -> None:
+    secret = broker.folder / "attic.secret"
+    secret.write_text(SECRET, encoding="utf-8")
+    settings = LogSettings(sasl="scram-sha-512", user="attic", secret_file=secret)
+    with closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log, pytest.raises(LogRefused, match="want no login"):
+        log.ensure("updates")
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"sasl": "scram-sha-512", "user": "a"}, "secret_file"),
+        ({"sasl": "scram-sha-256", "secret_file": "s"}, "user"),
+        ({"sasl": "plain", "user": "a", "secret_file": "s"}, "tls = true"),
+        ({"sasl": "oauthbearer", "secret_file": "s"}, "tls = true"),
+        ({"user": "a"}, "sasl"),
+        ({"ca_file": "c"}, "tls = true"),
+        ({"tls": True, "key_file": "k"}, "go together"),
+    ],
+)
+def test_half_of_a_way_in_is_refused(section: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        LogSettings.model_validate(section)
+
+
+def test_a_secret_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path) -> None:
+    missing = LogSettings(address="kafka://a:1", sasl="scram-sha-512", user="a", secret_file=tmp_path / "gone")
+    with pytest.raises(SettingsError, match="gone: cannot be read"):
+        open_log(missing)
