@@ -107,6 +107,8 @@ def _tell(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) ->
         f"on the clients and {summary['nodes']} nodes in {summary['clusters']} clusters on the server, "
         f"in {summary['seconds']:.0f} seconds. Not one reading left its client."
     )
+    for name, seen in summary["rounds"].items():
+        click.echo(f"Beside it, {name} found {seen['clusters']} clusters on the same rows in {seen['round']} rounds.")
     if "picture" in summary:
         click.echo(f"A picture of it: {summary['picture']}")
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))

@@ -48,9 +48,10 @@ class Demo:
 
     @property
     def finished(self) -> bool:
-        """Whether every reading has been fed, learnt and, where it changed anything, said and merged."""
+        """Whether every reading has been fed, learnt and, where it changed anything, said and merged, and no model in
+        rounds is on its way."""
         learnt = all(node.up_to_date for node in self.box.clients.values())
-        return self.pump.finished and learnt and self.box.server.up_to_date
+        return self.pump.finished and learnt and self.box.server.up_to_date and self.box.server.at_rest
 
     def rows(self) -> list[dict[str, Any]]:
         """One line per client for the live table."""
@@ -72,8 +73,18 @@ class Demo:
             "nodes": snapshot.nodes if snapshot else 0,
             "clusters": snapshot.clusters if snapshot else 0,
             "version": snapshot.version if snapshot else 0,
+            "rounds": self._rounds(),
             "epsilon_per_reading": statement["epsilon_per_reading"],
             "epsilon_per_feature": statement["epsilon_per_feature"],
+        }
+
+    def _rounds(self) -> dict[str, dict[str, int]]:
+        """How far the models in rounds have come, by name."""
+        pictures = [model.picture() for model in self.box.server.models().values()]
+        return {
+            shown.name: {"round": shown.rounds.round, "clusters": shown.snapshot.clusters if shown.snapshot else 0}
+            for shown in pictures
+            if shown.rounds is not None
         }
 
 

@@ -97,6 +97,11 @@ class ServerNode:
         read = all(self._positions.get(partition, 0) >= end for partition, end in self._ends().items())
         return read and not any(model.changed for model in self._models.values())
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no model is in the midst of its rounds."""
+        return all(model.at_rest for model in self._models.values() if isinstance(model, RoundsModel))
+
     def models(self) -> dict[str, ServerModel | RoundsModel]:
         """name -> model, for the tests and the one-box."""
         return self._models

@@ -89,8 +89,13 @@ class RoundsModel:
 
     @property
     def asleep(self) -> bool:
-        """Whether nobody is called just now."""
+        """Whether it has moved as far as it could, and looks up only now and then."""
         return self._params is not None and self._call is None
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody is called just now."""
+        return self._call is None
 
     @property
     def params(self) -> Params | None:
