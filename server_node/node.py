@@ -17,7 +17,7 @@ from shoal.contract import Contract
 from shoal.downlink import read_on
 from shoal.errors import LogRefused, MessageRefused, StateRefused
 from shoal.events import log_event
-from shoal.messages import Rejected, Snapshot, Update
+from shoal.messages import Rejected, Snapshot, Update, Wake
 from shoal.metrics import ServerMetrics
 from shoal.privacy import expected_statement
 from shoal.settings import ServerSettings
@@ -128,6 +128,9 @@ class ServerNode:
     def _hear(self, record: Record) -> Sequence[Word]:
         """Absorb one record; what is refused becomes a word for the rejected topic."""
         try:
+            if ("type", Wake.TYPE.encode()) in record.headers:
+                self._wake(Wake.decode(record.value, record.headers))
+                return []
             update = Update.decode(record.value, record.headers)
             self._border.admit_update(update)
             new = self._models[update.model].hear(update, self._clock())
@@ -141,6 +144,12 @@ class ServerNode:
             self._unshown[update.model].append(update.made_at)
             self._note_client(update.client)
         return []
+
+    def _wake(self, wake: Wake) -> None:
+        self._border.admit_wake(wake)
+        model = self._models[wake.model]
+        assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
+        model.wake()
 
     def _note_client(self, client: str) -> None:
         """A label for each client, but not without end: anybody who may publish can make up names."""

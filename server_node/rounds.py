@@ -119,6 +119,10 @@ class RoundsModel:
         self._attendance.take(update)
         return True
 
+    def wake(self) -> None:
+        """Look at the clients' rows at the next opportunity, if it is asleep."""
+        self._wake_at = -math.inf
+
     def look_at_clock(self, now: float) -> bool:
         """Open, close or call again, or wake: what is due now. True if anything was. Call it when the log is read."""
         # A clock that was set back must not make a wait longer than it ever was.

@@ -19,7 +19,7 @@ from shoal.calls import call_of
 from shoal.codec import pack
 from shoal.contract import Contract, Model
 from shoal.errors import MessageRefused, SettingsError
-from shoal.messages import Snapshot, Update
+from shoal.messages import Snapshot, Update, Wake
 from shoal.privacy import Bounds, PrivacyTerms, expected_statement, reach_for
 
 ROWS_MAX = 1_000_000
@@ -127,21 +127,32 @@ class Border:
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRefused("arrays", "it names other numbers of clusters and nodes than it holds")
 
+    def admit_wake(self, wake: Wake) -> None:
+        """Raises `MessageRefused` unless it wakes a model in rounds of this federation."""
+        if self._addressed(wake).algorithm not in ROUNDS:
+            raise MessageRefused("model", "it has no rounds to wake for")
+
     def admit_params(self, model: Model, params: Arrays) -> None:
         """Raises `MessageRefused` unless these can be the parameters of a model in rounds."""
         self._check_arrays(params, ROUNDS[model.algorithm].params)
 
     def _admit(self, message: Update | Snapshot) -> Model:
+        model = self._addressed(message)
+        if model.algorithm != message.algorithm:
+            raise MessageRefused("model", "no such model with this algorithm in the contract")
+        if _sealed(message.privacy) != self._statement:
+            raise MessageRefused("privacy", "its privacy statement is not the contract's")
+        return model
+
+    def _addressed(self, message: Update | Snapshot | Wake) -> Model:
         contract = self._contract
         if message.federation != contract.federation:
             raise MessageRefused("federation", f"of another federation than {contract.federation}")
         if message.contract != self._digest:
             raise MessageRefused("contract", f"made under another contract than {self._digest}")
         model = contract.model(message.model)
-        if model is None or model.algorithm != message.algorithm:
-            raise MessageRefused("model", "no such model with this algorithm in the contract")
-        if _sealed(message.privacy) != self._statement:
-            raise MessageRefused("privacy", "its privacy statement is not the contract's")
+        if model is None:
+            raise MessageRefused("model", "no such model in the contract")
         return model
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:

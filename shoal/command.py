@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from shoal.algorithms.registry import ROUNDS
 from shoal.border import check_models, terms_of
 from shoal.privacy import announce, expected_statement
 from shoal.reference import settings_table
@@ -52,7 +53,10 @@ def _in_words(config: Config) -> str:
     for feature, epsilon in zip(contract.features, shares, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
         lines.append(f"feature     {feature.name}  {feature.low:g} to {feature.high:g} {feature.unit}{budget}")
-    lines += [f"model       {model.name}  {model.algorithm}  {_options(model.options)}" for model in contract.models]
+    for model in contract.models:
+        lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}")
+        if model.algorithm in ROUNDS:
+            lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
     for section in ("log", "client", "server"):
         lines += [f"{section:<11} {name} = {value}" for name, value in getattr(config, section)]
     return "\n".join([*lines, announce(terms_of(contract))])

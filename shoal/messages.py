@@ -190,6 +190,21 @@ class Snapshot(Envelope):
 
 
 @dataclass(frozen=True)
+class Wake(Envelope):
+    """Somebody wants a model in rounds to look at its clients' rows now. It stands among the updates."""
+
+    TYPE: ClassVar[str] = "wake"
+
+    federation: str
+    contract: str
+    model: str
+
+    def __post_init__(self) -> None:
+        for name in ("federation", "contract", "model"):
+            _require(_name(getattr(self, name)), "malformed", name)
+
+
+@dataclass(frozen=True)
 class Rejected:
     """A message that was set aside: its bytes untouched, why, and where it stood."""
 

@@ -46,7 +46,7 @@ def test_nothing_asked_is_answered_with_the_help() -> None:
 
 
 def test_the_commands_are_all_there() -> None:
-    assert COMMANDS == ["demo", "check", "producer", "client", "server", "reproduce"]
+    assert COMMANDS == ["demo", "check", "producer", "client", "server", "wake", "reproduce"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

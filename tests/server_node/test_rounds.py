@@ -349,6 +349,19 @@ def test_a_model_wakes_for_good_when_its_rows_have_moved(caplog: pytest.LogCaptu
         assert np.allclose(driven.newest.arrays["centre"][k], together[nearest == k].mean(axis=0))
 
 
+def test_a_model_is_woken_on_demand_and_not_before_it_sleeps() -> None:
+    driven = Driven(contract_with(wake_s=3600), pool_clients=3)
+    driven.model.wake()
+    driven.look(0.0)
+    run_rounds(driven, SITES)
+    assert driven.look(1.0) is None
+    driven.model.wake()
+    driven.restart()
+    woken = driven.look(2.0)
+    assert woken is not None
+    assert woken.call is not None
+
+
 def test_a_model_that_never_comes_to_rest_sleeps_after_its_most_rounds() -> None:
     driven = Driven(contract_with(rounds_max=4, tolerance=0), pool_clients=3)
     driven.look(0.0)

@@ -1,0 +1,82 @@
+"""A model in rounds is woken by a word in the log."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from onebox.federation import OneBox
+from rounds_federation import KMEANS, begin_in_rounds
+from server_node.rounds import RoundsModel
+from server_node.waking import wake
+from shoal.errors import SettingsError
+from shoal.messages import Wake
+from shoal.settings import load_config
+from shoal.transports import open_log
+from small_federation import CLIENTS, all_records, begin, clock
+
+FCAC = '[[models]]\nname = "clusters"\nalgorithm = "fcac"\n'
+
+
+def version_of(box: OneBox) -> int:
+    model = box.server.models()["heaps"]
+    assert isinstance(model, RoundsModel)
+    assert model.asleep
+    assert model.snapshot is not None
+    return model.snapshot.version
+
+
+def test_a_federation_without_rounds_has_nobody_to_wake(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(wake, ["--config", str(begin(tmp_path)), "--json"])
+    assert json.loads(ended.output) == {"woken": []}
+
+
+def test_a_model_asleep_looks_at_its_rows_when_it_is_asked_to_and_once(tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, FCAC + KMEANS)
+    with OneBox(load_config(file), CLIENTS, clock) as box:
+        box.run_until_quiet()
+        before = version_of(box)
+        ended = CliRunner().invoke(wake, ["--config", str(file)])
+        assert (ended.exit_code, ended.output) == (0, "asked to wake: heaps\n")
+        box.run_until_quiet()
+        assert version_of(box) > before
+        after = version_of(box)
+        box.run_until_quiet()
+        assert version_of(box) == after
+
+
+def test_a_server_that_was_away_finds_the_wish_when_it_comes_back(tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, KMEANS)
+    with OneBox(load_config(file), CLIENTS, clock) as box:
+        box.run_until_quiet()
+        before = version_of(box)
+    assert CliRunner().invoke(wake, ["--config", str(file), "--model", "heaps"]).exit_code == 0
+    with OneBox(load_config(file), CLIENTS, clock) as box:
+        box.run_until_quiet()
+        assert version_of(box) > before
+
+
+def test_what_has_no_rounds_cannot_be_woken(tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, FCAC + KMEANS)
+    for name in ("clusters", "nobody"):
+        ended = CliRunner().invoke(wake, ["--config", str(file), "--model", name])
+        assert isinstance(ended.exception, SettingsError)
+        assert "in rounds: heaps" in str(ended.exception)
+
+
+@pytest.mark.parametrize(
+    ("reason", "wrong"), [("model", {"model": "clusters"}), ("model", {"model": "no"}), ("contract", {"contract": "0"})]
+)
+def test_a_wish_that_is_none_of_ours_is_set_aside(tmp_path: Path, reason: str, wrong: dict[str, str]) -> None:
+    config = load_config(begin_in_rounds(tmp_path, FCAC + KMEANS))
+    parts = {"federation": "house", "contract": config.contract.digest, "model": "heaps", **wrong}
+    with OneBox(config, CLIENTS, clock) as box, closing(open_log(config.log)) as log:
+        log.publish(config.contract.updates_topic, Wake(**parts).encode(), b"heaps", Wake.headers())
+        log.flush()
+        box.run_until_quiet()
+    [rejected] = all_records(config.log.address, config.contract.rejected_topic)
+    assert dict(rejected.headers)["reason"] == reason.encode()
