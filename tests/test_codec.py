@@ -268,7 +268,7 @@ def test_values_of_every_length_are_counted_as_one(length: int) -> None:
 def test_what_is_only_claimed_counts_as_if_it_were_there() -> None:
     for claim in (b"\xdd\x00\x10\x00\x00", b"\xdf\x00\x00\x01\xf4", b"\xdc\x03\xe8"):
         with pytest.raises(MessageRefused, match="oversized"):
-            unpack(claim, items_max=1000)
+            unpack(claim + pack("one text" * 200), items_max=1000)
 
 
 HUGE = """
