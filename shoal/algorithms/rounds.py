@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.rows import MAGNITUDE_MAX, checked_rows
 from shoal.algorithms.streaming import Arrays, ArraySpec, Rows, Summary
 from shoal.errors import DataRefused, SettingsError
 from shoal.kernels.distance import Floats, block_rows, nearest
@@ -105,16 +105,15 @@ def width(params: Params) -> int:
 
 def blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
     """rows (n, d) of any real type -> the same in blocks that fit a core's cache, checked. Raises `DataRefused`."""
-    table = np.asarray(rows) if isinstance(rows, np.ndarray) else checked_rows(rows, d)
+    table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
     height = block_rows(n_centres, d)
     checked_rows(table[:1], d)
     for first in range(0, len(table), height):
-        try:
-            yield checked_rows(table[first : first + height], d)
-        except DataRefused:
-            # Only the whole table knows the number of the row to complain of.
+        block = np.ascontiguousarray(table[first : first + height], dtype=np.float64)
+        if not (block.max() <= MAGNITUDE_MAX and block.min() >= -MAGNITUDE_MAX):
+            # Says which row, and that nothing was learnt.
             checked_rows(table, d)
-            raise
+        yield block
 
 
 def number(params: Params, name: str, above: float = -math.inf) -> float:
@@ -154,16 +153,21 @@ def nearest_centre(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 def total(params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stats]) -> Stats | None:
     """The sum of additive answers, one after the other; None when there are none. Raises `DataRefused`."""
-    sums: dict[str, NDArray[Any]] | None = None
-    for answer in answers:
-        check_answer(table, answer, width(params))
-        if sums is None:
-            sums = {name: np.array(answer[name]) for name in table}
-        elif any(sums[name].shape != answer[name].shape for name in table):
-            raise DataRefused("answers of unequal shapes: they are not answers to the same call")
-        else:
-            for name in table:
-                sums[name] += answer[name]
+    if not answers:
+        return None
+    check_answer(table, answers[0], width(params))
+    sums = {name: np.array(answers[0][name]) for name in table}
+    forms = [(name, array.dtype, array.shape) for name, array in sums.items()]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for answer in answers[1:]:
+            for name, dtype, shape in forms:
+                array = answer.get(name)
+                if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+                    check_answer(table, answer, width(params))
+                    raise DataRefused("answers of unequal shapes: they are not answers to the same call")
+                sums[name] += array
+    # What is not finite in one answer is not finite in the sum.
+    check_answer(table, sums, width(params))
     return sums
 
 

@@ -19,6 +19,9 @@ BLOCK_ELEMENTS: Final = 1 << 16
 """half a megabyte of distances at a time stays in a core's cache"""
 NEAR: Final = 1e-4
 """below this share of the squared lengths, a distance is calculated from differences: its relative error stays 1e-11"""
+FLAT: Final = 3
+"""features up to which differences are as fast as a product"""
+SHORT_ROW: Final = 16
 ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
 
 
@@ -29,6 +32,8 @@ def block_rows(n_centres: int, d: int) -> int:
 
 def squared(rows: Floats, centres: Floats) -> Floats:
     """rows (n, d), centres (k, d) -> (n, k), never negative, 0 exactly where a row is a centre."""
+    if rows.shape[1] <= FLAT:
+        return from_differences(rows, centres)
     near, centred = rows - (middle := centres.mean(axis=0)), centres - middle
     lengths = np.einsum("ij,ij->i", near, near)
     reach = np.einsum("ij,ij->i", centred, centred)
@@ -36,7 +41,7 @@ def squared(rows: Floats, centres: Floats) -> Floats:
     out *= -2.0
     out += reach
     out += lengths[:, None]
-    doubtful = np.flatnonzero(out.min(axis=1) < NEAR * (lengths + reach.max()))
+    doubtful = np.flatnonzero(row_minima(out) < NEAR * (lengths + reach.max()))
     if len(doubtful):
         out[doubtful] = from_differences(rows[doubtful], centres)
     return np.asarray(out)
@@ -44,6 +49,9 @@ def squared(rows: Floats, centres: Floats) -> Floats:
 
 def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
     """rows (n, d), centres (k, d) -> (n,) place of the nearest centre, the lowest of a tie, and (n,) its distance²."""
+    if rows.shape[1] <= FLAT:
+        far = from_differences(rows, centres)
+        return far.argmin(axis=1).astype(np.int64, copy=False), row_minima(far)
     near, centred = rows - (middle := centres.mean(axis=0)), centres - middle
     lengths = np.einsum("ij,ij->i", near, near)
     reach = np.einsum("ij,ij->i", centred, centred)
@@ -62,6 +70,16 @@ def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
         again = from_differences(rows[doubt], centres)
         labels[doubt], least[doubt] = again.argmin(axis=1), again.min(axis=1)
     return labels.astype(np.int64, copy=False), least
+
+
+def row_minima(table: Floats) -> Floats:
+    """(n, k) -> (n,): the least of each row, column by column where rows are short, as numpy is slow at those."""
+    if table.shape[1] > SHORT_ROW:
+        return np.asarray(table.min(axis=1))
+    least = table[:, 0].copy()
+    for column in range(1, table.shape[1]):
+        np.minimum(least, table[:, column], out=least)
+    return least
 
 
 def from_differences(rows: Floats, centres: Floats) -> Floats:

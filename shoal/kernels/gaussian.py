@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.kernels.distance import Floats, squared
+from shoal.kernels.distance import ROUNDING, Floats, squared
 from shoal.kernels.moments import packed, unpacked
 
 FORMS: Final = ("full", "tied", "diag", "spherical")
@@ -94,11 +94,11 @@ def spread_of(form: str, mass: Floats, means: Floats, second: Floats, ridge: flo
     """
     d = means.shape[1]
     if form == "full":
-        covariances = unpacked(second / mass[:, None], d) - means[:, :, None] * means[:, None, :]
-        return _widened(covariances, ridge)
+        squares = unpacked(second / mass[:, None], d)
+        return _widened(squares - means[:, :, None] * means[:, None, :], ridge, _noise(squares))
     if form == "tied":
-        within = unpacked(second, d) - (means.T * mass) @ means
-        return _widened(within / mass.sum(), ridge)
+        squares = unpacked(second / mass.sum(), d)
+        return _widened(squares - (means.T * (mass / mass.sum())) @ means, ridge, _noise(squares))
     if form == "diag":
         variances = second / mass[:, None] - means**2
     else:
@@ -108,17 +108,22 @@ def spread_of(form: str, mass: Floats, means: Floats, second: Floats, ridge: flo
 
 def widened(form: str, spread: Floats, d: int) -> Floats:
     """spread (c, m) that was averaged -> the same, with extent in every direction as far as calculating takes it."""
-    return _widened(unpacked(spread, d), 0.0) if form in ("full", "tied") else spread
+    return _widened(unpacked(spread, d), 0.0, np.zeros(len(spread))) if form in ("full", "tied") else spread
 
 
-def _widened(covariances: Floats, ridge: float) -> Floats:
+def _noise(squares: Floats) -> Floats:
+    """(c, d, d) mean squares -> (c,) what rounding alone can leave of their difference to squares of means."""
+    return np.asarray(ROUNDING * np.trace(squares, axis1=1, axis2=2))
+
+
+def _widened(covariances: Floats, ridge: float, noise: Floats) -> Floats:
     d = covariances.shape[1]
-    covariances = covariances + ridge * np.eye(d)
-    for matrix in covariances:
+    covariances = (covariances + covariances.transpose(0, 2, 1)) / 2 + ridge * np.eye(d)
+    for matrix, grain in zip(covariances, noise, strict=True):
         values, directions = np.linalg.eigh(matrix)
-        least = max(ridge, FLAT * float(values[-1]))
-        if values[0] < min(least, 0.5 * ridge + FLAT * float(values[-1])):
-            matrix[...] = (directions * np.maximum(values, least)) @ directions.T
+        trusted = max(FLAT * float(values[-1]), float(grain))
+        if values[0] < max(0.5 * ridge, trusted):
+            matrix[...] = (directions * np.maximum(values, max(ridge, trusted))) @ directions.T
     return packed(covariances)
 
 

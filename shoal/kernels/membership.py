@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.kernels.distance import Floats
+from shoal.kernels.distance import Floats, row_minima
 
 
 def memberships(squared: Floats, fuzzifier: float) -> Floats:
@@ -13,7 +13,7 @@ def memberships(squared: Floats, fuzzifier: float) -> Floats:
     A row on a centre belongs to it alone, to several in equal parts when it is on several. Distances are taken
     relative to the row's smallest one, so no power can overflow however near the fuzzifier is to 1.
     """
-    least = squared.min(axis=1, keepdims=True)
+    least = row_minima(squared)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.divide(least, squared)
     on_centre = np.flatnonzero(least[:, 0] == 0.0)
@@ -21,7 +21,7 @@ def memberships(squared: Floats, fuzzifier: float) -> Floats:
         shares[on_centre] = squared[on_centre] == 0.0
     if fuzzifier != 2.0:
         np.power(shares, 1.0 / (fuzzifier - 1.0), out=shares)
-    shares /= shares.sum(axis=1, keepdims=True)
+    shares /= (shares @ np.ones(shares.shape[1]))[:, None]
     return np.asarray(shares)
 
 
