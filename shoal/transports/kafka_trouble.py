@@ -24,6 +24,7 @@ _FOR_NOW = {
     "UNEXPECTED_EOF": "they hang up on a TLS greeting: check tls and the port, unless they are just restarting",
     "socket disconnected": "they hang up when spoken to: check tls, sasl and the port, unless they are just restarting",
 }
+LOST_MIN = 3
 _NEVER_AGAIN = (
     errors.AuthorizationError,
     errors.SaslAuthenticationFailedError,
@@ -51,10 +52,14 @@ class Reasons(logging.Handler):
 
     def verdict(self, where: str) -> ShoalError:
         """Why there is no connection: `LogRefused` when trying again cannot help, else `LogUnavailable`."""
-        # A broker that refuses a password may also just hang up, now and then, so what is clear goes first.
         for sign, meaning in _FOR_GOOD.items():
             if any(sign in said for said in self._said):
                 return LogRefused(f"{where}: {meaning}")
+        # A broker that refuses a password says so and hangs up, and the library may see only the second. One that
+        # told its version each time and then always hung up is not one that is just restarting.
+        lost = [said for said in self._said if "Connection lost" in said]
+        if len(lost) >= LOST_MIN and all("broker_version=(" in said and "disconnected" in said for said in lost):
+            return LogRefused(f"{where}: they answer, and hang up at the login: check sasl, user and secret_file")
         for said in reversed(self._said):
             for sign, meaning in _FOR_NOW.items():
                 if sign in said:

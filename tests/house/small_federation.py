@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,7 @@ CLIENTS = ("attic", "cellar", "garden")
 
 FILE = """
 [federation]
-name = "house"
+name = "{name}"
 [[features]]
 name = "warm"
 unit = "°C"
@@ -42,7 +43,7 @@ epsilon_per_reading = 200
 name = "clusters"
 algorithm = "fcac"
 [log]
-address = "sqlite:federation.db"
+address = "{address}"
 [client]
 folder = "clients"
 publish_readings = {publish_readings}
@@ -66,11 +67,14 @@ def write_federation(
     batch_readings_max: int = 70,
     pool_clients: int = 3,
     batch_updates_max: int = 4,
+    address: str = "sqlite:federation.db",
 ) -> Path:
-    """The federation file of a folder."""
+    """The federation file of a folder. On a broker, which outlives a test, the federation has a name of its own."""
     path = folder / "house.toml"
     path.write_text(
         FILE.format(
+            name="house" if address.startswith("sqlite:") else f"house-{uuid.uuid4().hex}",
+            address=address,
             publish_readings=publish_readings,
             batch_readings_max=batch_readings_max,
             pool_clients=pool_clients,
@@ -102,7 +106,7 @@ def write_readings(config: Config, client: str, readings: NDArray[np.float64], s
         log.flush()
 
 
-def begin(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: int) -> Path:
+def begin(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: Any) -> Path:
     """A federation whose clients have readings but have learnt nothing; returns its file."""
     file = write_federation(folder, **settings)
     config = load_config(file)

@@ -3,98 +3,27 @@
 from __future__ import annotations
 
 import random
-import shutil
 import time
-from contextlib import closing
 from pathlib import Path
 
-from client_nodes.node import ClientNode, Premises
-from processes import Process, none_left_over
-from server_node.node import ServerNode
-from shoal.checkpoint import Checkpoint
-from shoal.messages import Update
-from shoal.settings import Config, load_config
-from shoal.topics import READINGS
-from shoal.transports import open_log
-from small_federation import (
-    CLIENTS,
-    clock,
-    final_model,
-    model_bytes,
-    said,
-    updates_by_client,
-    weather,
-    write_federation,
-)
+import pytest
 
-READINGS_EACH = 3000
+from processes import none_left_over
+from whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+
 KILLS = 24
-FINISH = ["--until-idle", "3"]
 
 
-def write_csv(path: Path) -> None:
-    """Readings of all clients in turn, as one site manager would export them."""
-    streams = [weather(READINGS_EACH, seed) for seed in range(len(CLIENTS))]
-    rows = [
-        f"{1e9 + number},{client},{warm!r},{damp!r}"
-        for number in range(READINGS_EACH)
-        for client, (warm, damp) in zip(CLIENTS, (stream[number].tolist() for stream in streams), strict=True)
-    ]
-    path.write_text("\n".join(["time,site,warm,damp", *rows]) + "\n", encoding="utf-8")
+@pytest.fixture(params=["sqlite", "kafka"])
+def address(request: pytest.FixtureRequest) -> str:
+    """Where the federation's log is."""
+    if request.param == "sqlite":
+        return "sqlite:federation.db"
+    return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def start_all(file: Path) -> list[Process]:
-    folder = file.parent
-    words = {"server": ["server", "--config", str(file), "--no-page"]}
-    words |= {name: ["client", "--config", str(file), "--name", name] for name in CLIENTS}
-    words["producer"] = ["producer", "--config", str(file), str(folder / "sites.csv")]
-    words["producer"] += ["--split", "column:site", "--time-column", "time", "--rate", "1500/s"]
-    return [Process(said_words, folder / f"{name}.txt") for name, said_words in words.items()]
-
-
-def every_reading_came_once(config: Config) -> bool:
-    """Whether every reading has come to its client, each once."""
-    for client in CLIENTS:
-        with closing(open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")) as log:
-            log.ensure(READINGS)
-            if log.bounds(READINGS)[0][1] != READINGS_EACH:
-                return False
-    return True
-
-
-def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[bytes]:
-    """What this client would have said, from the same readings and key, never killed."""
-    home = config.client.folder / client
-    shutil.copytree(home, scratch / client)
-    with (
-        closing(open_log(f"sqlite:{scratch / client / 'readings.db'}")) as readings,
-        closing(open_log(f"sqlite:{scratch / f'{client}.db'}")) as log,
-        Checkpoint(scratch / f"{client}-checkpoint.db", client) as checkpoint,
-    ):
-        premises = Premises(readings, checkpoint, (home / "noise.key").read_bytes())
-        node = ClientNode(config.contract, client, config.client, premises, log, clock=clock)
-        while node.step():
-            pass
-        found, _ = log.read(config.contract.updates_topic, {0: 0}, 10**6)
-    return [said(Update.decode(record.value, record.headers)) for record in found]
-
-
-def replayed(config: Config, scratch: Path) -> bytes:
-    """The model that the log of updates gives when it is read again from its beginning by a server that never died."""
-    with (
-        closing(open_log(config.log.address)) as log,
-        Checkpoint(scratch / "replay.db", "replay") as checkpoint,
-    ):
-        server = ServerNode(config.contract, config.server, log, checkpoint, rebuild=True, clock=clock)
-        while server.step():
-            pass
-        return model_bytes(server)
-
-
-def test_processes_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(tmp_path: Path) -> None:
-    file = write_federation(tmp_path, publish_readings=100, batch_readings_max=60, batch_updates_max=3)
-    config = load_config(file)
-    write_csv(tmp_path / "sites.csv")
+def test_processes_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(tmp_path: Path, address: str) -> None:
+    file = whole_house(tmp_path, address)
     chance = random.Random(20231)
     processes = start_all(file)
     with none_left_over(processes):
@@ -103,23 +32,5 @@ def test_processes_killed_at_random_moments_lose_nothing_and_learn_nothing_twice
             victim = chance.randrange(len(processes))
             processes[victim].kill()
             processes[victim] = processes[victim].again()
-        processes[-1].end()
-        for place in range(1, len(processes) - 1):
-            processes[place].kill()
-            processes[place] = Process([*processes[place].words, *FINISH], tmp_path / f"{CLIENTS[place - 1]}.txt")
-        for client in processes[1:-1]:
-            client.end()
-        processes[0].kill()
-        processes[0] = Process([*processes[0].words, *FINISH], tmp_path / "server.txt")
-        processes[0].end()
-
-    assert every_reading_came_once(config)
-    heard = updates_by_client(config)
-    assert set(heard) == set(CLIENTS)
-    for client, by_number in heard.items():
-        wanted = undisturbed_updates(config, client, tmp_path / "undisturbed")
-        assert sorted(by_number) == list(range(1, len(wanted) + 1))
-        assert len(wanted) == READINGS_EACH // 100
-        for number, update in enumerate(wanted, start=1):
-            assert {said(again) for again in by_number[number]} == {update}, f"update {number} of {client}"
-    assert final_model(file) == replayed(config, tmp_path)
+        finish(processes, tmp_path)
+    check_nothing_lost_and_nothing_twice(file, tmp_path)

@@ -56,7 +56,7 @@ def allow(user: str, topic: str, operation: ACLOperation) -> ACL:
     return ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, topic))
 
 
-def log_of(broker: Broker, user: str, password: str, **more: Any) -> KafkaLog:
+def log_of(broker: Broker, user: str, password: str, /, **more: Any) -> KafkaLog:
     secret = broker.folder / f"{user}.secret"
     secret.write_text(password + "\n", encoding="utf-8")
     known: dict[str, Any] = {"tls": True, "ca_file": broker.folder / "authority.crt"}
@@ -97,7 +97,8 @@ def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broke
         ("attic", {"ca_file": None}, LogRefused, "ca_file"),
         ("attic", {"ca_file": "other.crt"}, LogRefused, "ca_file"),
         ("attic", {"tls": False, "ca_file": None}, LogUnavailable, "hang up when spoken to: check tls"),
-        ("attic", {"sasl": "plain"}, LogUnavailable, "check tls, sasl"),
+        ("attic", {"sasl": "plain"}, LogRefused, "check sasl"),
+        ("attic", {"sasl": "none", "user": "", "secret_file": None}, LogRefused, "check sasl"),
     ],
 )
 def test_who_may_not_come_in_is_told_why(

@@ -1,0 +1,84 @@
+"""A house over a broker that goes away while readings go on, and over one that keeps too little."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+from kafka_broker import Broker
+
+from processes import none_left_over
+from server_node.home import server_at_home
+from shoal.errors import OffsetGone
+from shoal.settings import load_config
+from shoal.transports import open_log
+from small_federation import begin, clock, final_model, run_to_end, updates_by_client
+from whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+
+
+@pytest.fixture
+def own_broker(can_run_kafka: None, tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path / "kafka")
+    yield broker
+    broker.stop()
+
+
+def test_a_broker_that_is_stopped_and_killed_during_traffic_costs_time_and_nothing_else(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    file = whole_house(tmp_path, f"kafka://{own_broker.bootstrap}")
+    chance = random.Random(7)
+    processes = start_all(file)
+    with none_left_over(processes):
+        for end in (own_broker.stop, own_broker.kill, own_broker.kill):
+            time.sleep(chance.uniform(0.5, 2.0))
+            end()
+            time.sleep(chance.uniform(0.0, 3.0))
+            own_broker.start()
+        finish(processes, tmp_path)
+    check_nothing_lost_and_nothing_twice(file, tmp_path)
+
+
+def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_nothing(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
+    config = load_config(file)
+    run_to_end(file)
+    with closing(open_log(config.log)) as log:
+        topic = config.contract.updates_topic
+        end = log.bounds(topic)[0][1]
+        for number, record in enumerate(log.read(topic, {0: 0})[0]):
+            if number < 3:
+                log.publish(topic, record.value, record.key, record.headers)
+    with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): end + 2})
+    with server_at_home(config, clock=clock) as server, pytest.raises(OffsetGone, match="2 records are gone"):
+        server.step()
+
+
+def test_the_same_updates_delivered_again_and_in_another_order_change_nothing(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, readings=200, address=f"kafka://{kafka_bootstrap}")
+    config = load_config(file)
+    run_to_end(file)
+    before = final_model(file)
+    with closing(open_log(config.log)) as log:
+        topic = config.contract.updates_topic
+        records = list(log.read(topic, {0: 0})[0])
+        random.Random(1).shuffle(records)
+        for record in records + records:
+            log.publish(topic, record.value, record.key, record.headers)
+    with server_at_home(config, clock=clock) as server:
+        while server.step():
+            pass
+        assert server.up_to_date
+    assert final_model(file) == before
+    heard = updates_by_client(config)
+    assert {len(again) for by_number in heard.values() for again in by_number.values()} == {3}
