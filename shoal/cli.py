@@ -18,7 +18,7 @@ from shoal import __version__
 from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
-ORDER = ("demo", "check", "producer", "client", "server", "wake", "reproduce")
+ORDER = ("demo", "check", "producer", "client", "server", "wake", "topics", "rejected", "reproduce")
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 EXIT_CODES = (

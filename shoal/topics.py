@@ -26,8 +26,16 @@ SNAPSHOTS_SETTINGS = TopicSettings(compact=True, record_bytes_max=RECORD_BYTES_M
 REJECTED_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB, record_bytes_max=RECORD_BYTES_MAX + MIB)
 
 
+def declared_topics(contract: Contract) -> dict[str, TopicSettings]:
+    """The federation's topics by name."""
+    return {
+        contract.updates_topic: UPDATES_SETTINGS,
+        contract.snapshots_topic: SNAPSHOTS_SETTINGS,
+        contract.rejected_topic: REJECTED_SETTINGS,
+    }
+
+
 def ensure_topics(log: Log, contract: Contract) -> None:
     """Create the federation's topics where they are missing. Raises `LogRefused` when one is kept differently."""
-    log.ensure(contract.updates_topic, UPDATES_SETTINGS)
-    log.ensure(contract.snapshots_topic, SNAPSHOTS_SETTINGS)
-    log.ensure(contract.rejected_topic, REJECTED_SETTINGS)
+    for name, settings in declared_topics(contract).items():
+        log.ensure(name, settings)
