@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -55,7 +56,7 @@ def show(file: Path, origin: str, raw: bool) -> None:
     with _opened(file) as (config, log):
         record = _one(config, log, origin)
     if raw:
-        click.get_binary_stream("stdout").write(record.value or b"")
+        sys.stdout.buffer.write(record.value or b"")
         return
     for name, value in record.headers:
         click.echo(f"{name}: {_text(value)}")
