@@ -26,6 +26,7 @@ check-types: $(VENV)/.dev
 
 bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/results
 	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.footprint
 
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)

@@ -36,6 +36,7 @@ from shoal.evaluation.scores import scores
 from shoal.kernels.matching import distance_between
 
 FCM_CLIENTS: Final = 20
+FCM_TRIALS: Final = 10
 FCM_ROUNDS: Final = 30
 FCM_TOLERANCE: Final = 0.005
 FCM_BANDS: Final = {"xclara": 1e-4, "waveform_v1": 3e-3, "s_set1": 0.05, "pendigits": 0.05}
@@ -89,15 +90,18 @@ def _fcm_printed(setting: Setting) -> dict[str, Figure]:
 
 def _fcm_band(setting: Setting, measure: str, found: Figure) -> float | None:
     if measure == "ari":
-        # xclara's is one and the same clustering only when every client takes part; a row or two differ otherwise.
-        return 3e-4 if setting.dataset == "xclara" and setting["fraction"] < 1 else FCM_BANDS.get(setting.dataset)
+        band = FCM_BANDS.get(setting.dataset)
+        # xclara ends in one clustering from every start when all clients take part. Otherwise the draws of clients decide
+        # about a row or two, here and in the paper: three deviations of the difference of two means of ten.
+        drawn = setting.dataset == "xclara" and setting["fraction"] < 1
+        return band + 3 * found.sd * float(np.sqrt(2 / FCM_TRIALS)) if drawn and band else band
     return SAME / 10 if setting["fraction"] == 1.0 else None
 
 
 FCM_EXPERIMENT: Final = Experiment(
     "fcm",
     "Run federated fuzzy c-means (sums) as its paper's table 1 did, beside the same on all rows in one place.",
-    10,
+    FCM_TRIALS,
     ("iid", "niid"),
     {"ari": ".5f", "difference": ".2g"},
     _fcm_settings,

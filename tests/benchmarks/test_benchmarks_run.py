@@ -93,6 +93,18 @@ def test_the_shares_of_a_client_step_are_a_whole(tmp_path: Path) -> None:
         assert not unseen, f"no function of these parts was called: {unseen}"
 
 
+def test_every_algorithm_in_rounds_is_measured_beside_other_ways_and_in_a_round(tmp_path: Path) -> None:
+    result = run("rounds", tmp_path)
+    assert {each["algorithm"] for each in result["answers"]} == {"kmeans", "fcm", "gmm"}
+    for each in result["answers"]:
+        assert {"ours", "plain NumPy", "loop"} <= set(each["ns_per_row"])
+        assert all(is_spread(figures) for figures in each["ns_per_row"].values())
+        assert each["bytes_up"] > 8 * each["K"]
+    for each in result["rounds"]:
+        assert each["round_s"] > 0
+        assert each["server_share"] > 0
+
+
 def test_a_number_of_features_that_is_not_measured_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.streaming", "--d", "3", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=120, check=False)
