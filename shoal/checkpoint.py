@@ -207,6 +207,9 @@ class Checkpoint:
                     "folder that this user may write"
                 ) from None
             raise self._damaged(str(error)) from None
+        except UnicodeDecodeError:
+            # Of a complaint of SQLite's that quotes a damaged name.
+            raise self._damaged("its own names are no text") from None
 
     def _intact(self, digest: bytes, value: bytes) -> Any:
         if not isinstance(value, bytes) or _digest(value) != digest:

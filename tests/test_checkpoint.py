@@ -317,6 +317,15 @@ def test_flipped_bytes_are_refused_or_hit_what_was_not_in_use(
     assert isinstance(told, str) or told == remembered
 
 
+def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) -> None:
+    path = whole(tmp_path)
+    content = path.read_bytes()
+    assert content.count(b"sqlite_sequence") == 3
+    path.write_bytes(content.replace(b"sqlite_sequence", b"\x8cqlite_sequence", 1))
+    with pytest.raises(StateRefused, match="damaged"):
+        Checkpoint(path, OWNER)
+
+
 def test_a_state_that_was_taken_out_is_missed(tmp_path: Path) -> None:
     path = whole(tmp_path)
     with closing(sqlite3.connect(path)) as file, file:
