@@ -58,6 +58,10 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError as error:
         raise LogRefused(f"{path}: used from another thread; open one log per thread ({error})") from error
+    except UnicodeDecodeError as error:
+        # Of a complaint of SQLite's that quotes a damaged name.
+        advice = _MEANINGS[sqlite3.SQLITE_CORRUPT][1]
+        raise LogRefused(f"log {path}: {advice} (its own names are no text)") from error
     except sqlite3.Error as error:
         kind, advice = _MEANINGS.get(_primary(error), (LogRefused, "SQLite refused"))
         raise kind(f"log {path}: {advice} ({error})") from error

@@ -211,3 +211,12 @@ def test_a_truncated_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     os.truncate(path, 3 * 16384)
     with pytest.raises(LogRefused, match="damaged; move it away"), closing(open_log(str(path))) as log:
         log.read(TOPIC, beginning(log, TOPIC))
+
+
+def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.db", records=1)
+    content = path.read_bytes()
+    assert b"records_1_0" in content
+    path.write_bytes(content.replace(b"records_1_0", b"\x8cecords_1_0", 1))
+    with pytest.raises(LogRefused, match="damaged; move it away"), closing(open_log(str(path))) as log:
+        log.ensure(TOPIC)
