@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -144,9 +145,9 @@ def measured_answers(size: Size) -> list[dict[str, Any]]:
         for k, d in size.shapes:
             rows, params = rows_and_params(name, k, d, size.rows)
             ways: dict[str, tuple[Work, int]] = {
-                "ours": (lambda n=name, p=params, r=rows: ROUNDS[n].answer(p, r), len(rows)),
-                "plain NumPy": (lambda n=name, p=params, r=rows: PLAIN[n](p, r), len(rows)),
-                "loop": (lambda n=name, p=params, r=rows: by_row(n, p, r[: size.loop_rows]), size.loop_rows),
+                "ours": (partial(ROUNDS[name].answer, params, rows), len(rows)),
+                "plain NumPy": (partial(PLAIN[name], params, rows), len(rows)),
+                "loop": (partial(by_row, name, params, rows[: size.loop_rows]), size.loop_rows),
             }
             step = scikit_step(name, params, rows)
             if step is not None:

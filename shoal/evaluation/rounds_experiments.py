@@ -91,8 +91,8 @@ def _fcm_printed(setting: Setting) -> dict[str, Figure]:
 def _fcm_band(setting: Setting, measure: str, found: Figure) -> float | None:
     if measure == "ari":
         band = FCM_BANDS.get(setting.dataset)
-        # xclara ends in one clustering from every start when all clients take part. Otherwise the draws of clients decide
-        # about a row or two, here and in the paper: three deviations of the difference of two means of ten.
+        # With all clients xclara ends in one clustering from every start. Otherwise the draws of clients decide about a
+        # row or two, here and in the paper: three deviations of the difference of two means of ten.
         drawn = setting.dataset == "xclara" and setting["fraction"] < 1
         return band + 3 * found.sd * float(np.sqrt(2 / FCM_TRIALS)) if drawn and band else band
     return SAME / 10 if setting["fraction"] == 1.0 else None
