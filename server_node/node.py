@@ -89,6 +89,7 @@ class ServerNode:
         if records or words or begun:
             self._remember(words, now)
             self._uplink.speak()
+            self._log.show_progress(f"{self._contract.federation}.server", topic, self._positions)
         return bool(records or words or begun)
 
     @property

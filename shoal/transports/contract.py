@@ -84,6 +84,14 @@ class Log(Protocol):
         """partition -> (first offset kept, offset the next record will get)."""
         ...
 
+    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
+        """Let the log's own tools see how far `reader` has come.
+
+        For people to look at: nobody reads it back, and as nothing depends on it, it never raises for a log that is
+        away.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of everything; closing twice is harmless."""
         ...

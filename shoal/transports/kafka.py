@@ -92,6 +92,11 @@ class KafkaLog:
         partitions = range(self._topics.get(topic).settings.partitions)
         return self._topics.bounds(topic, partitions)
 
+    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
+        """See `Log.show_progress`: committed to the consumer group `reader`, where tools look for lag."""
+        self._check_open()
+        self._topics.show_progress(reader, topic, at)
+
     def close(self) -> None:
         """Flush and let go. Raises if records published since the last flush are lost, else never."""
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable
@@ -12,10 +13,12 @@ from uuid import UUID
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
-from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from kafka.structs import OffsetAndMetadata
 
 from shoal.errors import LogRefused, LogUnavailable
-from shoal.transports.contract import TopicSettings
+from shoal.events import log_event
+from shoal.transports.contract import Positions, TopicSettings
 from shoal.transports.declaration import differences
 from shoal.transports.kafka_settings import CONNECT_S, configs_of, settings_of
 from shoal.transports.kafka_trouble import connecting, explained
@@ -85,6 +88,14 @@ class Topics:
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         """partition -> the offset the next record gets."""
         return self._offsets(name, partitions, OffsetSpec.LATEST)
+
+    def show_progress(self, reader: str, name: str, at: Positions) -> None:
+        """See `Log.show_progress`. A right that is missing, or a coordinator that is, is tried again next time."""
+        places = {TopicPartition(name, place): OffsetAndMetadata(position, "", -1) for place, position in at.items()}
+        try:
+            self._connected().alter_group_offsets(reader, places)
+        except (KafkaError, LogUnavailable) as error:
+            log_event("progress_not_shown", logging.DEBUG, reader=reader, error=type(error).__name__)
 
     def _offsets(self, name: str, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
         # Not by the consumer: brokers answer a connection in order, and its fetches wait for something to come.

@@ -148,6 +148,9 @@ class SqliteLog:
             marks = topics.marks(db, self._topic(db, topic))
         return {partition: (mark.first, mark.next) for partition, mark in marks.items()}
 
+    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
+        """See `Log.show_progress`. A file has no tools that would look."""
+
     def close(self) -> None:
         """Flush and let go. Raises if the flush fails (those records are lost), but the file is let go all the same."""
         if self._connection is None:

@@ -62,6 +62,23 @@ def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_noth
         server.step()
 
 
+def test_tools_that_look_for_lag_see_how_far_the_server_is(kafka_bootstrap: str, tmp_path: Path) -> None:
+    file = begin(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
+    config = load_config(file)
+    place, reader = TopicPartition(config.contract.updates_topic, 0), f"{config.contract.federation}.server"
+    with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin, closing(open_log(config.log)) as log:
+        shown = None
+        while shown is None:  # the first group of a broker is refused until it has made room for groups
+            run_to_end(file)
+            (end,) = (end for _, end in log.bounds(place.topic).values())
+            found = admin.list_group_offsets({reader: None})[reader]
+            shown = found[place].offset if place in found else None
+            repeated = log.read(place.topic, {0: 0}, 1)[0][0]
+            log.publish(place.topic, repeated.value, repeated.key, repeated.headers)
+            log.flush()
+    assert shown == end
+
+
 def test_the_same_updates_delivered_again_and_in_another_order_change_nothing(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:

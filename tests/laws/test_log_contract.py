@@ -168,6 +168,13 @@ def test_a_position_that_the_log_has_not_reached_is_refused_for_the_log_was_repl
         log.read(topic, {0: -1})
 
 
+def test_showing_progress_moves_nobody(log: Log, topic: str) -> None:
+    log.ensure(topic)
+    publish(log, topic, b"a", b"b")
+    log.show_progress("somebody", topic, {0: 1})
+    assert values(everything(log, topic, {0: 0})) == [b"a", b"b"]
+
+
 def test_a_waiting_reader_is_told_when_something_comes(log: Log, topic: str, place: Place) -> None:
     log.ensure(topic)
     about_to_wait = threading.Event()
