@@ -1,0 +1,41 @@
+"""The operating page's words about Kafka, held against what is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from client_nodes.node import READINGS_SETTINGS
+from shoal.running import WAIT_FIRST_S, WAIT_MAX_S
+from shoal.topics import REJECTED_SETTINGS, SNAPSHOTS_SETTINGS, UPDATES_SETTINGS
+from shoal.transports.kafka import IN_FLIGHT_BYTES_MAX
+from shoal.transports.kafka_settings import MIB, configs_of
+from shoal.transports.kafka_trouble import _FOR_GOOD, _FOR_NOW
+
+PAGE = " ".join((Path(__file__).parent.parent / "docs" / "operating.md").read_text(encoding="utf-8").split())
+
+
+def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
+    days = UPDATES_SETTINGS.retain_s
+    assert days is not None
+    largest = [s.record_bytes_max // MIB for s in (UPDATES_SETTINGS, SNAPSHOTS_SETTINGS, REJECTED_SETTINGS)]
+    assert f"| model | 1 | {days / 86400:.0f} days | {largest[0]} MiB |" in PAGE
+    assert f"| model | 1 | newest per model (compacted) | {largest[1]} MiB |" in PAGE
+    kept = (REJECTED_SETTINGS.retain_bytes or 0) // MIB
+    assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} MiB |" in PAGE
+
+
+def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
+    assert READINGS_SETTINGS.retain_bytes == 1024 * MIB
+    assert f"at most {IN_FLIGHT_BYTES_MAX // MIB} MiB are on their way" in PAGE
+    assert f"tries again after {WAIT_FIRST_S} s, then at most every {WAIT_MAX_S:.0f} s" in PAGE
+    assert configs_of(UPDATES_SETTINGS, 3)["min.insync.replicas"] == "2"
+    assert "min.insync.replicas" not in configs_of(UPDATES_SETTINGS, 0)
+
+
+def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:
+    for meaning in ("do not accept the user or the secret", "certificate is not one we trust"):
+        assert meaning in PAGE
+        assert any(meaning in said for said in _FOR_GOOD.values())
+    for meaning in ("nobody listens there", "the host's name is not known", "they hang up when spoken to"):
+        assert meaning in PAGE
+        assert any(meaning in said for said in _FOR_NOW.values())
