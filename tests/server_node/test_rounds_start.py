@@ -1,0 +1,166 @@
+"""What a model in rounds starts from: what another model has found, or the box of the contract."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rounds_driving import FEATURES, HEAPS, Driven, rows_of
+from server_node.model import ServerModel
+from server_node.starting import hint_for
+from shoal.algorithms.registry import STREAMING
+from shoal.border import terms_of
+from shoal.contract import Contract, contract_of
+from shoal.messages import Update
+from shoal.privacy import expected_statement
+from shoal.settings import ServerSettings
+
+SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)
+SITES = ("attic", "cellar", "garden")
+
+
+def agreed(clusters: int | str) -> Contract:
+    fcac = {"name": "found", "algorithm": "fcac"}
+    rounds = {"rows_min": 5, "quorum": 1, "wake_s": 60, "deadline_s": 10}
+    heaps = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": clusters}, "rounds": rounds}
+    tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
+    return contract_of(tables | {"models": [fcac, heaps]})
+
+
+class Finder:
+    """The streaming model of a federation, fed by one client that learns whatever it is given."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._half = STREAMING["fcac"].client({}, contract.width)
+        self._sequence = 0
+        self.model = ServerModel(contract, contract.models[0], SETTINGS)
+
+    def learn(self, rows: NDArray[np.float64]) -> int:
+        """How many clusters there are now."""
+        self._half.learn(rows)
+        self._sequence += 1
+        update = Update(
+            federation="plant",
+            contract=self._contract.digest,
+            model="found",
+            algorithm="fcac",
+            client="attic",
+            sequence=self._sequence,
+            readings=len(rows),
+            privacy=expected_statement(terms_of(self._contract)),
+            arrays=self._half.contribute(),
+            made_at=0.0,
+        )
+        assert self.model.hear(update, 0.0)
+        return self.model.take_snapshot([[0, 0]], {}, 0.0).clusters
+
+
+def answer_until_asleep(driven: Driven) -> None:
+    for _ in range(100):
+        if driven.model.asleep:
+            return
+        for seed, client in enumerate(SITES):
+            driven.hear(client, rows_of(seed))
+        driven.look()
+    raise AssertionError("it never came to rest")
+
+
+def test_with_nobody_to_start_from_it_starts_in_the_box_alike_every_time() -> None:
+    contract = agreed(4)
+    firsts = []
+    for _ in range(2):
+        first = Driven(contract, finders=(Finder(contract).model,)).look(0.0)
+        assert first is not None
+        assert first.nodes == 4
+        firsts.append(first.arrays["centre"])
+    assert np.array_equal(firsts[0], firsts[1])
+    assert ((firsts[0] >= 0) & (firsts[0] <= 1)).all()
+
+
+def test_as_many_as_are_found_waits_until_some_are_found() -> None:
+    contract = agreed("auto")
+    finder = Finder(contract)
+    driven = Driven(contract, finders=(finder.model,))
+    assert driven.look(0.0) is None
+    assert "none has found any yet" in driven.model.picture().waiting_for
+    assert driven.model.at_rest
+    assert not driven.model.asleep
+    found = finder.learn(rows_of(0, 400))
+    first = driven.look(1.0)
+    assert first is not None
+    assert finder.model.snapshot is not None
+    assert first.nodes == found
+    assert np.array_equal(first.arrays["centre"], finder.model.snapshot.arrays["centre"])
+
+
+def test_a_number_groups_what_is_found_to_that_many() -> None:
+    contract = agreed(3)
+    finder = Finder(contract)
+    if finder.learn(rows_of(0, 400)) < 3:
+        pytest.fail("too few clusters to group")
+    first = Driven(contract, finders=(finder.model,)).look(0.0)
+    assert first is not None
+    apart = np.linalg.norm(first.arrays["centre"][:, None] - HEAPS[None], axis=2)
+    assert (apart.min(axis=0) < 0.2).all()
+
+
+def test_while_nobody_answers_it_starts_from_what_is_found_meanwhile_under_another_round() -> None:
+    contract = agreed(3)
+    finder = Finder(contract)
+    driven = Driven(contract, finders=(finder.model,))
+    boxed = driven.look(0.0)
+    finder.learn(rows_of(0, 400))
+    again = driven.look(10.0)
+    assert boxed is not None
+    assert again is not None
+    assert again.round == (boxed.round or 0) + 1
+    assert not np.array_equal(again.arrays["centre"], boxed.arrays["centre"])
+    # An answer to the centres of before is about other centres.
+    assert not driven.hear("attic", rows_of(0), to=boxed)
+    assert not driven.model.changed
+
+
+def test_when_it_wakes_to_another_number_it_starts_anew_and_old_answers_count_no_more() -> None:
+    contract = agreed("auto")
+    finder = Finder(contract)
+    driven = Driven(contract, finders=(finder.model,))
+    before = finder.learn(rows_of(0, 400))
+    driven.look(0.0)
+    answer_until_asleep(driven)
+    last_call = next(snapshot for snapshot in reversed(driven.said) if snapshot.call is not None)
+    after, n = before, 0
+    while after == before:
+        n += 1
+        assert n < 50
+        after = finder.learn(rows_of(n, 200, np.array([[0.1, 0.9], [0.9, 0.9], [0.9, 0.05]])))
+    woken = driven.look(60.0)
+    assert woken is not None
+    assert woken.nodes == after
+    assert not driven.hear("shed", rows_of(9), to=last_call)
+    assert driven.hear("shed", rows_of(9))
+
+
+def test_the_same_number_when_it_wakes_changes_nothing() -> None:
+    contract = agreed("auto")
+    finder = Finder(contract)
+    driven = Driven(contract, finders=(finder.model,))
+    finder.learn(rows_of(0, 400))
+    driven.look(0.0)
+    answer_until_asleep(driven)
+    asleep = driven.newest
+    woken = driven.look(60.0)
+    assert woken is not None
+    assert np.array_equal(woken.arrays["centre"], asleep.arrays["centre"])
+
+
+def test_every_model_draws_its_own_start() -> None:
+    contract = agreed(4)
+    hints = [hint_for(contract, model, ()) for model in (contract.models[1], contract.models[1].model_copy())]
+    assert hints[0] is not None
+    assert hints[1] is not None
+    assert hints[0].seed == hints[1].seed
+    other = hint_for(contract, contract.models[1].model_copy(update={"name": "others"}), ())
+    assert other is not None
+    assert other.seed != hints[0].seed
