@@ -20,10 +20,14 @@ from kafka.admin import (
 from kafka_broker import Broker
 from kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
+from client_nodes.premises import client_at_home
+from server_node.home import server_at_home
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
-from shoal.settings import LogSettings
+from shoal.settings import LogSettings, load_config
+from shoal.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.kafka import KafkaLog
+from small_federation import begin
 
 WAIT_S = 30.0
 SECRET = "battery staple"
@@ -56,12 +60,16 @@ def allow(user: str, topic: str, operation: ACLOperation) -> ACL:
     return ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, topic))
 
 
-def log_of(broker: Broker, user: str, password: str, /, **more: Any) -> KafkaLog:
+def settings_of(broker: Broker, user: str, password: str, /, **more: Any) -> LogSettings:
     secret = broker.folder / f"{user}.secret"
     secret.write_text(password + "\n", encoding="utf-8")
     known: dict[str, Any] = {"tls": True, "ca_file": broker.folder / "authority.crt"}
     known |= {"sasl": "scram-sha-512", "user": user, "secret_file": secret} | more
-    log = open_log(LogSettings(address=f"kafka://{broker.bootstrap}", **known))
+    return LogSettings(address=f"kafka://{broker.bootstrap}", **known)
+
+
+def log_of(broker: Broker, user: str, password: str, /, **more: Any) -> KafkaLog:
+    log = open_log(settings_of(broker, user, password, **more))
     assert isinstance(log, KafkaLog)
     return log
 
@@ -87,6 +95,37 @@ def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broke
             b"another",
         ]
         assert log.bounds("snapshots") == {0: (0, 1)}
+
+
+def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work(
+    broker: Broker, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, ["attic"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
+    admin_log = log_of(broker, ADMIN, ADMIN_PASSWORD)
+    with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._reach)) as admin:
+        contract = load_config(file).contract
+        ensure_topics(admin_log, contract)
+        updates, snapshots, rejected = contract.updates_topic, contract.snapshots_topic, contract.rejected_topic
+        read, write, describe = ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("server", "SCRAM-SHA-512", SECRET)])
+        of_client = ((updates, write), (snapshots, read), (rejected, describe))
+        of_server = ((updates, read), (snapshots, write), (snapshots, read), (rejected, write))
+        for user, rules in (("attic", of_client), ("server", of_server)):
+            admin.create_acls([allow(user, topic, operation) for topic, operation in rules])
+    config = load_config(file)
+    as_client = config.model_copy(update={"log": settings_of(broker, "attic", SECRET)})
+    as_server = config.model_copy(update={"log": settings_of(broker, "server", SECRET)})
+    with client_at_home(as_client, "attic") as client:
+        while client.step():
+            pass
+    with server_at_home(as_server) as server:
+        while server.step():
+            pass
+        assert server.models()["clusters"].picture().snapshot is not None
+    with client_at_home(as_client, "attic") as client:
+        assert client.totals["learned"] == 100
+        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), server_at_home(as_client) as server:
+            server.step()
 
 
 @pytest.mark.parametrize(
