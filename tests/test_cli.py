@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -45,8 +46,10 @@ def test_nothing_asked_is_answered_with_the_help() -> None:
     assert all(command in told.stdout for command in COMMANDS)
 
 
-def test_the_commands_are_all_there() -> None:
-    assert COMMANDS == ["demo", "check", "producer", "client", "server", "wake", "reproduce"]
+def test_the_commands_are_those_the_project_offers_the_first_steps_first() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(COMMANDS) == set(project["entry-points"][GROUP])
+    assert COMMANDS[:5] == ["demo", "check", "producer", "client", "server"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

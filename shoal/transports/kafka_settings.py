@@ -80,6 +80,7 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ha
 
 
 def text_of(file: Path) -> str:
+    """What stands in a small file, such as a password. Raises `SettingsError`, without any of it."""
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
