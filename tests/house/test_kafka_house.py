@@ -15,6 +15,7 @@ from kafka_broker import Broker
 from processes import none_left_over
 from server_node.home import server_at_home
 from shoal.errors import OffsetGone
+from shoal.messages import Update
 from shoal.settings import load_config
 from shoal.transports import open_log
 from small_federation import begin, clock, final_model, run_to_end, updates_by_client
@@ -99,3 +100,21 @@ def test_the_same_updates_delivered_again_and_in_another_order_change_nothing(
     assert final_model(file) == before
     heard = updates_by_client(config)
     assert {len(again) for by_number in heard.values() for again in by_number.values()} == {3}
+
+
+def test_ten_thousand_malformed_messages_are_set_aside_each_and_change_nothing(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, readings=100, batch_updates_max=200, address=f"kafka://{kafka_bootstrap}")
+    config = load_config(file)
+    run_to_end(file)
+    before = final_model(file)
+    chance = random.Random(3)
+    with closing(open_log(config.log)) as log:
+        for number in range(10_000):
+            headers = Update.headers() if number % 2 else ()
+            log.publish(config.contract.updates_topic, chance.randbytes(200), b"clusters", headers)
+        log.flush()
+        run_to_end(file)
+        assert log.bounds(config.contract.rejected_topic)[0][1] == 10_000
+    assert final_model(file) == before
