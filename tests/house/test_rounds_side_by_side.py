@@ -130,6 +130,21 @@ def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_f
         assert models["as-many"].asleep
 
 
+def test_no_round_closes_before_the_answers_that_stand_in_the_log_are_read(tmp_path: Path) -> None:
+    file = begin_in_rounds(tmp_path, KMEANS.replace("quorum = 1", "quorum = 0.5"))
+    file.write_text(file.read_text(encoding="utf-8").replace("batch_updates_max = 4", "batch_updates_max = 1"), "utf-8")
+    taken_in(file)
+    with OneBox(load_config(file), CLIENTS, clock) as box:
+        answers = set()
+        while box.step():
+            seen = box.server.models()["heaps"].picture().rounds
+            assert seen is not None
+            answers.add(seen.answers)
+        assert answers == {0, 3}
+        learned = box.server.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"})
+        assert learned is None, "answers are about the same rows again and again"
+
+
 def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: Path) -> None:
     file = begin_in_rounds(tmp_path, KMEANS)
     config = load_config(file)

@@ -123,6 +123,25 @@ def test_a_clock_that_was_set_back_makes_nobody_wait_longer() -> None:
     assert driven.look(10.0) is not None
 
 
+def test_a_clock_that_was_set_back_lets_no_model_sleep_longer() -> None:
+    driven = Driven(contract_with(wake_s=60), pool_clients=3)
+    driven.look(1000.0)
+    run_rounds(driven, SITES)
+    assert driven.look(0.0) is None
+    assert driven.look(60.0) is not None
+
+
+def test_a_quorum_asks_for_no_more_than_its_share() -> None:
+    # 0.55 times 20 is a little more than 11 to a computer.
+    driven = Driven(contract_with(quorum=0.55, tolerance=0), pool_clients=20)
+    driven.look(0.0)
+    clients = [f"client-{n}" for n in range(20)]
+    for answering in (20, 11):
+        for n, client in enumerate(clients[:answering]):
+            driven.hear(client, rows_of(n))
+        assert driven.look() is not None
+
+
 def test_the_order_in_which_answers_come_changes_nothing() -> None:
     ends = []
     for order in (list(SITES), list(SITES)[::-1]):
@@ -229,24 +248,26 @@ def test_an_answer_that_cannot_be_true_is_set_aside_and_the_round_goes_on() -> N
     assert driven.newest.clients == 2
 
 
-def test_answers_that_are_right_alone_and_wrong_together_end_no_server(caplog: pytest.LogCaptureFixture) -> None:
-    driven = Driven(contract_with(), pool_clients=2)
+@pytest.mark.parametrize("algorithm", ["kmeans", "kfed"])
+def test_answers_that_are_right_alone_and_wrong_together_end_no_server(
+    algorithm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    driven = Driven(contract_with(algorithm), pool_clients=2)
     first = driven.look(0.0)
     assert first is not None
-    arrays = driven.reply("attic", SITES["attic"]).arrays
+    arrays = dict(driven.reply("attic", SITES["attic"]).arrays)
     # A mass of which two are more than a number can hold; each centre alone lies where rows can be.
     mass = np.full(3, 1.7e308)
-    huge = {**arrays, "count": mass, "sum": np.full((3, 2), 0.5) * mass[:, None]}
-    for client in ("attic", "cellar"):
-        driven.hear(client, SITES["attic"], arrays=huge)
+    huge = {**arrays, "count": mass} | ({"sum": np.full((3, 2), 0.5) * mass[:, None]} if "sum" in arrays else {})
     with caplog.at_level(logging.WARNING, "shoal"), np.errstate(over="ignore", invalid="ignore"):
+        for client in ("attic", "cellar"):
+            assert driven.hear(client, SITES["attic"], arrays=huge)
         again = driven.look(1.0)
     assert again is not None
     assert "answers_refused" in caplog.text
     assert (again.round, again.version) == (first.round, first.version + 1)
     assert np.array_equal(again.arrays["centre"], first.arrays["centre"])
-    driven.hear("garden", SITES["garden"])
-    driven.hear("attic", SITES["attic"])
+    assert not driven.model.changed, "they are not tried again"
 
 
 def test_who_has_left_is_not_waited_for_for_ever_and_may_come_back() -> None:
@@ -263,6 +284,27 @@ def test_who_has_left_is_not_waited_for_for_ever_and_may_come_back() -> None:
     stay(driven, 6)
     stay(driven, 7)
     assert driven.model.changed, "it is waited for again"
+
+
+def test_a_call_that_nobody_answers_is_missed_by_all() -> None:
+    driven = Driven(contract_with(tolerance=0))
+    driven.look(0.0)
+    run_rounds_once(driven, list(SITES))
+    for n in range(1, 4):
+        driven.look(10.0 * n)
+    driven.hear("shed", rows_of(9))
+    assert driven.look() is not None, "nobody else is waited for any more"
+
+
+def test_what_stands_behind_a_client_is_its_newest_answer_and_not_the_sum_of_all() -> None:
+    driven = Driven(contract_with(tolerance=0), pool_clients=3)
+    driven.look(0.0)
+    for n in (60, 50):
+        for client in SITES:
+            driven.hear(client, rows_of(len(client) + n, n))
+        driven.look()
+    assert [readings for _, _, readings, _ in driven.model.roster.clients()] == [50] * 3
+    assert (driven.newest.readings, driven.newest.updates) == (150, 6)
 
 
 def stay(driven: Driven, n: int) -> None:
@@ -405,17 +447,17 @@ def test_a_restart_at_any_moment_changes_nothing() -> None:
 
 def test_a_model_whose_memory_is_lost_goes_on_with_what_was_published() -> None:
     before = Driven(contract_with(between="decay", tolerance=0), pool_clients=3)
-    before.look(0.0)
+    before.look(1000.0)
     for _ in range(3):
         run_rounds_once(before, list(SITES))
     published = before.newest
-    after = Driven(before.contract)
+    after = Driven(before.contract, pool_clients=3)
     after.model.rebuild(published)
-    assert after.look(5.0) is None, "the call stands in the log; it need not be made again"
+    assert after.model.snapshot is published
+    assert after.look(1005.0) is None, "the call stands in the log; it need not be made again"
     after.said.append(published)
-    for client, rows in SITES.items():
-        assert after.hear(client, rows, to=published)
-    closed = after.look(5.0)
+    assert after.hear("attic", SITES["attic"], to=published)
+    closed = after.look(1005.0)
     assert closed is not None
     assert closed.round == (published.round or 0) + 1
     assert closed.version == published.version + 1
