@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
+from server_node.counting import CLIENTS_SHOWN_MAX, Counting
+from server_node.hearing import Hearing
 from server_node.model import ServerModel
+from server_node.remembering import begun, gone_on, remembered
 from server_node.rounds import RoundsModel
 from server_node.view import ClientSeen, Picture
 from shoal.algorithms.registry import ROUNDS
@@ -15,18 +16,13 @@ from shoal.border import Border, terms_of
 from shoal.checkpoint import Checkpoint, Word
 from shoal.contract import Contract
 from shoal.downlink import read_on
-from shoal.errors import LogRefused, MessageRefused, StateRefused
-from shoal.events import log_event
-from shoal.messages import Rejected, Snapshot, Update, Wake
+from shoal.messages import Snapshot
 from shoal.metrics import ServerMetrics
 from shoal.privacy import expected_statement
 from shoal.settings import ServerSettings
 from shoal.topics import ensure_topics
-from shoal.transports.contract import Log, Positions, Record, beginning, latest
+from shoal.transports.contract import Log, Positions
 from shoal.uplink import Uplink
-
-STATE_VERSION = 1
-CLIENTS_SHOWN_MAX = 1000
 
 
 class ServerNode:
@@ -58,15 +54,18 @@ class ServerNode:
         self._uplink = Uplink(checkpoint, log)
         self.metrics = metrics or ServerMetrics()
         self._models = self._make_models()
-        self._positions = self._restore(rebuild)
+        self._counting = Counting(self.metrics)
+        self._hearing = Hearing(contract, self._border, self._models, self._counting, clock)
+        state = checkpoint.load()
+        if state is None:
+            self._positions = begun(contract, self._border, log, self._models, rebuild)
+        else:
+            self._positions = gone_on(contract, log, state, self._models)
         self._caught_up_at = dict(self._ends())
-        self._rejected: Counter[str] = Counter()
-        self._unshown: defaultdict[str, list[float]] = defaultdict(list)
-        self._labelled: set[str] = set()
         self._started_at = clock()
         for model in self._models.values():
             if model.snapshot is not None:
-                self._show_sizes(model.snapshot)
+                self._counting.sizes(model.snapshot)
         self._uplink.speak()
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -79,7 +78,7 @@ class ServerNode:
         limit, gaps = self._settings.batch_updates_max, self._settings.accept_gap
         records, after = read_on(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
         began = time.perf_counter()
-        words = [word for record in records for word in self._hear(record)]
+        words = [word for record in records for word in self._hearing.hear(record)]
         if records:
             self.metrics.learn.observe(time.perf_counter() - began)
         now = self._clock()
@@ -126,50 +125,6 @@ class ServerNode:
         for model in self._models.values():
             model.roster.allow_jumps()
 
-    def _hear(self, record: Record) -> Sequence[Word]:
-        """Absorb one record; what is refused becomes a word for the rejected topic."""
-        try:
-            if ("type", Wake.TYPE.encode()) in record.headers:
-                self._wake(Wake.decode(record.value, record.headers))
-                return []
-            update = Update.decode(record.value, record.headers)
-            self._border.admit_update(update)
-            new = self._models[update.model].hear(update, self._clock())
-        except MessageRefused as refused:
-            return [self._set_aside(record, refused)]
-        self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
-        if new:
-            if update.round is None:
-                # Answers to calls are about the same rows again and again.
-                self.metrics.readings.labels(result="learned").inc(update.readings)
-            self._unshown[update.model].append(update.made_at)
-            self._note_client(update.client)
-        return []
-
-    def _wake(self, wake: Wake) -> None:
-        self._border.admit_wake(wake)
-        model = self._models[wake.model]
-        assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
-        model.wake()
-
-    def _note_client(self, client: str) -> None:
-        """A label for each client, but not without end: anybody who may publish can make up names."""
-        if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
-            self._labelled.add(client)
-            self.metrics.last_seen.labels(client=client).set(self._clock())
-
-    def _set_aside(self, record: Record, refused: MessageRefused) -> Word:
-        self._rejected[refused.reason] += 1
-        self.metrics.updates.labels(result="rejected").inc()
-        self.metrics.rejected.labels(reason=refused.reason).inc()
-        place = f"{record.topic}/{record.partition}/{record.offset}"
-        log_event("update_rejected", logging.WARNING, reason=refused.reason, detail=refused.detail, origin=place)
-        rejected = Rejected(
-            record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
-        )
-        # No value would mean that nothing was set aside under this key: it is kept as an empty one.
-        return Word(self._contract.rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)
-
     def _snapshots(self, now: float) -> list[Word]:
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
         words = []
@@ -178,90 +133,13 @@ class ServerNode:
                 continue
             snapshot = model.take_snapshot(positions, self._statement, now)
             words.append(Word(self._contract.snapshots_topic, model.said, name.encode(), Snapshot.headers()))
-            self._count_snapshot(snapshot)
+            self._counting.published(snapshot)
         return words
 
-    def _show_sizes(self, snapshot: Snapshot) -> None:
-        labels = {"model": snapshot.model}
-        self.metrics.clusters.labels(**labels).set(snapshot.clusters)
-        self.metrics.nodes.labels(**labels).set(snapshot.nodes)
-        self.metrics.edges.labels(**labels).set(len(snapshot.arrays.get("edge", ())))
-        self.metrics.version.labels(**labels).set(snapshot.version)
-
-    def _count_snapshot(self, snapshot: Snapshot) -> None:
-        self._show_sizes(snapshot)
-        for made_at in self._unshown.pop(snapshot.model, ()):
-            self.metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
-        log_event(
-            "snapshot_published",
-            model=snapshot.model,
-            version=snapshot.version,
-            clusters=snapshot.clusters,
-            nodes=snapshot.nodes,
-            updates=snapshot.updates,
-        )
-
     def _remember(self, words: Sequence[Word], now: float) -> None:
-        state = {
-            "version": STATE_VERSION,
-            "contract": self._contract.digest,
-            "log": self._log.identity(self._contract.updates_topic),
-            "positions": [[partition, offset] for partition, offset in sorted(self._positions.items())],
-            "models": {name: model.state() for name, model in self._models.items()},
-        }
+        state = remembered(self._contract, self._log, self._positions, self._models)
         self._uplink.remember(state, words)
         self.metrics.checkpoint_at.set(now)
-
-    def _restore(self, rebuild: bool) -> Positions:
-        state = self._checkpoint.load()
-        if state is None:
-            return self._begin(rebuild)
-        if state.get("version") != STATE_VERSION:
-            raise StateRefused("the server's checkpoint is of another version of shoal; run that one")
-        if state["contract"] != self._contract.digest:
-            raise StateRefused(
-                "the server's checkpoint was made under another contract; put the old federation file back, "
-                "or begin the new federation under a new name or in a new folder"
-            )
-        if state["log"] != self._log.identity(self._contract.updates_topic):
-            raise StateRefused(
-                "the log was made anew since the checkpoint was saved; restore the log, or begin again in a new folder"
-            )
-        for name, model in self._models.items():
-            model.restore(state["models"][name])
-        log_event("checkpoint_restored", models=len(self._models))
-        return dict(state["positions"])
-
-    def _begin(self, rebuild: bool) -> Positions:
-        """The start of the log; refused when snapshots tell of a memory that is gone, unless it is to be rebuilt."""
-        published = latest(self._log, self._contract.snapshots_topic)
-        at = beginning(self._log, self._contract.updates_topic)
-        if published and not rebuild:
-            raise StateRefused(
-                f"snapshots of {self._contract.federation} were published but the server's checkpoint is gone; "
-                "restore it, or let --rebuild learn everything again from the log"
-            )
-        from_the_log = [name for name, model in self._models.items() if isinstance(model, ServerModel)]
-        if any(name.encode() in published for name in from_the_log) and any(at.values()):
-            raise LogRefused("the log no longer begins at its first update, so the model cannot be rebuilt from it")
-        for name, model in self._models.items():
-            if record := published.get(name.encode()):
-                model.rebuild(self._believed(name, record))
-        return at
-
-    def _believed(self, name: str, record: Record) -> Snapshot:
-        """The newest snapshot of a model, which alone says how the model began. Raises `StateRefused`."""
-        try:
-            snapshot = Snapshot.decode(record.value, record.headers)
-            self._border.admit_snapshot(snapshot)
-            if snapshot.model != name:
-                raise MessageRefused("model", f"it is of {snapshot.model}")
-        except MessageRefused as refused:
-            raise StateRefused(
-                f"the newest snapshot of model {name} cannot be used to begin again as the server began ({refused}); "
-                "restore the server's checkpoint, or begin under a new federation name"
-            ) from None
-        return snapshot
 
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
@@ -278,7 +156,7 @@ class ServerNode:
             ready=all(self._positions.get(partition, 0) >= end for partition, end in self._caught_up_at.items()),
             models={name: model.picture() for name, model in self._models.items()},
             clients=self._clients(now),
-            rejected=dict(self._rejected),
+            rejected=self._counting.rejected,
             lag_records=lag,
             privacy=self._statement,
         )

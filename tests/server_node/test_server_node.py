@@ -331,6 +331,7 @@ def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> N
 
 
 def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server_node.counting.CLIENTS_SHOWN_MAX", 3)
     monkeypatch.setattr("server_node.node.CLIENTS_SHOWN_MAX", 3)
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     room.say(*(an_update(room.contract, f"c{n}", 1, arrays=empty) for n in range(10)))

@@ -1,0 +1,77 @@
+"""What the server counts while it works: the one place that turns what happened into metrics and events."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from shoal.errors import MessageRefused
+from shoal.events import log_event
+from shoal.messages import Snapshot, Update
+from shoal.metrics import ServerMetrics
+from shoal.transports.contract import Record
+
+CLIENTS_SHOWN_MAX = 1000
+
+
+class Counting:
+    """Tells the metrics and the log what became of each message; decides nothing."""
+
+    def __init__(self, metrics: ServerMetrics) -> None:
+        self.metrics = metrics
+        self._rejected: Counter[str] = Counter()
+        self._unshown: defaultdict[str, list[float]] = defaultdict(list)
+        self._labelled: set[str] = set()
+
+    @property
+    def rejected(self) -> Mapping[str, int]:
+        """reason -> messages set aside since the start."""
+        return dict(self._rejected)
+
+    def heard(self, update: Update, new: bool, now: float) -> None:
+        """An update that passed the border; `new` unless it was heard before."""
+        self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
+        if not new:
+            return
+        if update.round is None:
+            # Answers to calls are about the same rows again and again.
+            self.metrics.readings.labels(result="learned").inc(update.readings)
+        self._unshown[update.model].append(update.made_at)
+        self._note_client(update.client, now)
+
+    def set_aside(self, record: Record, refused: MessageRefused) -> None:
+        """A message that did not."""
+        self._rejected[refused.reason] += 1
+        self.metrics.updates.labels(result="rejected").inc()
+        self.metrics.rejected.labels(reason=refused.reason).inc()
+        place = f"{record.topic}/{record.partition}/{record.offset}"
+        log_event("update_rejected", logging.WARNING, reason=refused.reason, detail=refused.detail, origin=place)
+
+    def sizes(self, snapshot: Snapshot) -> None:
+        """How large a model is now."""
+        labels = {"model": snapshot.model}
+        self.metrics.clusters.labels(**labels).set(snapshot.clusters)
+        self.metrics.nodes.labels(**labels).set(snapshot.nodes)
+        self.metrics.edges.labels(**labels).set(len(snapshot.arrays.get("edge", ())))
+        self.metrics.version.labels(**labels).set(snapshot.version)
+
+    def published(self, snapshot: Snapshot) -> None:
+        """A snapshot that is about to be published."""
+        self.sizes(snapshot)
+        for made_at in self._unshown.pop(snapshot.model, ()):
+            self.metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
+        log_event(
+            "snapshot_published",
+            model=snapshot.model,
+            version=snapshot.version,
+            clusters=snapshot.clusters,
+            nodes=snapshot.nodes,
+            updates=snapshot.updates,
+        )
+
+    def _note_client(self, client: str, now: float) -> None:
+        """A label for each client, but not without end: anybody who may publish can make up names."""
+        if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
+            self._labelled.add(client)
+            self.metrics.last_seen.labels(client=client).set(now)

@@ -1,0 +1,61 @@
+"""Hearing one record: check it at the border, give it to its model, or set it aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from server_node.counting import Counting
+from server_node.model import ServerModel
+from server_node.rounds import RoundsModel
+from shoal.border import Border
+from shoal.checkpoint import Word
+from shoal.contract import Contract
+from shoal.errors import MessageRefused
+from shoal.messages import Rejected, Update, Wake
+from shoal.transports.contract import Record
+
+
+class Hearing:
+    """Gives each record of the updates to the model it is for."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        border: Border,
+        models: Mapping[str, ServerModel | RoundsModel],
+        counting: Counting,
+        clock: Callable[[], float],
+    ) -> None:
+        self._rejected_topic = contract.rejected_topic
+        self._border = border
+        self._models = models
+        self._counting = counting
+        self._clock = clock
+
+    def hear(self, record: Record) -> Sequence[Word]:
+        """Absorb one record; what is refused becomes a word for the rejected topic."""
+        try:
+            if ("type", Wake.TYPE.encode()) in record.headers:
+                self._wake(Wake.decode(record.value, record.headers))
+                return []
+            update = Update.decode(record.value, record.headers)
+            self._border.admit_update(update)
+            new = self._models[update.model].hear(update, self._clock())
+        except MessageRefused as refused:
+            return [self._set_aside(record, refused)]
+        self._counting.heard(update, new, self._clock())
+        return []
+
+    def _wake(self, wake: Wake) -> None:
+        self._border.admit_wake(wake)
+        model = self._models[wake.model]
+        assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
+        model.wake()
+
+    def _set_aside(self, record: Record, refused: MessageRefused) -> Word:
+        self._counting.set_aside(record, refused)
+        rejected = Rejected(
+            record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
+        )
+        # No value would mean that nothing was set aside under this key: it is kept as an empty one.
+        return Word(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)
