@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
+from itertools import chain, count, islice
 from typing import Any
 
 from shoal.algorithms.policies import Answer
-from shoal.calls import Call
-from shoal.contract import Contract
+from shoal.calls import Call, call_for
+from shoal.contract import Contract, Rounds
 from shoal.messages import Update
 
+DRAWS_MAX = 10_000
+"""versions tried for a call that asks at least one of the clients known"""
 MISSED_MAX = 3
 """calls that a client leaves unanswered before nobody waits for it any more; it is welcome whenever it answers"""
 
@@ -68,6 +72,21 @@ class Attendance:
     def expected(self, call: Call, known: Sequence[str]) -> list[str]:
         """Those of them that a call asks."""
         return [client for client in self.waited_for(known) if call.asks(self._contract, client)]
+
+    def enough(self, call: Call, known: Sequence[str], share: float) -> bool:
+        """Whether so large a share of those expected, and one at least, has answered."""
+        # The rounding of a product must not ask for one more than the share does.
+        wanted = math.ceil(share * len(self.expected(call, known)) - 1e-9)
+        return len(self.to(call.round)) >= max(1, wanted)
+
+    def call(self, agreed: Rounds, model: str, number: int, version: int, now: float, known: Sequence[str]) -> Call:
+        """The call of round `number`, in a version after `version`, that asks at least one of those waited for."""
+        calls = (call_for(agreed, model, number, later, now) for later in count(version + 1))
+        first = next(calls)
+        # In a small federation the lot may fall on nobody: it is drawn again, by leaving a version out.
+        if not self.waited_for(known):
+            return first
+        return next((call for call in chain([first], islice(calls, DRAWS_MAX)) if self.expected(call, known)), first)
 
     def state(self) -> dict[str, Any]:
         answers = [

@@ -6,34 +6,30 @@ round is decided once: the new parameters and the next call are in one checkpoin
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import count, islice
 from typing import Any
 
 from server_node.attendance import Attendance
 from server_node.model import ServerModel
 from server_node.standing import Standing
 from server_node.starting import hint_for
+from server_node.telling import Telling
 from server_node.view import ModelPicture, RoundsSeen
 from shoal.algorithms import policies
 from shoal.algorithms.policies import Memory, fold
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import Params
 from shoal.border import Border, clusters_wanted, policy_of
-from shoal.calls import Call, call_for, call_of
+from shoal.calls import Call, call_of
 from shoal.contract import Contract, Model
 from shoal.errors import DataRefused, MessageRefused, StateRefused
-from shoal.events import log_event
 from shoal.messages import Snapshot, Update
 from shoal.metrics import ServerMetrics
 from shoal.settings import ServerSettings
 
 STATE_VERSION = 1
-DRAWS_MAX = 10_000
-"""versions tried for a call that asks at least one of the clients known"""
 
 
 class RoundsModel:
@@ -50,7 +46,8 @@ class RoundsModel:
     ) -> None:
         """`finders` are the models that it may start from."""
         self._contract, self._model, self._settings, self._border = contract, model, settings, border
-        self._metrics, self._finders = metrics, finders
+        self._finders = finders
+        self._telling = Telling(model, metrics)
         self._agreed = model.rounds
         self._algorithm = ROUNDS[model.algorithm]
         self._policy = policy_of(model)
@@ -109,11 +106,15 @@ class RoundsModel:
             raise MessageRefused("sequence", f"answers round {update.round}, which was never called")
         usable = update.round >= max(self._first_round, self._round - self._agreed.late_rounds)
         if usable:
-            self._check(self._params, update)
-        if not self.roster.take(update.client, update.sequence, 0, now):
+            self._border.admit_answer(self._model, self._params, update)
+        again = not self.roster.take(update.client, update.sequence, 0, now)
+        if again or (usable and update.round <= self._heard_of(update.client)):
+            self._telling.answered("repeated")
             return False
-        if not usable or update.round <= self._heard_of(update.client):
+        if not usable:
+            self._telling.answered("too_late")
             return False
+        self._telling.answered("in_time" if update.round == self._round and self._call is not None else "late")
         self.roster.stand_behind(update.client, update.readings)
         self._standing.count(update)
         self._attendance.take(update)
@@ -201,8 +202,6 @@ class RoundsModel:
         except (AttributeError, KeyError, TypeError, ValueError, MessageRefused) as broken:
             raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
 
-    # Rounds.
-
     def _start(self, now: float) -> bool:
         hint = hint_for(self._contract, self._model, self._finders)
         if hint is None:
@@ -217,15 +216,10 @@ class RoundsModel:
     def _open(self, number: int, now: float) -> bool:
         """Call for answers to the parameters as they stand."""
         self._round, self._called_at, self._unsaid = number, now, True
-        first = self._standing.version + 1
-        calls = (call_for(self._agreed, self._model.name, number, version, now) for version in count(first))
-        tried = islice(calls, DRAWS_MAX)
-        self._call = next(tried)
-        known = self._known
-        # In a small federation the lot may fall on nobody: it is drawn again, by leaving a version out.
-        if self._attendance.waited_for(known) and not self._attendance.expected(self._call, known):
-            self._call = next((call for call in tried if self._attendance.expected(call, known)), self._call)
-        log_event("round_opened", model=self._model.name, round=number, version=self._call.version)
+        self._call = self._attendance.call(
+            self._agreed, self._model.name, number, self._standing.version, now, self._known
+        )
+        self._telling.opened(number, self._call.version)
         return True
 
     def _time_is_up(self, call: Call, now: float) -> bool:
@@ -244,7 +238,7 @@ class RoundsModel:
             self._border.admit_params(self._model, after)
         except (DataRefused, MessageRefused) as wrong:
             # Each was right on its own, together they are not: without them the round is called again.
-            log_event("answers_refused", logging.WARNING, model=self._model.name, round=self._round, detail=str(wrong))
+            self._telling.refused(self._round, str(wrong))
             self._attendance.forget()
             return self._open(self._round, now)
         expected = self._attendance.expected(call, self._known)
@@ -253,19 +247,19 @@ class RoundsModel:
         self._attendance.forget()
         self._memory, self._params, self._untouched = memory, after, False
         self._shift = float(self._algorithm.shift(before, after))
-        self._tell(by, len(expected), now)
+        self._telling.closed(self._round, by, self._counted, len(expected), self._shift, now - self._called_at)
         return self._sleep(now) if self._is_done() else self._open(self._round + 1, now)
 
     def _is_done(self) -> bool:
         still = self._shift < self._agreed.tolerance or self._shift == 0.0
         if self._in_a_row == 0 and self._round > self._first_round and not still:
-            log_event("drift_found", model=self._model.name, round=self._round, shift=self._shift)
+            self._telling.drifted(self._round, self._shift)
         self._in_a_row += 1
         return still or self._algorithm.one_shot or self._in_a_row >= self._agreed.rounds_max
 
     def _sleep(self, now: float) -> bool:
         self._call, self._wake_at, self._unsaid = None, now + self._agreed.wake_s, True
-        log_event("model_asleep", model=self._model.name, round=self._round, rounds=self._in_a_row, shift=self._shift)
+        self._telling.asleep(self._round, self._in_a_row, self._shift)
         return True
 
     def _wake(self, now: float) -> bool:
@@ -275,35 +269,9 @@ class RoundsModel:
         if clusters_wanted(self._model) == "auto":
             hint = hint_for(self._contract, self._model, self._finders)
             if hint is not None and hint.points is not None and len(hint.points) != len(self._params["centre"]):
-                log_event("model_started_anew", model=self._model.name, clusters=len(hint.points))
+                self._telling.started_anew(len(hint.points))
                 return self._start(now)
         return self._open(self._round + 1, now)
-
-    def _tell(self, by: str, expected: int, now: float) -> None:
-        name, shift = self._model.name, self._shift
-        self._metrics.round_duration.labels(algorithm=self._model.algorithm).observe(max(0.0, now - self._called_at))
-        self._metrics.round.labels(model=name).set(self._round)
-        self._metrics.round_answers.labels(model=name).set(self._counted)
-        self._metrics.shift.labels(model=name).set(shift)
-        log_event(
-            "round_closed",
-            model=name,
-            round=self._round,
-            answers=self._counted,
-            expected=expected,
-            by=by,
-            shift=shift,
-        )
-
-    # Answers.
-
-    def _check(self, params: Params, update: Update) -> None:
-        """Raises `MessageRefused` for an answer that cannot be combined: it must not stop the others'."""
-        try:
-            alone = self._algorithm.combine(params, [update.arrays])
-        except DataRefused as wrong:
-            raise MessageRefused("arrays", str(wrong)) from None
-        self._border.admit_params(self._model, alone)
 
     def _heard_of(self, client: str) -> int:
         """The newest round this client has answered."""
@@ -321,9 +289,7 @@ class RoundsModel:
     def _quorum_is_there(self, call: Call) -> bool:
         if self._untouched and len(self.roster) < self._settings.pool_clients:
             return False
-        # The rounding of a product must not ask for one more than the share does.
-        wanted = math.ceil(self._agreed.quorum * len(self._attendance.expected(call, self._known)) - 1e-9)
-        return len(self._answered) >= max(1, wanted)
+        return self._attendance.enough(call, self._known, self._agreed.quorum)
 
     def _waiting_for(self) -> str:
         if self._params is None:

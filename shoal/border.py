@@ -18,7 +18,7 @@ from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.calls import call_of
 from shoal.codec import pack
 from shoal.contract import Contract, Model
-from shoal.errors import MessageRefused, SettingsError
+from shoal.errors import DataRefused, MessageRefused, SettingsError
 from shoal.messages import Snapshot, Update, Wake
 from shoal.privacy import Bounds, PrivacyTerms, expected_statement, reach_for
 
@@ -135,6 +135,14 @@ class Border:
     def admit_params(self, model: Model, params: Arrays) -> None:
         """Raises `MessageRefused` unless these can be the parameters of a model in rounds."""
         self._check_arrays(params, ROUNDS[model.algorithm].params)
+
+    def admit_answer(self, model: Model, params: Arrays, update: Update) -> None:
+        """Raises `MessageRefused` for an answer that cannot be combined: it must not stop the others'."""
+        try:
+            alone = ROUNDS[model.algorithm].combine(params, [update.arrays])
+        except DataRefused as wrong:
+            raise MessageRefused("arrays", str(wrong)) from None
+        self.admit_params(model, alone)
 
     def _admit(self, message: Update | Snapshot) -> Model:
         model = self._addressed(message)

@@ -86,6 +86,12 @@ class ServerMetrics:
         self.round_answers = Gauge(
             "shoal_round_answers", "Answers counted in that round", ["model"], registry=self.registry
         )
+        self.answers = Counter(
+            "shoal_answers",
+            "Answers to calls: in_time, late (used with decay), too_late, repeated",
+            ["model", "result"],
+            registry=self.registry,
+        )
         self.shift = Gauge("shoal_model_shift", "How far that round moved it", ["model"], registry=self.registry)
         self.checkpoint_at = Gauge(
             "shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry

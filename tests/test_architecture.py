@@ -35,7 +35,6 @@ EDGE = {
 LINES_MAX = 300
 LONGER = {
     "shoal/algorithms/fcac/art.py": "one algorithm in one file, in the order of the paper",
-    "server_node/rounds.py": "one conversation: the call, its answers, and how a round closes",
 }
 PRINTS = {"producers/progress.py": "the line of progress on a terminal"}
 

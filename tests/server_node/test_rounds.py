@@ -212,6 +212,12 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
     assert driven.hear("garden", SITES["garden"], to=called)
     assert first is not None
     assert not driven.hear("shed", rows_of(9), to=first)
+    assert not driven.hear("garden", SITES["garden"], to=called)
+    became = {
+        name: driven.metrics.registry.get_sample_value("shoal_answers_total", {"model": "heaps", "result": name})
+        for name in ("in_time", "late", "too_late", "repeated")
+    }
+    assert became == {"in_time": len(SITES) + 4, "late": 1, "too_late": 1, "repeated": 1}
     assert driven.model.picture().rounds is not None
     run_rounds_once(driven, ["attic", "cellar"])
     seen = driven.model.picture().rounds
