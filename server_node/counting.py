@@ -6,6 +6,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from server_node.lineage import Turnover
 from shoal.errors import MessageRefused
 from shoal.events import log_event
 from shoal.messages import Snapshot, Update
@@ -13,6 +14,9 @@ from shoal.metrics import ServerMetrics
 from shoal.transports.contract import Record
 
 CLIENTS_SHOWN_MAX = 1000
+CLUSTER_EVENTS = ("birth", "split", "merge", "death")
+"""in the order of `Turnover`"""
+STILL = Turnover()
 
 
 class Counting:
@@ -48,17 +52,19 @@ class Counting:
         place = f"{record.topic}/{record.partition}/{record.offset}"
         log_event("update_rejected", logging.WARNING, reason=refused.reason, detail=refused.detail, origin=place)
 
-    def sizes(self, snapshot: Snapshot) -> None:
-        """How large a model is now."""
+    def sizes(self, snapshot: Snapshot, turnover: Turnover = STILL) -> None:
+        """How large a model is now, and what became of its clusters just then."""
         labels = {"model": snapshot.model}
         self.metrics.clusters.labels(**labels).set(snapshot.clusters)
         self.metrics.nodes.labels(**labels).set(snapshot.nodes)
         self.metrics.edges.labels(**labels).set(len(snapshot.arrays.get("edge", ())))
         self.metrics.version.labels(**labels).set(snapshot.version)
+        for event, clusters in zip(CLUSTER_EVENTS, turnover, strict=True):
+            self.metrics.cluster_events.labels(**labels, event=event).inc(clusters)
 
-    def published(self, snapshot: Snapshot) -> None:
-        """A snapshot that is about to be published."""
-        self.sizes(snapshot)
+    def published(self, snapshot: Snapshot, turnover: Turnover) -> None:
+        """A snapshot that is about to be published, and what became of clusters with it."""
+        self.sizes(snapshot, turnover)
         for made_at in self._unshown.pop(snapshot.model, ()):
             self.metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
         log_event(
@@ -69,6 +75,9 @@ class Counting:
             nodes=snapshot.nodes,
             updates=snapshot.updates,
         )
+        if turnover != STILL:
+            # One line, however many they are: an unsteady model must not flood the log.
+            log_event("clusters_changed", model=snapshot.model, version=snapshot.version, **turnover._asdict())
 
     def _note_client(self, client: str, now: float) -> None:
         """A label for each client, but not without end: anybody who may publish can make up names."""

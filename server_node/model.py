@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from server_node.lineage import Turnover
 from server_node.standing import Standing
 from server_node.view import ModelPicture
 from shoal.algorithms.registry import STREAMING
@@ -16,7 +17,7 @@ from shoal.settings import ServerSettings
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """of arrays that wait for the first clustering: the pool is kept in memory and in every checkpoint"""
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class ServerModel:
@@ -46,6 +47,11 @@ class ServerModel:
     def said(self) -> bytes | None:
         """The newest one published, as it travels."""
         return self._standing.said
+
+    @property
+    def turnover(self) -> Turnover:
+        """What became of clusters when it was published."""
+        return self._standing.turnover
 
     @property
     def changed(self) -> bool:
@@ -103,10 +109,7 @@ class ServerModel:
 
     def picture(self) -> ModelPicture:
         """What people may see of it."""
-        standing = self._standing
-        return ModelPicture(
-            self._model.name, self._model.algorithm, standing.snapshot, self._waiting_for(), list(standing.history)
-        )
+        return self._standing.picture(self._waiting_for())
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the open pool and the newest snapshot included."""

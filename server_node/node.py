@@ -133,7 +133,7 @@ class ServerNode:
                 continue
             snapshot = model.take_snapshot(positions, self._statement, now)
             words.append(Word(self._contract.snapshots_topic, model.said, name.encode(), Snapshot.headers()))
-            self._counting.published(snapshot)
+            self._counting.published(snapshot, model.turnover)
         return words
 
     def _remember(self, words: Sequence[Word], now: float) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from server_node.attendance import Attendance
+from server_node.lineage import Turnover
 from server_node.model import ServerModel
 from server_node.standing import Standing
 from server_node.starting import hint_for
@@ -29,7 +30,7 @@ from shoal.messages import Snapshot, Update
 from shoal.metrics import ServerMetrics
 from shoal.settings import ServerSettings
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class RoundsModel:
@@ -58,8 +59,7 @@ class RoundsModel:
         """the first one since it last started anew; answers to earlier ones are to other parameters"""
         self._in_a_row = 0
         self._call: Call | None = None
-        self._called_at = 0.0
-        self._wake_at = 0.0
+        self._called_at = self._wake_at = 0.0
         self._attendance = Attendance(contract)
         self._memory = Memory()
         self._untouched = True
@@ -78,6 +78,11 @@ class RoundsModel:
     def said(self) -> bytes | None:
         """The newest one published, as it travels."""
         return self._standing.said
+
+    @property
+    def turnover(self) -> Turnover:
+        """What became of clusters when it was published."""
+        return self._standing.turnover
 
     @property
     def changed(self) -> bool:
@@ -144,10 +149,8 @@ class RoundsModel:
         """The parameters as they stand, with the call if there is one."""
         assert self._params is not None
         self._unsaid = False
-        summary = self._algorithm.summary(self._params)
-        return self._standing.publish(
-            self._params, summary, positions, statement, now, number=self._round, call=self._call
-        )
+        params, summary = self._params, self._algorithm.summary(self._params)
+        return self._standing.publish(params, summary, positions, statement, now, number=self._round, call=self._call)
 
     def rebuild(self, published: Snapshot) -> None:
         """Go on with the newest parameters that were published; answers to earlier rounds are not needed."""
@@ -162,9 +165,7 @@ class RoundsModel:
         seen = RoundsSeen(
             self._round, "asleep" if self.asleep else "calling", self._counted, len(self._answered), self._shift
         )
-        standing = self._standing
-        history, waiting = list(standing.history), self._waiting_for()
-        return ModelPicture(self._model.name, self._model.algorithm, standing.snapshot, waiting, history, seen)
+        return self._standing.picture(self._waiting_for(), seen)
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the open call and its answers included."""

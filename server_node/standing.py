@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from server_node.lineage import Lineage, Turnover, followed, nodes_of, restored
 from server_node.roster import Roster
-from server_node.view import Moment
+from server_node.view import ModelPicture, Moment, RoundsSeen
 from shoal.algorithms.streaming import Arrays, Summary
 from shoal.calls import Call
 from shoal.contract import Contract, Model
@@ -30,6 +31,10 @@ class Standing:
         """the newest one published"""
         self.said: bytes | None = None
         """the same as it travels"""
+        self.lineage = Lineage()
+        """who is who among its clusters"""
+        self.turnover = Turnover()
+        """what became of clusters when it was published"""
         self.snapshot_at = 0.0
         self.history: deque[Moment] = deque(maxlen=HISTORY_MAX)
 
@@ -46,6 +51,7 @@ class Standing:
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the memory was lost."""
         self.version, self.snapshot, self.said = published.version, published, published.encode()
+        self.lineage, _ = followed(Lineage(), *nodes_of(published.arrays))
 
     def publish(
         self,
@@ -83,8 +89,14 @@ class Standing:
             call=None if call is None else call.table(),
         )
         self.said = self.snapshot.encode()
+        self.lineage, self.turnover = followed(self.lineage, *nodes_of(arrays))
         self.history.append(Moment(now, summary.clusters, summary.nodes, self.readings))
         return self.snapshot
+
+    def picture(self, waiting_for: str, rounds: RoundsSeen | None = None) -> ModelPicture:
+        """What people may see of it."""
+        name, algorithm = self._model.name, self._model.algorithm
+        return ModelPicture(name, algorithm, self.snapshot, waiting_for, list(self.history), rounds, self.lineage)
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the newest snapshot included."""
@@ -95,6 +107,7 @@ class Standing:
             "newest_reading_at": self.newest_reading_at,
             "snapshot_version": self.version,
             "snapshot": self.said,
+            "lineage": self.lineage.state(),
             "snapshot_at": self.snapshot_at,
             "history": [list(moment) for moment in self.history],
         }
@@ -108,5 +121,6 @@ class Standing:
         self.version = state["snapshot_version"]
         self.said = state["snapshot"]
         self.snapshot = None if self.said is None else Snapshot.decode(self.said, Snapshot.headers())
+        self.lineage = restored(state["lineage"])
         self.snapshot_at = state["snapshot_at"]
         self.history = deque((Moment(*moment) for moment in state["history"]), maxlen=HISTORY_MAX)

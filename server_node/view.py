@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from server_node.lineage import Lineage
 from shoal.contract import Contract
 from shoal.messages import Snapshot
 
@@ -61,6 +62,8 @@ class ModelPicture:
     history: Sequence[Moment] = ()
     rounds: RoundsSeen | None = None
     """None for a model without rounds"""
+    lineage: Lineage = field(default_factory=Lineage)
+    """who is who among the clusters of the snapshot"""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,12 @@ class ServerMetrics:
         self.clusters = Gauge("shoal_clusters", "Clusters of a model", ["model"], registry=self.registry)
         self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
+        self.cluster_events = Counter(
+            "shoal_cluster_events",
+            "Clusters that came and went between snapshots",
+            ["model", "event"],
+            registry=self.registry,
+        )
         self.version = Gauge("shoal_snapshot_version", "Newest snapshot of a model", ["model"], registry=self.registry)
         self.last_seen = Gauge(
             "shoal_client_last_seen_timestamp_seconds",

@@ -112,21 +112,27 @@ class Site:
             return JSONResponse(missing, 404)
         # The version alone would not do: a federation that starts anew on an empty log counts from 1 again.
         mark = f"{newest.contract[:8]}-{newest.model}-{newest.version}-{int(newest.made_at * 1000)}"
-        return _unless_known(request, mark, lambda: _json(snapshot_in_units(newest, picture.contract)))
+        return _unless_known(request, mark, lambda: _json(snapshot_in_units(newest, shown.lineage, picture.contract)))
 
     async def predict(self, request: Request) -> Response:
-        """The cluster of each posted reading, -1 before anything was learnt; readings are moved into the bounds."""
+        """The cluster of each posted reading, by its number in this version and by what it keeps from one to the next.
+
+        -1 before anything was learnt. Readings are moved into the bounds.
+        """
         picture = self._board.picture
         shown = _model_asked_for(request, picture)
         readings = rows_of(await _body(request), picture.contract.width)
         newest = shown.snapshot
         if newest is None or not len(readings):
             version = newest.version if newest else 0
-            return JSONResponse({"clusters": [-1] * len(readings), "version": version})
+            nowhere = [-1] * len(readings)
+            return JSONResponse({"clusters": nowhere, "identities": nowhere, "version": version})
         bounds = bounds_of(picture.contract)
         rows = bounds.to_unit(bounds.clip(readings)[0])
         clusters = await to_thread.run_sync(self._predict, newest, rows, abandon_on_cancel=True)
-        return JSONResponse({"clusters": np.asarray(clusters).tolist(), "version": newest.version})
+        numbers = np.asarray(clusters).tolist()
+        identities = [shown.lineage.of_cluster.get(number, -1) for number in numbers]
+        return JSONResponse({"clusters": numbers, "identities": identities, "version": newest.version})
 
     async def privacy(self, request: Request) -> Response:
         """The privacy statement of the contract."""

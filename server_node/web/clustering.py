@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from server_node.lineage import Lineage
 from shoal.border import bounds_of
 from shoal.contract import Contract
 from shoal.messages import Snapshot
@@ -78,7 +79,7 @@ def listed(array: NDArray[Any]) -> list[Any]:
     return nested
 
 
-def snapshot_in_units(snapshot: Snapshot, contract: Contract) -> dict[str, Any]:
+def snapshot_in_units(snapshot: Snapshot, lineage: Lineage, contract: Contract) -> dict[str, Any]:
     """All of a snapshot for people and programs: points in the units of the contract."""
     bounds, shown = bounds_of(contract), clustering_of(snapshot, contract.width)
     positions, counts, sigmas = listed(bounds.from_unit(shown.weight)), listed(shown.count), listed(shown.sigma)
@@ -103,7 +104,7 @@ def snapshot_in_units(snapshot: Snapshot, contract: Contract) -> dict[str, Any]:
         ],
         "edges": shown.edge.tolist(),
         "clusters": [
-            {"cluster": number, "centre": centre, "weight": weight}
+            {"cluster": number, "identity": lineage.of_cluster.get(number), "centre": centre, "weight": weight}
             for number, (centre, weight) in enumerate(zip(centres, weights, strict=True))
         ],
     }

@@ -7,14 +7,15 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from server_node.lineage import Lineage
 from server_node.view import ClientSeen, ModelPicture, Moment, Picture, RoundsSeen
 from server_node.web.clustering import Clustering, clustering_of
-from server_node.web.colours import slots
 from server_node.web.projection import Points, deciding, spread, steady_axes
 from server_node.web.promise import promise_of
 from shoal.border import bounds_of
@@ -45,7 +46,7 @@ class Drawing(NamedTuple):
 
 @dataclass
 class Easel:
-    """Draws pictures one after the other and remembers what keeps them alike: axes and colours of each model."""
+    """Draws pictures one after the other and remembers what keeps them alike: the axes of each model."""
 
     _views: dict[str, View] = field(default_factory=dict)
     _last: tuple[Picture, Drawing] | None = None
@@ -63,7 +64,7 @@ class Easel:
         for agreed in contract.models:
             shown = picture.models.get(agreed.name) or ModelPicture(agreed.name, agreed.algorithm)
             view = self._views.setdefault(agreed.name, View())
-            models.append(_model(shown, view.of(shown.snapshot, contract, nodes_max)))
+            models.append(_model(shown, view.of(shown, contract, nodes_max)))
         clients = sorted(picture.clients)
         seen = {
             "federation": contract.federation,
@@ -88,22 +89,19 @@ class View:
 
     def __init__(self) -> None:
         self._axes: Points | None = None
-        self._slots: dict[int, int] = {}
         self._drawn: tuple[Snapshot, dict[str, Any]] | None = None
 
-    def of(self, snapshot: Snapshot | None, contract: Contract, nodes_max: int) -> dict[str, Any] | None:
+    def of(self, shown: ModelPicture, contract: Contract, nodes_max: int) -> dict[str, Any] | None:
         """The drawn clustering, None before there is one; the same snapshot is drawn once."""
+        snapshot = shown.snapshot
         if snapshot is None:
             return None
         if self._drawn is None or self._drawn[0] is not snapshot:
-            self._drawn = snapshot, self._clustering(clustering_of(snapshot, contract.width), contract, nodes_max)
+            whole = clustering_of(snapshot, contract.width)
+            self._drawn = snapshot, self._clustering(whole, shown.lineage, contract, nodes_max)
         return self._drawn[1]
 
-    def _clustering(self, whole: Clustering, contract: Contract, nodes_max: int) -> dict[str, Any]:
-        clusters = max(len(whole.centre), int(whole.cluster.max(initial=-1)) + 1)
-        node_id, cluster = whole.node_id.tolist(), whole.cluster.tolist()
-        colour = slots(node_id, cluster, clusters, self._slots)
-        self._slots = {node: colour[number] for node, number in zip(node_id, cluster, strict=True) if number >= 0}
+    def _clustering(self, whole: Clustering, lineage: Lineage, contract: Contract, nodes_max: int) -> dict[str, Any]:
         points, axes, share = self._projected(whole, contract)
         shown = _features_shown(self._axes, contract)
         kept = np.sort(np.argsort(-whole.count, kind="stable")[:nodes_max])
@@ -122,7 +120,7 @@ class View:
                 "values": values,
             },
             "edges": _edges(whole.edge, kept, len(whole.weight)),
-            "clusters": _clusters(whole, colour, contract, shown),
+            "clusters": _clusters(whole, lineage, contract, shown),
         }
 
     def _projected(self, whole: Clustering, contract: Contract) -> tuple[Points, list[str], float | None]:
@@ -186,20 +184,30 @@ def _client(client: ClientSeen) -> dict[str, Any]:
     }
 
 
-def _clusters(whole: Clustering, colour: list[int], contract: Contract, shown: list[int]) -> list[dict[str, Any]]:
-    members = np.bincount(whole.cluster[whole.cluster >= 0], minlength=len(colour)).tolist()
+def _clusters(whole: Clustering, lineage: Lineage, contract: Contract, shown: list[int]) -> list[dict[str, Any]]:
+    members = np.bincount(whole.cluster[whole.cluster >= 0], minlength=len(whole.centre)).tolist()
+    colour = colours(len(members), lineage)
     centres = _in_units(whole.centre, contract, shown)
     weights = _rounded(whole.centre_weight)
     return [
         {
             "number": number,
+            "identity": lineage.of_cluster.get(number),
             "slot": colour[number],
             "nodes": members[number],
             "weight": weights[number] if number < len(weights) else None,
             "centre": centres[number] if number < len(centres) else None,
         }
-        for number in range(min(len(colour), CLUSTERS_MAX))
+        for number in range(min(len(members), CLUSTERS_MAX))
     ]
+
+
+def colours(clusters: int, lineage: Lineage) -> list[int]:
+    """The colour slot of each cluster by its number; centres that are no cluster yet take what is left."""
+    taken = set(lineage.slots.values())
+    free = (slot for slot in count() if slot not in taken)
+    known = (lineage.of_cluster.get(number) for number in range(clusters))
+    return [next(free) if identity is None else lineage.slots[identity] for identity in known]
 
 
 def _edges(edge: NDArray[np.int64], kept: NDArray[np.int64], n: int) -> list[int]:

@@ -330,6 +330,46 @@ def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> N
         assert value("shoal_end_to_end_latency_seconds_count") == 4, "the one for right has no snapshot yet"
 
 
+def test_what_became_of_clusters_adds_up_and_is_one_line_for_each_snapshot(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.say(*said(room, *(("attic", n) for n in range(1, 13))))
+    with caplog.at_level(logging.INFO, "shoal"), room.server() as server:
+        clusters = room.contract.models[0].name
+        steps = 0
+        while server.step():
+            steps += 1
+        value = server.metrics.registry.get_sample_value
+        counted = {
+            event: value("shoal_cluster_events_total", {"model": clusters, "event": event})
+            for event in ("birth", "split", "merge", "death")
+        }
+        assert None not in counted.values(), "those that never happened are 0"
+        change = counted["birth"] + counted["split"] - counted["merge"] - counted["death"]
+        assert change == value("shoal_clusters", {"model": clusters}) > 0
+    told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "clusters_changed"]
+    assert 0 < len(told) <= steps
+    assert sum(fields["births"] for fields in told) == counted["birth"]
+
+
+def test_identities_survive_a_restart(room: Room) -> None:
+    room.say(*said(room, *(("attic", n) for n in range(1, 7))))
+    with room.server() as server:
+        while server.step():
+            pass
+        before = server.picture().models["clusters"].lineage
+        assert before.of_node
+    with room.server() as server:
+        assert server.picture().models["clusters"].lineage == before
+        room.say(*said(room, *(("attic", n) for n in range(7, 9))))
+        while server.step():
+            pass
+        after = server.picture().models["clusters"].lineage
+    shared = set(before.of_node) & set(after.of_node)
+    assert any(before.of_node[node] == after.of_node[node] for node in shared)
+    assert after.born >= before.born
+
+
 def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.counting.CLIENTS_SHOWN_MAX", 3)
     monkeypatch.setattr("server_node.node.CLIENTS_SHOWN_MAX", 3)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from server_node.lineage import Lineage, followed, nodes_of
 from server_node.view import ClientSeen, Moment, Picture
-from server_node.web.colours import slots
-from server_node.web.drawing import CLIENTS_MAX, HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, turns
+from server_node.web.drawing import CLIENTS_MAX, HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, colours, turns
 from server_node.web.projection import principal_axes, spread, steady_axes
 from shoal.contract import Contract
 from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
@@ -118,12 +115,16 @@ def test_only_the_clock_leaves_the_mark_as_it_was() -> None:
 def test_a_cluster_keeps_its_colour_when_it_is_given_another_number() -> None:
     easel = Easel()
     contract, arrays = a_contract(3), some_nodes(3, 4, 40)
-    before = drawn(one(contract, arrays), easel)["models"][0]["drawn"]
+    first = one(contract, arrays)
+    before = drawn(first, easel)["models"][0]["drawn"]
     alive = arrays["cluster"] > 0  # the oldest cluster is gone, and the others are counted from the other end
     after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
     after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
     after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
-    later = drawn(one(contract, after), easel)["models"][0]["drawn"]
+    lineage, _ = followed(first.models["fcac"].lineage, *nodes_of(after))
+    second = one(contract, after)
+    second = replace(second, models={"fcac": replace(second.models["fcac"], lineage=lineage)})
+    later = drawn(second, easel)["models"][0]["drawn"]
     colours = [
         {node: shown["clusters"][number]["slot"] for node, number in zip(*_ids_and_clusters(shown), strict=True)}
         for shown in (before, later)
@@ -149,38 +150,10 @@ def test_the_history_keeps_its_ends_and_every_change_while_it_can() -> None:
 # Colours
 
 
-def test_no_clusters_take_no_colour() -> None:
-    assert slots([], [], 0, {}) == []
-    assert slots([5, 6], [-1, -1], 0, {5: 0}) == []
-
-
-def test_new_clusters_take_free_colours_oldest_node_first() -> None:
-    assert slots([9, 4, 7], [0, 1, 2], 3, {}) == [2, 0, 1]
-    assert slots([9, 4, 7], [0, 1, 2], 3, {4: 2}) == [1, 2, 0]
-
-
-def test_of_two_halves_the_larger_keeps_the_colour() -> None:
-    before = dict.fromkeys(range(10), 3)
-    assert slots(range(10), [0] * 4 + [1] * 6, 2, before) == [0, 3]
-
-
-def test_of_two_that_merge_the_larger_gives_its_colour() -> None:
-    before = dict.fromkeys(range(4), 0) | dict.fromkeys(range(4, 10), 1)
-    assert slots(range(10), [0] * 10, 1, before) == [1]
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(-1, 5), st.one_of(st.none(), st.integers(0, 8))), max_size=30),
-)
-def test_no_two_clusters_share_a_slot_and_repeating_changes_none(nodes: Sequence[tuple[int, int | None]]) -> None:
-    cluster = [number for number, _ in nodes]
-    before = {i: slot for i, (_, slot) in enumerate(nodes) if slot is not None}
-    given_slots = slots(range(len(nodes)), cluster, 6, before)
-    assert len(set(given_slots)) == 6
-    after = {i: given_slots[number] for i, number in enumerate(cluster) if number >= 0}
-    again = slots(range(len(nodes)), cluster, 6, after)
-    assert all(again[number] == given_slots[number] for number in set(cluster) - {-1})
+def test_clusters_without_an_identity_take_the_colours_that_are_left() -> None:
+    assert colours(0, Lineage()) == []
+    assert colours(3, Lineage()) == [0, 1, 2]
+    assert colours(4, Lineage(9, of_cluster={1: 8, 3: 4}, slots={8: 0, 4: 2})) == [1, 0, 3, 2]
 
 
 # Axes

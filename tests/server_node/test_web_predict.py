@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from server_node.lineage import Lineage
 from server_node.view import Board
 from server_node.web import create_app, predict
 from server_node.web.rows import BODY_BYTES_MAX, ROWS_MAX
@@ -28,25 +30,45 @@ SECRET = 31.41592
 
 def test_before_learning_every_reading_is_in_no_cluster() -> None:
     client = Asking(create_app(Board(a_picture(CONTRACT)), CollectorRegistry(), predict))
-    assert client.post("/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {"clusters": [-1, -1], "version": 0}
+    assert client.post("/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {
+        "clusters": [-1, -1],
+        "identities": [-1, -1],
+        "version": 0,
+    }
 
 
 def test_no_rows_have_no_clusters() -> None:
-    assert LEARNT.post("/predict", json=[]).json() == {"clusters": [], "version": 9}
-    assert LEARNT.post("/predict", json={"rows": []}).json() == {"clusters": [], "version": 9}
+    assert LEARNT.post("/predict", json=[]).json() == {"clusters": [], "identities": [], "version": 9}
+    assert LEARNT.post("/predict", json={"rows": []}).json() == {"clusters": [], "identities": [], "version": 9}
 
 
 def test_a_clustering_without_nodes_puts_everything_in_no_cluster() -> None:
     nothing = {name: array[:0] for name, array in ARRAYS.items()}
     picture = a_picture(CONTRACT, [a_snapshot(CONTRACT, nothing)])
     client = Asking(create_app(Board(picture), CollectorRegistry(), predict))
-    assert client.post("/predict", json=[[20.0, 50.0]]).json() == {"clusters": [-1], "version": 1}
+    assert client.post("/predict", json=[[20.0, 50.0]]).json() == {
+        "clusters": [-1],
+        "identities": [-1],
+        "version": 1,
+    }
 
 
 def test_a_node_is_in_its_own_cluster() -> None:
     nodes = LEARNT.get("/snapshot").json()["nodes"]
     answer = LEARNT.post("/predict", json={"rows": [node["position"] for node in nodes]})
-    assert answer.json() == {"clusters": [node["cluster"] for node in nodes], "version": 9}
+    numbers = [node["cluster"] for node in nodes]
+    assert answer.json() == {"clusters": numbers, "identities": numbers, "version": 9}
+
+
+def test_a_reading_is_told_the_identity_of_its_cluster_whatever_number_that_has_now() -> None:
+    picture = a_picture(CONTRACT, [SNAPSHOT])
+    renumbered = Lineage(9, of_cluster={0: 8, 1: 2, 2: 5})
+    picture = replace(picture, models={"fcac": replace(picture.models["fcac"], lineage=renumbered)})
+    client = Asking(create_app(Board(picture), CollectorRegistry(), predict))
+    told = client.get("/snapshot").json()
+    assert {cluster["cluster"]: cluster["identity"] for cluster in told["clusters"]} == {0: 8, 1: 2, 2: 5}
+    answer = client.post("/predict", json=[node["position"] for node in told["nodes"]]).json()
+    assert answer["identities"] == [renumbered.of_cluster[node["cluster"]] for node in told["nodes"]]
 
 
 @settings(max_examples=40, deadline=None)

@@ -75,7 +75,7 @@ def test_centres_are_drawn_where_they_are_and_as_large_as_what_stands_behind_the
 def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
     client = Asking(create_app(Board(CALLING), CollectorRegistry(), predict))
     answer = client.post("/predict", json=[[0.0, 50.0], [39.0, 12.0]]).json()
-    assert answer == {"clusters": [0, 1], "version": 1}
+    assert answer == {"clusters": [0, 1], "identities": [0, 1], "version": 1}
 
 
 def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from server_node.lineage import Lineage, followed, nodes_of
 from server_node.view import ClientSeen, ModelPicture, Moment, Picture
 from shoal.algorithms.registry import STREAMING
 from shoal.border import terms_of
@@ -98,7 +99,13 @@ def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: boo
     """What the board shows: `snapshots` of some models, three clients of which one is silent, a history."""
     history = [Moment(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
     models = {
-        snapshot.model: ModelPicture(snapshot.model, snapshot.algorithm, snapshot, history=history)
+        snapshot.model: ModelPicture(
+            snapshot.model,
+            snapshot.algorithm,
+            snapshot,
+            history=history,
+            lineage=followed(Lineage(), *nodes_of(snapshot.arrays))[0],
+        )
         for snapshot in snapshots
     }
     for agreed in contract.models:
