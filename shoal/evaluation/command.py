@@ -6,6 +6,7 @@ import click
 
 from shoal.evaluation.continual_command import continual
 from shoal.evaluation.fcac_command import fcac
+from shoal.evaluation.gallery_command import pictures
 from shoal.evaluation.rounds_command import EXPERIMENTS, command_of
 
 
@@ -14,5 +15,5 @@ def reproduce() -> None:
     """Run a paper's experiment again and compare with its published figures."""
 
 
-for experiment in (fcac, continual, *map(command_of, EXPERIMENTS.values())):
+for experiment in (fcac, continual, pictures, *map(command_of, EXPERIMENTS.values())):
     reproduce.add_command(experiment)

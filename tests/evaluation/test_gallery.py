@@ -1,0 +1,57 @@
+"""The pictures of docs/algorithms.md: every algorithm on the same two data sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from shoal.algorithms.registry import ALGORITHMS
+from shoal.evaluation.command import reproduce
+from shoal.evaluation.gallery import CLIENTS, blobs, found_by, skewed
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_on_blobs_dealt_to_all_every_algorithm_finds_the_five() -> None:
+    for name in ALGORITHMS:
+        assert found_by(name, blobs(1), 1).ari > 0.95, name
+
+
+def test_clients_of_the_skewed_data_hold_a_part_each() -> None:
+    data = skewed(3)
+    assert len(data.clients) == CLIENTS
+    assert sum(map(len, data.clients)) == len(data.rows)
+    for client in range(CLIENTS):
+        assert len(np.unique(data.truth[data.owner == client])) == 2
+
+
+def test_the_same_seed_is_the_same_data() -> None:
+    for make in (blobs, skewed):
+        assert make(4).rows.tobytes() == make(4).rows.tobytes()
+        assert make(4).rows.tobytes() != make(5).rows.tobytes()
+
+
+def test_the_command_draws_each_algorithm_and_says_what_it_found(tmp_path: Path) -> None:
+    result = CliRunner().invoke(reproduce, ["pictures", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["algorithm"] for row in rows] == [name for name in ALGORITHMS for _ in range(2)]
+    for name in ("data", *ALGORITHMS):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+    again = CliRunner().invoke(reproduce, ["pictures"])
+    assert again.output.count("| skewed |") == len(ALGORITHMS)
+
+
+def test_a_missing_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    result = CliRunner().invoke(reproduce, ["pictures", "--out", str(tmp_path / "nowhere")])
+    assert "no such folder" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_has_its_picture_in_the_docs(name: str) -> None:
+    assert f"(pictures/{name}.png)" in (DOCS / "algorithms.md").read_text()
+    assert (DOCS / "pictures" / f"{name}.png").is_file()
