@@ -23,7 +23,7 @@ def draw(contract: Contract, snapshot: Snapshot, history: Sequence[Moment], path
     """Nodes, edges and clusters on two axes, and the number of clusters over time. Raises `MissingExtra`."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - pictures are an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
+        from matplotlib.figure import Figure  # noqa: PLC0415 - the same
     except ModuleNotFoundError:
         raise MissingExtra("A picture of the clustering", "plot") from None
 

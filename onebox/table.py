@@ -43,7 +43,7 @@ def table_on(stream: TextIO) -> Iterator[Table]:
     """A live table where there is a terminal and rich is installed, lines elsewhere."""
     try:
         from rich.console import Console  # noqa: PLC0415 - an extra
-        from rich.live import Live  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415 - an extra; plain lines do without
     except ModuleNotFoundError:
         yield Lines(stream)
         return

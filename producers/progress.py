@@ -86,8 +86,8 @@ class LiveBar:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         # rich comes with the extra `demo`; an edge client has no terminal to show it on.
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415 - an extra
+        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - an extra
 
         self._clock, self._meter = clock, Meter()
         self._progress = Progress(

@@ -64,7 +64,7 @@ def open_table(path: Path, faults: Counter[str]) -> Table:
     if suffix in (".jsonl", ".ndjson", ".json"):
         return JsonTable(path, faults)
     if suffix in (".parquet", ".pq"):
-        from producers.parquet import ParquetTable  # noqa: PLC0415 an extra, for those who have such files
+        from producers.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
 
         return ParquetTable(path)
     raise SettingsError(f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or .parquet")

@@ -25,7 +25,7 @@ try:
     from sklearn.base import BaseEstimator, ClusterMixin
 except ImportError:
 
-    class BaseEstimator:  # type: ignore[no-redef]
+    class BaseEstimator:  # type: ignore[no-redef]  # stands in for the missing one
         """As much of scikit-learn's as is needed without it: parameters that can be read and set by name."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -38,11 +38,11 @@ except ImportError:
                 setattr(self, name, value)
             return self
 
-    class ClusterMixin:  # type: ignore[no-redef]
+    class ClusterMixin:  # type: ignore[no-redef]  # stands in for the missing one
         """As much of scikit-learn's as is needed without it: labels in one go."""
 
         def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> NDArray[np.int64]:
-            labels: NDArray[np.int64] = self.fit(X, **kwargs).labels_  # type: ignore[attr-defined]
+            labels: NDArray[np.int64] = self.fit(X, **kwargs).labels_  # type: ignore[attr-defined]  # a mixin
             return labels
 
 
@@ -53,7 +53,7 @@ UNKNOWN = -1
 """the cluster of every row while nothing has been learnt"""
 
 
-class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Federated clustering via adaptive resonance theory (Masuyama et al., 2023); finds the number of clusters.
 
     `fit` learns a whole table and begins anew; `partial_fit`, `learn_one` and `learn_many` go on for ever.
@@ -164,7 +164,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Learn the rows of a DataFrame, its names as in `learn_one`, or of an array (n, d)."""
         names = _columns(X)
         if names is not None and not self._begun():
-            X, names = X[sorted(names)], sorted(names)  # type: ignore[call-overload,index]
+            X, names = X[sorted(names)], sorted(names)  # type: ignore[call-overload,index]  # a DataFrame
         self._learn(X, names, None)
 
     def predict_one(self, x: Mapping[str, Any]) -> int:

@@ -25,7 +25,7 @@ from shoal.kernels.gaussian import matrices
 Floats = NDArray[np.float64]
 
 
-class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What the estimators have in common. After `fit`:
 
     cluster_centers_ (c, d); labels_ (n,) of all rows, clients one after the other; labels_by_client_, one array each;
@@ -232,7 +232,7 @@ def _tables(
 ) -> tuple[list[Floats], NDArray[np.int64] | None]:
     """-> one table per client, and where each row of a single table went, if it was dealt out."""
     if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
-        rows = checked_rows(X, None)  # type: ignore[arg-type]
+        rows = checked_rows(X, None)  # type: ignore[arg-type]  # refused there if it is no table
         if clients is None:
             return [rows], None
         names = np.asarray(clients)

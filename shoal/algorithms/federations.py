@@ -47,9 +47,9 @@ def run(
     names = [f"{number:09}" for number in range(len(clients))]
     memory, shifts = Memory(), list[float]()
     for version in range(1 if algorithm.one_shot else rounds_max):
-        called = range(len(clients))
+        called: Sequence[int] = range(len(clients))
         if called_each < len(clients):
-            called = np.sort(generator.choice(len(clients), size=called_each, replace=False))  # type: ignore[assignment]
+            called = sorted(generator.choice(len(clients), size=called_each, replace=False).tolist())
         answers = [Answer(names[client], version, algorithm.answer(params, clients[client])) for client in called]
         memory, counted = fold(policy, memory, answers, version)
         before, params = params, algorithm.combine(params, counted)

@@ -226,8 +226,9 @@ def is_whole(value: object, least: int = 1, most: int = 2**53) -> bool:
 
 def is_number(value: object, above: float, most: float = math.inf) -> bool:
     """Whether a setting is a finite number in the range; a truth value is none."""
-    number_like = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number_like and above < float(value) <= most and float(value) < math.inf  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return above < float(value) <= most and float(value) < math.inf
 
 
 CLUSTERS_MAX: Final = 10_000

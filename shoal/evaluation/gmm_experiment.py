@@ -86,7 +86,7 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Floats:
     """Means (k, d) that scikit-learn's mixture has after `steps` from the same start. Raises `MissingExtra`."""
     try:
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - the edge never needs it
-        from sklearn.mixture import GaussianMixture  # noqa: PLC0415
+        from sklearn.mixture import GaussianMixture  # noqa: PLC0415 - the edge never needs it
     except ImportError:
         raise MissingExtra("comparing with scikit-learn", "evaluate") from None
     k, d = params["centre"].shape

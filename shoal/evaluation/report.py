@@ -52,7 +52,7 @@ def show(rows: Sequence[Row]) -> None:
     if sys.stdout.isatty():
         try:
             from rich.console import Console  # noqa: PLC0415 - only where people look
-            from rich.table import Table  # noqa: PLC0415
+            from rich.table import Table  # noqa: PLC0415 - tables in colour are an extra
         except ImportError:
             pass
         else:

@@ -72,8 +72,8 @@ def _fcm_run(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     start = FCM.start({"clusters": len(dataset.classes)}, d, Hint(np.zeros(d), np.ones(d), trial))
     limits = {"rounds_max": FCM_ROUNDS, "tolerance": FCM_TOLERANCE}
-    pooled = run(FCM, start, [np.concatenate(clients)], **limits).params  # type: ignore[arg-type]
-    found = run(FCM, start, clients, fraction=setting["fraction"], seed=trial, **limits).params  # type: ignore[arg-type]
+    pooled = run(FCM, start, [np.concatenate(clients)], **limits).params  # type: ignore[arg-type]  # a table of keywords
+    found = run(FCM, start, clients, fraction=setting["fraction"], seed=trial, **limits).params  # type: ignore[arg-type]  # a table of keywords
     difference = distance_between(pooled["centre"], found["centre"])
     return {"ari": _judged(dataset, FCM.predict(found, dataset.rows))["ari"], "difference": difference}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import sys
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers import tables
+from producers.cells import seconds_of, values_of
 from producers.tables import CsvTable, JsonTable, open_table, require_columns
 from shoal.errors import DataRefused, MissingExtra, SettingsError
 
@@ -173,8 +175,6 @@ cells = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_ch
 
 @given(st.lists(st.tuples(cells, cells), max_size=20))
 def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory: Any, rows: list[tuple[str, str]]) -> None:
-    import csv  # noqa: PLC0415
-
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("a", "b"), *rows])
@@ -192,7 +192,7 @@ def test_whatever_a_json_writer_writes_is_read_back(tmp_path_factory: Any, objec
 
 def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
-    from pyarrow import parquet  # noqa: PLC0415
+    parquet = pytest.importorskip("pyarrow.parquet")
 
     path = tmp_path / "a.parquet"
     times = pa.array([0, 1_500_000_000, None], pa.timestamp("ns", tz="Europe/Brussels"))
@@ -200,8 +200,6 @@ def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
     table = open_table(path, Counter())
     assert table.columns == ("t", "a", "n")
     assert table.count() == 3
-    from producers.cells import seconds_of, values_of  # noqa: PLC0415
-
     rows = [list(row or []) for row in table.rows(["n", "a", "t"])]
     assert [seconds_of(row[2]) for row in rows] == [0.0, 1.5, None]
     assert repr([list(values_of(row[:2])) for row in rows]) == repr(
@@ -211,7 +209,7 @@ def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
 
 def test_an_empty_parquet_file_has_columns_and_no_rows(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
-    from pyarrow import parquet  # noqa: PLC0415
+    parquet = pytest.importorskip("pyarrow.parquet")
 
     parquet.write_table(pa.table({"a": pa.array([], pa.float64())}), tmp_path / "a.parquet")
     assert rows_of(tmp_path / "a.parquet", "a") == ([], Counter())
