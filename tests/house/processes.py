@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PATIENCE_S = 120
@@ -32,21 +32,42 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL, whatever it is doing."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(PATIENCE_S)
+        kill_at_once([self])
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, without waiting for what comes of it."""
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        return self._process.wait(PATIENCE_S)
+
+    def resident_bytes(self) -> int:
+        """What it holds in memory now."""
+        told = subprocess.run(["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True)
+        return 1024 * int(told.stdout)
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""
         self._process.terminate()
         return self._process.wait(PATIENCE_S)
 
-    def end(self) -> None:
-        """Wait until it ends by itself, in order."""
-        assert self._process.wait(PATIENCE_S) == 0, self.said()
+    def end(self, code: int = 0) -> None:
+        """Wait until it ends by itself, in order or with this exit code."""
+        assert self._process.wait(PATIENCE_S) == code, self.said()
 
     def again(self) -> Process:
         """The same process once more."""
         return Process(self.words, self._log)
+
+
+def kill_at_once(processes: Iterable[Process]) -> None:
+    """SIGKILL for all of them before the first is mourned."""
+    killed = list(processes)
+    for process in killed:
+        process.send(signal.SIGKILL)
+    for process in killed:
+        process.wait()
 
 
 @contextlib.contextmanager

@@ -49,12 +49,13 @@ def write_csv(path: Path) -> None:
     path.write_text("\n".join(["time,site,warm,damp", *rows]) + "\n", encoding="utf-8")
 
 
-def start_all(file: Path) -> list[Process]:
+def start_all(file: Path, rate: int = 1500) -> list[Process]:
+    """The server, the clients, and a producer of so many readings per second over all of them."""
     folder = file.parent
     words = {"server": ["server", "--config", str(file), "--no-page"]}
     words |= {name: ["client", "--config", str(file), "--name", name] for name in CLIENTS}
     words["producer"] = ["producer", "--config", str(file), str(folder / "sites.csv")]
-    words["producer"] += ["--split", "column:site", "--time-column", "time", "--rate", "1500/s"]
+    words["producer"] += ["--split", "column:site", "--time-column", "time", "--rate", f"{rate}/s"]
     return [Process(said_words, folder / f"{name}.txt") for name, said_words in words.items()]
 
 
