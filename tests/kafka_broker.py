@@ -1,10 +1,10 @@
-"""A real Kafka broker for tests: the one that is named, or one of their own."""
+"""Real Kafka brokers for tests: the one that is named, or some of their own."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from deploy.kafka import broker
@@ -24,7 +24,8 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        self._process = broker.start(self.folder, self.port, self._more, self._format_words)
+        cluster = broker.cluster_of(self.folder, self.port)
+        (self._process,) = broker.start(cluster, more=self._more, format_words=self._format_words)
 
     def stop(self) -> None:
         """SIGTERM, and wait: a controlled shutdown."""
@@ -37,14 +38,42 @@ class Broker:
         self._process.wait()
 
 
-def free_ports() -> int:
-    """A port that nobody uses, and the next one too."""
+class Cluster:
+    """Several brokers of one cluster, each of which can be killed and started again; numbers begin at 1."""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        self._nodes = broker.cluster_of(folder, free_ports(2 * nodes), nodes)
+        self._processes = dict(zip(range(1, nodes + 1), broker.start(self._nodes), strict=True))
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{node.port}" for node in self._nodes)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL, whatever it is doing."""
+        self._processes[number].kill()
+        self._processes[number].wait()
+
+    def start(self, number: int) -> None:
+        """Once more, after it was killed."""
+        (self._processes[number],) = broker.start(self._nodes, only=[self._nodes[number - 1]])
+
+    def end(self) -> None:
+        """No more of it is needed: there is nobody left for whom to shut down in order."""
+        for number in self._processes:
+            self.kill(number)
+
+
+def free_ports(count: int = 2) -> int:
+    """A port that nobody uses, and nobody the ones after it, `count` in all."""
     while True:
-        with closing(socket.socket()) as one, closing(socket.socket()) as next_one:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
+        with ExitStack() as held:
+            first = held.enter_context(closing(socket.socket()))
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
             try:
-                next_one.bind(("127.0.0.1", port + 1))
-            except OSError:
+                for number in range(1, count):
+                    held.enter_context(closing(socket.socket())).bind(("127.0.0.1", port + number))
+            except (OSError, OverflowError):
                 continue
             return port

@@ -31,11 +31,13 @@ PUBLISH_READINGS = 100
 FINISH = ["--until-idle", "3"]
 
 
-def whole_house(folder: Path, address: str) -> Path:
-    """The federation file of a house and what its producer will read."""
+def whole_house(folder: Path, address: str, log: str = "") -> Path:
+    """The federation file of a house, with more under [log], and what its producer will read."""
     sizes = {"publish_readings": PUBLISH_READINGS, "batch_readings_max": 60, "batch_updates_max": 3}
     write_csv(folder / "sites.csv")
-    return write_federation(folder, **sizes, address=address)
+    file = write_federation(folder, **sizes, address=address)
+    file.write_text(file.read_text(encoding="utf-8").replace("[client]", f"{log}\n[client]"), encoding="utf-8")
+    return file
 
 
 def write_csv(path: Path) -> None:

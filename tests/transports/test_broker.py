@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kafka_broker import free_ports
 
-from deploy.kafka.broker import pid_of, what_is_missing
+from deploy.kafka.broker import cluster_of, pid_of, what_is_missing
 
 COMMAND = Path(__file__).parents[2] / "deploy" / "kafka" / "broker.py"
 
@@ -37,15 +37,17 @@ def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     assert "apt install" in (what_is_missing() or "")
 
 
-def test_it_starts_once_and_stops(kafka_bootstrap: str, tmp_path: Path) -> None:
-    words = ("--dir", str(tmp_path), "--port", str(free_ports()))
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_it_starts_once_and_stops(nodes: int, can_run_kafka: None, tmp_path: Path) -> None:
+    homes = [node.folder for node in cluster_of(tmp_path, 0, nodes)]
+    words = ("--dir", str(tmp_path), "--port", str(free_ports(2 * nodes)), "--nodes", str(nodes))
     started = broker_py("start", *words)
     try:
         assert started.returncode == 0, started.stderr
-        assert str(pid_of(tmp_path)) in started.stdout
+        assert all(str(pid_of(home)) in started.stdout for home in homes)
         again = broker_py("start", *words)
         assert again.returncode == 1
         assert "already" in again.stderr
     finally:
-        assert broker_py("stop", *words).returncode == 0
-    assert pid_of(tmp_path) is None
+        assert broker_py("stop", *words[:2]).returncode == 0
+    assert [pid_of(home) for home in homes] == [None] * nodes
