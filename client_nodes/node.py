@@ -24,7 +24,7 @@ from shoal.errors import StateRefused
 from shoal.events import log_event
 from shoal.messages import VERSION
 from shoal.metrics import ClientMetrics
-from shoal.privacy import mechanism_for
+from shoal.privacy import epsilon_spent, mechanism_for
 from shoal.settings import ClientSettings
 from shoal.topics import LOCAL_SETTINGS, READINGS, READINGS_SETTINGS, REFUSED, ensure_topics
 from shoal.transports.contract import Log, Positions, Record, beginning
@@ -88,7 +88,6 @@ class ClientNode:
         self._since_update = 0
         self._newest_reading_at: float | None = None
         self._totals: Counter[str] = Counter()
-        self._counted: Counter[str] = Counter()
         self._spoke_at = clock()
         self._positions = self._restore(checkpoint.load())
         self._announce()
@@ -219,6 +218,7 @@ class ClientNode:
         if self._answers:
             state["answers"] = self._answers.state()
         self._uplink.remember(state, words)
+        self.metrics.checkpoint_at.set(self._clock())
 
     def _restore(self, state: dict[str, Any] | None) -> Positions:
         if state is None:
@@ -243,7 +243,6 @@ class ClientNode:
         self._since_update = state["since_update"]
         self._newest_reading_at = state["newest_reading_at"]
         self._totals.update(state["totals"])
-        self._counted.update(self._totals)
         log_event("checkpoint_restored", learned=self._totals["learned"], updates=self._totals["updates"])
         return dict(state["positions"])
 
@@ -251,12 +250,25 @@ class ClientNode:
         statement = self._mechanism.statement
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self.metrics.guarantee.labels(**labels).set(1)
-        self.metrics.epsilon.set(statement["epsilon_per_reading"] if statement["formal"] else float("inf"))
+        spent, limit = epsilon_spent(terms_of(self._contract))
+        self.metrics.epsilon.set(spent)
+        self.metrics.epsilon_limit.set(limit)
+        counted = self.metrics.counted
+        # What an earlier node of this process had learnt and not saved is learnt again: that counts once as learnt.
+        replayed = max(0, counted["learned"] - self._totals["learned"]) if counted else 0
+        self.metrics.readings.labels(result="replayed").inc(replayed)
+        if not counted:
+            counted.update(self._totals)
+        # From 0 on, so that the first of a kind shows as one more and not as something new.
+        for result in READINGS_BECAME:
+            self.metrics.readings.labels(result=result).inc(0)
+        self.metrics.updates.labels(result="published").inc(0)
 
     def _count(self, intake: Intake, words: Sequence[Word]) -> None:
         for result in READINGS_BECAME:
-            self.metrics.readings.labels(result=result).inc(self._totals[result] - self._counted[result])
-        self._counted.update(self._totals - self._counted)
+            new = max(0, self._totals[result] - self.metrics.counted[result])
+            self.metrics.readings.labels(result=result).inc(new)
+            self.metrics.counted[result] += new
         self.metrics.updates.labels(result="published").inc(len(words))
         for learner in self._learners:
             self.metrics.nodes.labels(model=learner.name).set(learner.nodes)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from server_node.lineage import Turnover
+from server_node.view import ClientSeen
 from shoal.errors import MessageRefused
 from shoal.events import log_event
-from shoal.messages import Snapshot, Update
+from shoal.messages import REASONS, Snapshot, Update
 from shoal.metrics import ServerMetrics
 from shoal.transports.contract import Record
 
@@ -27,6 +28,22 @@ class Counting:
         self._rejected: Counter[str] = Counter()
         self._unshown: defaultdict[str, list[float]] = defaultdict(list)
         self._labelled: set[str] = set()
+        # From 0 on, so that the first of a kind shows as one more and not as something new.
+        for result in ("absorbed", "repeated", "rejected"):
+            metrics.updates.labels(result=result).inc(0)
+        for result in ("learned", "replayed"):
+            metrics.readings.labels(result=result).inc(0)
+        for reason in REASONS:
+            metrics.rejected.labels(reason=reason).inc(0)
+
+    def begun(self, snapshots: Mapping[str, Snapshot | None], clients: Iterable[ClientSeen]) -> None:
+        """The server as it starts: the newest snapshot of each model, and clients that may have been silent since."""
+        for model, snapshot in snapshots.items():
+            self.metrics.version.labels(model=model).set(0)
+            if snapshot is not None:
+                self.sizes(snapshot)
+        for client in clients:
+            self._note_client(client.client, client.last_seen)
 
     @property
     def rejected(self) -> Mapping[str, int]:
@@ -36,11 +53,11 @@ class Counting:
     def heard(self, update: Update, new: bool, now: float) -> None:
         """An update that passed the border; `new` unless it was heard before."""
         self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
-        if not new:
-            return
         if update.round is None:
             # Answers to calls are about the same rows again and again.
-            self.metrics.readings.labels(result="learned").inc(update.readings)
+            self.metrics.readings.labels(result="learned" if new else "replayed").inc(update.readings)
+        if not new:
+            return
         self._unshown[update.model].append(update.made_at)
         self._note_client(update.client, now)
 

@@ -63,9 +63,8 @@ class ServerNode:
             self._positions = gone_on(contract, log, state, self._models)
         self._caught_up_at = dict(self._ends())
         self._started_at = clock()
-        for model in self._models.values():
-            if model.snapshot is not None:
-                self._counting.sizes(model.snapshot)
+        newest = {name: model.snapshot for name, model in self._models.items()}
+        self._counting.begun(newest, self._clients(self._started_at))
         self._uplink.speak()
 
     def step(self, timeout_s: float = 0.0) -> bool:

@@ -6,9 +6,18 @@ served on its own premises only.
 
 from __future__ import annotations
 
+import collections
 import sys
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from shoal import __version__
 
@@ -22,6 +31,8 @@ class ClientMetrics:
     def __init__(self) -> None:
         self.registry = _registry("client")
         self.readings = Counter("shoal_readings", "Readings by what became of them", ["result"], registry=self.registry)
+        self.counted: collections.Counter[str] = collections.Counter()
+        """readings counted so far by result; a node that is built again after an error goes on from here"""
         self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
         self.nodes = Gauge("shoal_nodes", "Nodes of a model on this client", ["model"], registry=self.registry)
         self.lag = Gauge("shoal_consumer_lag_records", "Records not read yet", ["topic"], registry=self.registry)
@@ -36,9 +47,15 @@ class ClientMetrics:
         )
         self.epsilon = Gauge(
             "shoal_privacy_epsilon_spent",
-            "Epsilon spent on each reading (a reading is noised once, so it does not grow)",
+            "Epsilon spent on each reading, from the noise tables in force (noised once, it does not grow)",
             registry=self.registry,
         )
+        self.epsilon_limit = Gauge(
+            "shoal_privacy_epsilon_limit",
+            "Epsilon that the contract allows each reading to cost; infinite where it guarantees nothing",
+            registry=self.registry,
+        )
+        self.checkpoint_at = _checkpoint_at(self.registry)
         self.guarantee = Gauge(
             "shoal_privacy_guarantee_info",
             "The privacy in force",
@@ -64,7 +81,12 @@ class ServerMetrics:
             ["model", "event"],
             registry=self.registry,
         )
-        self.version = Gauge("shoal_snapshot_version", "Newest snapshot of a model", ["model"], registry=self.registry)
+        self.version = Gauge(
+            "shoal_snapshot_version",
+            "Newest snapshot of a model, 0 before the first",
+            ["model"],
+            registry=self.registry,
+        )
         self.last_seen = Gauge(
             "shoal_client_last_seen_timestamp_seconds",
             "When a client was last heard",
@@ -99,15 +121,19 @@ class ServerMetrics:
             registry=self.registry,
         )
         self.shift = Gauge("shoal_model_shift", "How far that round moved it", ["model"], registry=self.registry)
-        self.checkpoint_at = Gauge(
-            "shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
-        )
+        self.checkpoint_at = _checkpoint_at(self.registry)
+
+
+def _checkpoint_at(registry: CollectorRegistry) -> Gauge:
+    return Gauge("shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=registry)
 
 
 def _registry(process: str) -> CollectorRegistry:
     # The time a counter began would double the number of series and tell nobody anything.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own omission
     registry = CollectorRegistry()
+    # Memory and processor time of the process, under the names that everybody's dashboards know.
+    ProcessCollector(registry=registry)
     python = ".".join(map(str, sys.version_info[:3]))
     Info("shoal_build", "Version of shoal", registry=registry).info(
         {"version": __version__, "python": python, "process": process}

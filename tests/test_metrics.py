@@ -14,7 +14,7 @@ from shoal.metrics import ClientMetrics, ServerMetrics
 def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
     """The page of a process that has counted something of everything."""
     for name, metric in vars(metrics).items():
-        if name == "registry":
+        if name in ("registry", "counted"):
             continue
         labels = dict.fromkeys(metric._labelnames, "x")
         one = metric.labels(**labels) if labels else metric
@@ -41,8 +41,15 @@ def test_every_name_is_ours_and_explained(kind: type[ClientMetrics | ServerMetri
     page = exposed(kind())
     names = re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
     assert len(names) == len(set(names))
-    assert all(name.startswith("shoal_") for name in names)
+    assert all(name.startswith(("shoal_", "process_")) for name in names)
     assert len(re.findall(r"^# HELP \S+ \S", page, re.MULTILINE)) == len(names)
+
+
+@pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
+def test_a_process_tells_what_it_takes_of_the_machine(kind: type[ClientMetrics | ServerMetrics]) -> None:
+    value = kind().registry.get_sample_value
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"):
+        assert (value(name) or 0) > 0, name
 
 
 def test_two_nodes_in_one_process_count_apart() -> None:

@@ -7,7 +7,7 @@ Start at `mechanism_for`. `PrivacyTerms` is what the contract says, `Mechanism` 
 from shoal.privacy.bounds import Bounds
 from shoal.privacy.contract import Mechanism, Reach, Released
 from shoal.privacy.keyed import Places, load_or_create_key
-from shoal.privacy.mechanisms import mechanism_for, reach_for
+from shoal.privacy.mechanisms import epsilon_spent, mechanism_for, reach_for
 from shoal.privacy.paper import paper_noise
 from shoal.privacy.statement import announce, expected_statement
 from shoal.privacy.terms import Mode, PrivacyTerms
@@ -21,6 +21,7 @@ __all__ = [
     "Reach",
     "Released",
     "announce",
+    "epsilon_spent",
     "expected_statement",
     "load_or_create_key",
     "mechanism_for",

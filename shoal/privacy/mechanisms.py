@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ class FormalNoise:
     def __init__(self, terms: PrivacyTerms, key: bytes, client: str, source: bytes) -> None:
         self._terms = terms
         laws = formal_laws(terms)
-        _check_certificate(terms, laws)
+        _check_certificate(terms)
         self._keyed = KeyedWords(key, client, source, context_digest(terms), terms.bounds.d)
         self._steps = np.array([law.steps for law in laws], dtype=np.int64)
         self._words = sum(law.words for law in laws)
@@ -118,11 +119,17 @@ def formal_laws(terms: PrivacyTerms) -> tuple[DiscreteLaplace, ...]:
     return tuple(discrete_laplace(epsilon) for epsilon in terms.epsilon_per_feature())
 
 
-def _check_certificate(terms: PrivacyTerms, laws: Sequence[DiscreteLaplace]) -> None:
+def epsilon_spent(terms: PrivacyTerms) -> tuple[float, float]:
+    """What a reading costs by the noise tables in force, and what it may cost; both infinite without a guarantee."""
+    if terms.epsilon_per_reading is None:
+        return math.inf, math.inf
+    laws = formal_laws(terms)
     spent = {law: certified_epsilon(law) for law in set(laws)}
-    declared = terms.epsilon_per_reading
-    assert declared is not None
-    total = sum(spent[law] for law in laws)
+    return sum(spent[law] for law in laws), terms.epsilon_per_reading
+
+
+def _check_certificate(terms: PrivacyTerms) -> None:
+    total, declared = epsilon_spent(terms)
     if total > declared:
         raise SettingsError(
             f"the noise tables give epsilon {total!r} per reading where {declared!r} is declared: "

@@ -16,6 +16,7 @@ from shoal.checkpoint import Checkpoint
 from shoal.codec import unpack
 from shoal.contract import Contract
 from shoal.messages import Reading, Update
+from shoal.metrics import ClientMetrics
 from shoal.settings import ClientSettings
 from shoal.topics import LABELS, READINGS, READINGS_SETTINGS, REFUSED, ensure_topics
 from shoal.transports.contract import Headers, Log, Record, latest
@@ -58,15 +59,16 @@ class Site:
             yield log
 
     @contextmanager
-    def node(self, contract: Contract | None = None, key: bytes | None = KEY) -> Iterator[ClientNode]:
+    def node(
+        self, contract: Contract | None = None, key: bytes | None = KEY, metrics: ClientMetrics | None = None
+    ) -> Iterator[ClientNode]:
         agreed = contract or self.contract
         with ExitStack() as stack:
             local = stack.enter_context(closing(SqliteLog(self.folder / "readings.db", durable=False)))
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
-            yield ClientNode(
-                agreed, self.client, self.settings, Premises(local, checkpoint, key), log, clock=self.clock
-            )
+            premises = Premises(local, checkpoint, key)
+            yield ClientNode(agreed, self.client, self.settings, premises, log, metrics, self.clock)
 
     def measure(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:
         """Append readings, a second apart; `started_at` None: without a time."""

@@ -20,6 +20,7 @@ from shoal.border import Border
 from shoal.codec import pack
 from shoal.errors import OffsetGone, SettingsError, StateRefused
 from shoal.messages import Reading
+from shoal.metrics import ClientMetrics
 from shoal.topics import READINGS_SETTINGS
 
 HEADERS = Reading.headers()
@@ -409,11 +410,51 @@ def test_metrics_tell_what_became_of_the_readings_also_over_a_restart(tmp_path: 
             for result in ("learned", "rejected", "withheld", "clipped")
         }
         assert counted == {"learned": 47, "rejected": 1, "withheld": 4, "clipped": 1}
+        assert value("shoal_readings_total", {"result": "replayed"}) == 0
+        assert value("shoal_checkpoint_timestamp_seconds") == site.clock()
         assert value("shoal_nodes", {"model": "clusters"}) == node.nodes > 0
         assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 0
         assert value("shoal_privacy_epsilon_spent") == math.inf
+        assert value("shoal_privacy_epsilon_limit") == math.inf, "nothing is guaranteed, so nothing limits it"
     site.measure(readings(10, seed=3))
     with site.node() as node:
         while node.step():
             pass
         assert node.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"}) == 10
+
+
+def test_what_was_learnt_and_not_saved_is_learnt_again_and_counts_once(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant(OFF))
+    metrics = ClientMetrics()
+    value = metrics.registry.get_sample_value
+    site.measure(readings(30))
+    with site.node(metrics=metrics) as node:
+        node.step()
+    saved = {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.db*")}
+    site.measure(readings(20, seed=1))
+    with site.node(metrics=metrics) as node:
+        node.step()
+    # The disk lost the last save, as it may when the node was thrown away before it.
+    for path in tmp_path.rglob("checkpoint.db*"):
+        path.unlink()
+    for path, content in saved.items():
+        path.write_bytes(content)
+    with site.node(metrics=metrics) as node:
+        assert value("shoal_readings_total", {"result": "replayed"}) == 20
+        node.step()
+        site.measure(readings(7, seed=2))
+        node.step()
+    assert value("shoal_readings_total", {"result": "learned"}) == 57
+    assert value("shoal_readings_total", {"result": "replayed"}) == 20
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0, 100.0])
+def test_what_a_reading_costs_is_never_more_than_the_contract_allows_and_hardly_less(
+    tmp_path: Path, epsilon: float
+) -> None:
+    with Site(tmp_path, plant({"mode": "formal", "epsilon_per_reading": epsilon})).node() as node:
+        value = node.metrics.registry.get_sample_value
+        spent, limit = value("shoal_privacy_epsilon_spent"), value("shoal_privacy_epsilon_limit")
+    assert limit == epsilon
+    assert spent is not None
+    assert 0.99 * epsilon < spent <= epsilon

@@ -302,6 +302,7 @@ def test_metrics_tell_what_was_heard(room: Room) -> None:
         assert value("shoal_updates_total", {"result": "absorbed"}) == 2
         assert value("shoal_updates_total", {"result": "repeated"}) == 1
         assert value("shoal_readings_total", {"result": "learned"}) == 80
+        assert value("shoal_readings_total", {"result": "replayed"}) == 40, "said twice, learnt once"
         assert value("shoal_end_to_end_latency_seconds_count") == 2
         assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9
         snapshot = server.picture().models["clusters"].snapshot
@@ -311,6 +312,14 @@ def test_metrics_tell_what_was_heard(room: Room) -> None:
         value = server.metrics.registry.get_sample_value
         assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes, "also before the next snapshot"
         assert value("shoal_snapshot_version", {"model": "clusters"}) == snapshot.version
+        assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9, "heard before the restart"
+        assert value("shoal_updates_total", {"result": "rejected"}) == 0, "from 0 on, so that the first one shows"
+        assert value("shoal_rejected_total", {"reason": "privacy"}) == 0
+
+
+def test_before_the_first_snapshot_the_version_is_0(room: Room) -> None:
+    with room.server() as server:
+        assert server.metrics.registry.get_sample_value("shoal_snapshot_version", {"model": "clusters"}) == 0
 
 
 def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> None:
