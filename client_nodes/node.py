@@ -26,7 +26,7 @@ from shoal.messages import VERSION
 from shoal.metrics import ClientMetrics
 from shoal.privacy import epsilon_spent, mechanism_for
 from shoal.settings import ClientSettings
-from shoal.topics import LOCAL_SETTINGS, READINGS, READINGS_SETTINGS, REFUSED, ensure_topics
+from shoal.topics import LOCAL_SETTINGS, READINGS, READINGS_SETTINGS, REFUSED
 from shoal.transports.contract import Log, Positions, Record, beginning
 from shoal.uplink import Uplink
 
@@ -65,7 +65,7 @@ class ClientNode:
         metrics: ClientMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`log` is the federation's. Raises `StateRefused` and `SettingsError`."""
+        """`log` is the federation's, with its topics in it. Raises `StateRefused` and `SettingsError`."""
         client = client_name(client)
         readings, checkpoint, key = premises
         self._contract = contract
@@ -75,7 +75,6 @@ class ClientNode:
         self.metrics = metrics or ClientMetrics()
         readings.ensure(READINGS, READINGS_SETTINGS)
         readings.ensure(REFUSED, LOCAL_SETTINGS)
-        ensure_topics(log, contract)
         self._source = readings.identity(READINGS)
         self._mechanism = mechanism_for(terms_of(contract), key, client, self._source)
         border = Border(contract)

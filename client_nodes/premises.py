@@ -14,6 +14,7 @@ from shoal.errors import StateRefused
 from shoal.metrics import ClientMetrics
 from shoal.privacy import load_or_create_key
 from shoal.settings import Config
+from shoal.topics import ensure_topics
 from shoal.transports import open_log
 
 
@@ -30,6 +31,7 @@ def client_at_home(
         checkpoint, key = _memory(stack, folder, f"client {client} of {config.contract.federation}")
         readings = stack.enter_context(closing(open_log(f"sqlite:{folder / 'readings.db'}")))
         log = stack.enter_context(closing(open_log(config.log)))
+        ensure_topics(log, config.contract, config.log)
         premises = Premises(readings, checkpoint, key)
         yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock)
 

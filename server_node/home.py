@@ -14,6 +14,7 @@ from shoal.checkpoint import Checkpoint
 from shoal.metrics import ServerMetrics
 from shoal.privacy import expected_statement
 from shoal.settings import Config
+from shoal.topics import ensure_topics
 from shoal.transports import open_log
 
 PICTURES_PER_S = 5.0
@@ -31,6 +32,7 @@ def server_at_home(
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
         log = stack.enter_context(closing(open_log(config.log)))
+        ensure_topics(log, config.contract, config.log)
         yield ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
 
 

@@ -20,7 +20,6 @@ from shoal.messages import Snapshot
 from shoal.metrics import ServerMetrics
 from shoal.privacy import expected_statement
 from shoal.settings import ServerSettings
-from shoal.topics import ensure_topics
 from shoal.transports.contract import Log, Positions
 from shoal.uplink import Uplink
 
@@ -42,7 +41,7 @@ class ServerNode:
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Raises `StateRefused` when the checkpoint is not of this contract, or is missing though snapshots exist."""
+        """`log` has the topics. Raises `StateRefused`: another contract's checkpoint, or none but snapshots."""
         self._contract = contract
         self._settings = settings
         self._log = log
@@ -50,7 +49,6 @@ class ServerNode:
         self._clock = clock
         self._border = Border(contract)
         self._statement = expected_statement(terms_of(contract))
-        ensure_topics(log, contract)
         self._uplink = Uplink(checkpoint, log)
         self.metrics = metrics or ServerMetrics()
         self._models = self._make_models()
@@ -75,13 +73,16 @@ class ServerNode:
         """
         topic = self._contract.updates_topic
         limit, gaps = self._settings.batch_updates_max, self._settings.accept_gap
+        ends = self._ends()
         records, after = read_on(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
         began = time.perf_counter()
         words = [word for record in records for word in self._hearing.hear(record)]
         if records:
             self.metrics.learn.observe(time.perf_counter() - began)
         now = self._clock()
-        begun = self._look_at_clock(now, caught_up=len(records) < limit)
+        # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
+        caught_up = all(after.get(partition, 0) >= end for partition, end in ends.items())
+        begun = self._look_at_clock(now, caught_up)
         self._positions = after
         words += self._snapshots(now)
         if records or words or begun:

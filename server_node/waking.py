@@ -35,19 +35,19 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     check_models(config.contract)
     chosen = names or tuple(model.name for model in config.contract.models if model.algorithm in ROUNDS)
     with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
         wish(config.contract, log, chosen)
     click.echo(json.dumps({"woken": list(chosen)}) if as_json else f"asked to wake: {', '.join(chosen) or 'none'}")
 
 
 def wish(contract: Contract, log: Log, names: tuple[str, ...]) -> None:
-    """Ask for these models to be woken. Raises `SettingsError` for one that has no rounds."""
+    """Ask for these models to be woken; the topics are there. Raises `SettingsError` for one that has no rounds."""
     border = Border(contract)
     in_rounds = [model.name for model in contract.models if model.algorithm in ROUNDS]
     for name in names:
         if name not in in_rounds:
             known = ", ".join(in_rounds) or "none"
             raise SettingsError(f"no model {name!r} in rounds in this federation; in rounds: {known}")
-    ensure_topics(log, contract)
     for name in names:
         word = Wake(contract.federation, contract.digest, name)
         border.admit_wake(word)

@@ -50,5 +50,7 @@ def _range(field: FieldInfo) -> str:
             parts.append(f"{wanted} {limit.min_length if isinstance(limit, MinLen) else limit.max_length} characters")
         elif type(limit) in _SIGNS:
             sign, name = _SIGNS[type(limit)]
-            parts.append(f"{sign} {getattr(limit, name):g}")
+            value = getattr(limit, name)
+            short = f"{value:g}"
+            parts.append(f"{sign} {short if float(short) == value else value}")
     return ", ".join(parts)

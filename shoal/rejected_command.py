@@ -91,7 +91,7 @@ def requeue(file: Path, origin: str) -> None:
 def _opened(file: Path) -> Iterator[tuple[Config, Log]]:
     config = load_config(file)
     with closing(open_log(config.log)) as log:
-        ensure_topics(log, config.contract)
+        ensure_topics(log, config.contract, config.log)
         yield config, log
 
 

@@ -15,6 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from shoal.contract import Contract, contract_of, read_toml, validated
 from shoal.errors import SettingsError
 
+MIB = 1024 * 1024
+DAY_S = 86400.0
+RECORD_BYTES_MAX = 32 * MIB
+"""no message is larger: see shoal.messages, which is above this floor; a test holds the two together"""
 SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "server")
 
 
@@ -50,6 +54,33 @@ class LogSettings(Settings):
     )
     replication: int = Field(
         default=0, ge=0, le=100, description="Kafka: copies of each topic; 0: as the brokers do by default"
+    )
+    partitions: int = Field(
+        default=1, ge=1, le=1000, description="of the updates; all updates of a model are in one of them, in one order"
+    )
+    updates_keep_s: float = Field(
+        default=7 * DAY_S,
+        ge=0,
+        le=10**10,
+        description="seconds that updates are kept, and a server may be away; 0: for ever",
+    )
+    updates_keep_bytes: int = Field(
+        default=0, ge=0, le=2**62, description="and of each partition the newest with so many bytes together; 0: all"
+    )
+    rejected_keep_bytes: int = Field(
+        default=256 * MIB, ge=1000, le=2**62, description="the newest rejected messages with so many bytes together"
+    )
+    update_bytes_max: int = Field(
+        default=RECORD_BYTES_MAX,
+        ge=128 * 1024,
+        le=RECORD_BYTES_MAX,
+        description="largest update, with key and headers",
+    )
+    snapshot_bytes_max: int = Field(
+        default=RECORD_BYTES_MAX,
+        ge=128 * 1024,
+        le=RECORD_BYTES_MAX,
+        description="largest snapshot, with key and headers",
     )
 
     @model_validator(mode="after")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from shoal.contract import Contract
-from shoal.messages import RECORD_BYTES_MAX
+from shoal.settings import LogSettings
 from shoal.transports.contract import Log, TopicSettings
 
 MIB = 1024 * 1024
-DAY_S = 86400.0
 
 READINGS = "readings"
 """on a client's own premises: raw readings, as its producer writes them"""
@@ -21,21 +20,25 @@ READINGS_SETTINGS = TopicSettings(retain_bytes=1024 * MIB)
 LOCAL_SETTINGS = TopicSettings(
     compact=True, retain_bytes=256 * MIB, record_bytes_max=READINGS_SETTINGS.record_bytes_max + MIB
 )
-UPDATES_SETTINGS = TopicSettings(retain_s=7 * DAY_S, record_bytes_max=RECORD_BYTES_MAX)
-SNAPSHOTS_SETTINGS = TopicSettings(compact=True, record_bytes_max=RECORD_BYTES_MAX)
-REJECTED_SETTINGS = TopicSettings(compact=True, retain_bytes=256 * MIB, record_bytes_max=RECORD_BYTES_MAX + MIB)
 
 
-def declared_topics(contract: Contract) -> dict[str, TopicSettings]:
-    """The federation's topics by name."""
+def declared_topics(contract: Contract, kept: LogSettings) -> dict[str, TopicSettings]:
+    """The federation's topics by name, each as [log] says it is to be kept."""
     return {
-        contract.updates_topic: UPDATES_SETTINGS,
-        contract.snapshots_topic: SNAPSHOTS_SETTINGS,
-        contract.rejected_topic: REJECTED_SETTINGS,
+        contract.updates_topic: TopicSettings(
+            partitions=kept.partitions,
+            retain_s=kept.updates_keep_s or None,
+            retain_bytes=kept.updates_keep_bytes or None,
+            record_bytes_max=kept.update_bytes_max,
+        ),
+        contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=kept.snapshot_bytes_max),
+        contract.rejected_topic: TopicSettings(
+            compact=True, retain_bytes=kept.rejected_keep_bytes, record_bytes_max=kept.update_bytes_max + MIB
+        ),
     }
 
 
-def ensure_topics(log: Log, contract: Contract) -> None:
+def ensure_topics(log: Log, contract: Contract, kept: LogSettings | None = None) -> None:
     """Create the federation's topics where they are missing. Raises `LogRefused` when one is kept differently."""
-    for name, settings in declared_topics(contract).items():
+    for name, settings in declared_topics(contract, kept or LogSettings()).items():
         log.ensure(name, settings)

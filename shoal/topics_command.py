@@ -31,8 +31,8 @@ def ensure(file: Path, as_json: bool) -> None:
     config = load_config(file)
     log = open_log(config.log)
     try:
-        ensure_topics(log, config.contract)
-        bounds = {name: log.bounds(name) for name in declared_topics(config.contract)}
+        ensure_topics(log, config.contract, config.log)
+        bounds = {name: log.bounds(name) for name in declared_topics(config.contract, config.log)}
     finally:
         log.close()
     if as_json:

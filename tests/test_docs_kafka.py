@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from small_plant import plant
+
 from client_nodes.node import READINGS_SETTINGS
 from shoal.running import WAIT_FIRST_S, WAIT_MAX_S
-from shoal.topics import REJECTED_SETTINGS, SNAPSHOTS_SETTINGS, UPDATES_SETTINGS
+from shoal.settings import LogSettings
+from shoal.topics import declared_topics
 from shoal.transports.kafka import IN_FLIGHT_BYTES_MAX
 from shoal.transports.kafka_settings import MIB, configs_of
 from shoal.transports.kafka_trouble import _FOR_GOOD, _FOR_NOW
 
+UPDATES, SNAPSHOTS, REJECTED = declared_topics(plant(), LogSettings()).values()
 PAGE = " ".join((Path(__file__).parent.parent / "docs" / "operating.md").read_text(encoding="utf-8").split())
 
 
 def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
-    days = UPDATES_SETTINGS.retain_s
+    days = UPDATES.retain_s
     assert days is not None
-    largest = [s.record_bytes_max // MIB for s in (UPDATES_SETTINGS, SNAPSHOTS_SETTINGS, REJECTED_SETTINGS)]
+    largest = [s.record_bytes_max // MIB for s in (UPDATES, SNAPSHOTS, REJECTED)]
     assert f"| model | 1 | {days / 86400:.0f} days | {largest[0]} MiB |" in PAGE
     assert f"| model | 1 | newest per model (compacted) | {largest[1]} MiB |" in PAGE
-    kept = (REJECTED_SETTINGS.retain_bytes or 0) // MIB
+    kept = (REJECTED.retain_bytes or 0) // MIB
     assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} MiB |" in PAGE
 
 
@@ -28,8 +32,8 @@ def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
     assert READINGS_SETTINGS.retain_bytes == 1024 * MIB
     assert f"at most {IN_FLIGHT_BYTES_MAX // MIB} MiB are on their way" in PAGE
     assert f"tries again after {WAIT_FIRST_S} s, then at most every {WAIT_MAX_S:.0f} s" in PAGE
-    assert configs_of(UPDATES_SETTINGS, 3)["min.insync.replicas"] == "2"
-    assert "min.insync.replicas" not in configs_of(UPDATES_SETTINGS, 0)
+    assert configs_of(UPDATES, 3)["min.insync.replicas"] == "2"
+    assert "min.insync.replicas" not in configs_of(UPDATES, 0)
 
 
 def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:
@@ -39,3 +43,9 @@ def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:
     for meaning in ("nobody listens there", "the host's name is not known", "they hang up when spoken to"):
         assert meaning in PAGE
         assert any(meaning in said for said in _FOR_NOW.values())
+
+
+def test_every_setting_of_the_log_is_on_the_page() -> None:
+    shown = {"certificate_file", "key_file", "user", "address", "secret_file", "ca_file"}
+    of_topics = set(LogSettings.model_fields) - shown
+    assert [name for name in sorted(of_topics) if f"`{name}" not in PAGE and f"`[log] {name}" not in PAGE] == []

@@ -63,6 +63,36 @@ def test_a_topic_kept_in_another_way_is_reported_with_every_difference(tmp_path:
         assert named in ended.stderr.decode()
 
 
+KEPT = """[log]
+partitions = 3
+updates_keep_s = 3600
+updates_keep_bytes = 5000000
+rejected_keep_bytes = 7000000
+update_bytes_max = 200000
+snapshot_bytes_max = 300000
+"""
+
+
+def test_topics_are_kept_as_the_file_says(tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    file.write_text(file.read_text(encoding="utf-8").replace("[log]\n", KEPT), encoding="utf-8")
+    config = load_config(file)
+    told = json.loads(done("topics", "ensure", "--config", file, "--json"))
+    assert told[config.contract.updates_topic] == [[0, 0]] * 3
+    declared = {
+        config.contract.updates_topic: TopicSettings(3, False, 5_000_000, 3600.0, 200_000),
+        config.contract.snapshots_topic: TopicSettings(1, True, None, None, 300_000),
+        config.contract.rejected_topic: TopicSettings(1, True, 7_000_000, None, 200_000 + 2**20),
+    }
+    with closing(open_log(config.log.address)) as log:
+        for name, settings in declared.items():
+            log.ensure(name, settings)
+    file.write_text(file.read_text(encoding="utf-8").replace("= 3600", "= 0"), encoding="utf-8")
+    ended = shoal("topics", "ensure", "--config", file)
+    assert ended.returncode == 4
+    assert b"retain_s is 3600.0, not None" in ended.stderr
+
+
 def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     assert done("rejected", "list", "--config", file) == b""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_plant import a_snapshot, an_update, forged, parts_of, plant
 
+from shoal import settings as declared
 from shoal.codec import pack, unpack
 from shoal.contract import FEATURES_MAX
 from shoal.errors import MessageRefused
@@ -29,7 +30,8 @@ from shoal.messages import (
     Snapshot,
     Update,
 )
-from shoal.topics import LOCAL_SETTINGS, READINGS_SETTINGS, REJECTED_SETTINGS, SNAPSHOTS_SETTINGS, UPDATES_SETTINGS
+from shoal.settings import LogSettings
+from shoal.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
 
 CONTRACT = plant()
 UPDATE = an_update(CONTRACT)
@@ -112,9 +114,11 @@ def test_a_message_nobody_could_receive_is_not_sent() -> None:
 
 def test_what_can_be_sent_fits_its_topic_with_key_and_headers() -> None:
     room = 64 * 1024
-    assert UPDATES_SETTINGS.record_bytes_max == SNAPSHOTS_SETTINGS.record_bytes_max == RECORD_BYTES_MAX
+    updates, snapshots, rejected = declared_topics(CONTRACT, LogSettings()).values()
+    assert updates.record_bytes_max == snapshots.record_bytes_max == RECORD_BYTES_MAX
+    assert RECORD_BYTES_MAX == declared.RECORD_BYTES_MAX
     assert MESSAGE_BYTES_MAX + room <= RECORD_BYTES_MAX
-    assert RECORD_BYTES_MAX + ORIGINAL_HEADERS_BYTES_MAX + room <= REJECTED_SETTINGS.record_bytes_max
+    assert RECORD_BYTES_MAX + ORIGINAL_HEADERS_BYTES_MAX + room <= rejected.record_bytes_max
     assert READINGS_SETTINGS.record_bytes_max + room <= LOCAL_SETTINGS.record_bytes_max
 
 

@@ -6,6 +6,7 @@ that was read from the same positions gives the same records, whoever reads and 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -61,9 +62,17 @@ class Log(Protocol):
         ...
 
     def publish(
-        self, topic: str, value: bytes | None, key: bytes | None = None, headers: Headers = (), partition: int = 0
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
     ) -> None:
-        """Append one record, buffered; it is stored for certain only after `flush`."""
+        """Append one record, buffered; it is stored for certain only after `flush`.
+
+        Without a `partition` it goes where its key belongs (`partition_of`).
+        """
         ...
 
     def flush(self, timeout_s: float = 30.0) -> None:
@@ -95,6 +104,14 @@ class Log(Protocol):
     def close(self) -> None:
         """Let go of everything; closing twice is harmless."""
         ...
+
+
+def partition_of(key: bytes | None, partitions: int) -> int:
+    """Where a key belongs, the same for every log and for ever: all records of a key are in one order.
+
+    CRC-32, as librdkafka's `consistent` partitioner has it, so that others can find the place too.
+    """
+    return 0 if key is None else zlib.crc32(key) % partitions
 
 
 def beginning(log: Log, topic: str) -> Positions:

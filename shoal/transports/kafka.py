@@ -8,7 +8,7 @@ from kafka.errors import KafkaError
 
 from shoal.errors import LogRefused
 from shoal.settings import LogSettings
-from shoal.transports.contract import Headers, Positions, Record, TopicSettings
+from shoal.transports.contract import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.declaration import check_record, check_settings, size_of
 from shoal.transports.kafka_reader import Reader
 from shoal.transports.kafka_settings import MIB, reach, servers_of
@@ -54,12 +54,18 @@ class KafkaLog:
         return self._topics.identity(topic)
 
     def publish(
-        self, topic: str, value: bytes | None, key: bytes | None = None, headers: Headers = (), partition: int = 0
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
     ) -> None:
         """See `Log.publish`."""
         self._check_open()
         settings = self._topics.get(topic).settings
         size = size_of(topic, value, key, headers)
+        partition = partition_of(key, settings.partitions) if partition is None else partition
         check_record(topic, settings, partition, key, size)
         if value is None and key is None:
             raise LogRefused(f"topic {topic!r}: a record without a value is a tombstone, and needs the key it is for")

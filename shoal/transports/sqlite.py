@@ -18,7 +18,7 @@ from pathlib import Path
 
 from shoal.errors import LogRefused
 from shoal.transports import sqlite_topics as topics
-from shoal.transports.contract import Headers, Positions, Record, TopicSettings
+from shoal.transports.contract import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.declaration import check_record, check_settings, differences
 from shoal.transports.sqlite_records import Pending, pack, take
 from shoal.transports.sqlite_schema import connect, explained, reading, writing
@@ -91,11 +91,17 @@ class SqliteLog:
             return self._topic(db, topic).identity
 
     def publish(
-        self, topic: str, value: bytes | None, key: bytes | None = None, headers: Headers = (), partition: int = 0
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
     ) -> None:
         """See `Log.publish`. When the buffer is full it is flushed first; if that fails, this record was not taken."""
         settings = self._known(topic).settings
         pending = pack(topic, value, key, headers)
+        partition = partition_of(key, settings.partitions) if partition is None else partition
         check_record(topic, settings, partition, key, pending.size)
         weight = pending.size + PENDING_BYTES
         if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:

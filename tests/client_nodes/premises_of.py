@@ -66,6 +66,7 @@ class Site:
         with ExitStack() as stack:
             local = stack.enter_context(closing(SqliteLog(self.folder / "readings.db", durable=False)))
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
+            ensure_topics(log, agreed)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
             premises = Premises(local, checkpoint, key)
             yield ClientNode(agreed, self.client, self.settings, premises, log, metrics, self.clock)

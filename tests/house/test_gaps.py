@@ -13,7 +13,7 @@ from server_node.home import server_at_home
 from shoal.errors import OffsetGone
 from shoal.events import start_logging
 from shoal.messages import Reading
-from shoal.settings import Config, load_config
+from shoal.settings import Config, LogSettings, load_config
 from shoal.topics import READINGS
 from shoal.transports import open_log
 from shoal.transports.contract import TopicSettings
@@ -68,11 +68,9 @@ def test_readings_that_were_removed_before_they_were_learnt(
         assert f'"records_lost": {first - 10}' in told.getvalue()
 
 
-def test_a_server_that_was_away_too_long_says_what_it_has_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_was_away_too_long_says_what_it_has_missed(tmp_path: Path) -> None:
     config = config_of(tmp_path, accept_gap=False)
-    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", SMALL)
+    config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_keep_bytes=4000)})
     address, topic = config.log.address, config.contract.updates_topic
     with server_at_home(config, clock=clock) as server:
         publish(address, topic, [b"not an update"] * 5)

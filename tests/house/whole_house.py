@@ -80,6 +80,7 @@ def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[byte
         closing(open_log(f"sqlite:{scratch / f'{client}.db'}")) as log,
         Checkpoint(scratch / f"{client}-checkpoint.db", client) as checkpoint,
     ):
+        ensure_topics(log, config.contract)
         premises = Premises(readings, checkpoint, (home / "noise.key").read_bytes())
         node = ClientNode(config.contract, client, config.client, premises, log, clock=clock)
         while node.step():

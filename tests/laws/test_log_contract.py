@@ -128,6 +128,21 @@ def test_partitions_are_logs_of_their_own(log: Log, topic: str) -> None:
     assert after == {1: 0, 2: 1}
 
 
+def test_a_key_belongs_to_one_partition_which_is_the_same_on_every_log(log: Log, topic: str) -> None:
+    log.ensure(topic, TopicSettings(partitions=3))
+    for number in range(12):
+        log.publish(topic, b"%d" % number, b"key%d" % (number % 6))
+    log.publish(topic, b"nobody's")
+    log.publish(topic, b"put there", b"key0", partition=2)
+    log.flush()
+    found = {place: values(everything(log, topic, {place: 0})) for place in range(3)}
+    assert found == {
+        0: [b"3", b"4", b"9", b"10", b"nobody's"],
+        1: [b"1", b"2", b"5", b"7", b"8", b"11"],
+        2: [b"0", b"6", b"put there"],
+    }
+
+
 @pytest.mark.parametrize("partition", [-1, 1, 10**12])
 def test_a_partition_that_is_not_there_is_refused(log: Log, topic: str, partition: int) -> None:
     log.ensure(topic)

@@ -233,9 +233,9 @@ def test_the_compacted_view_has_the_newest_of_each_key_and_no_tombstones(log: Lo
     log.ensure(topic, TopicSettings(partitions=2, compact=True))
     for i in range(2000):  # more than one read takes, the last offset a gap
         log.publish(topic, b"%d" % i, key=b"key%d" % (i % 4), partition=i % 2)
-    log.publish(topic, None, key=b"key0")
-    log.publish(topic, None, key=b"never there")
-    log.publish(topic, b"anew", key=b"key2")
+    log.publish(topic, None, key=b"key0", partition=0)
+    log.publish(topic, None, key=b"never there", partition=0)
+    log.publish(topic, b"anew", key=b"key2", partition=0)
     log.flush()
     found = {key: record.value for key, record in latest(log, topic).items()}
     assert found == {b"key1": b"1997", b"key2": b"anew", b"key3": b"1999"}

@@ -14,7 +14,7 @@ from shoal.checkpoint import Checkpoint
 from shoal.codec import pack
 from shoal.contract import Contract
 from shoal.messages import Snapshot, Update
-from shoal.settings import ServerSettings
+from shoal.settings import LogSettings, ServerSettings
 from shoal.topics import ensure_topics
 from shoal.transports.contract import Headers, Log, Record, beginning, latest
 from shoal.transports.sqlite import SqliteLog
@@ -30,12 +30,13 @@ class Room:
         self.folder = folder
         self.contract = contract or plant()
         self.settings = ServerSettings(**{"pool_clients": 1, "snapshot_updates": 1, **STILL, **settings})
+        self.kept = LogSettings()
         self.clock = Clock()
 
     @contextmanager
     def log(self) -> Iterator[Log]:
         with closing(SqliteLog(self.folder / "federation.db", durable=False)) as log:
-            ensure_topics(log, self.contract)
+            ensure_topics(log, self.contract, self.kept)
             yield log
 
     @contextmanager
@@ -43,6 +44,7 @@ class Room:
         agreed = contract or self.contract
         with ExitStack() as stack:
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
+            ensure_topics(log, agreed, self.kept)
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )

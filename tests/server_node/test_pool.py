@@ -12,7 +12,7 @@ from small_plant import a_snapshot, an_update, plant
 from server_room import Room, models_of, remembered
 from shoal.errors import LogRefused, StateRefused
 from shoal.messages import Snapshot
-from shoal.transports.contract import TopicSettings
+from shoal.settings import LogSettings
 
 
 def room_in(folder: Path, **settings: Any) -> Room:
@@ -201,9 +201,9 @@ def test_to_rebuild_what_is_not_lost_changes_nothing(tmp_path: Path) -> None:
     assert room.run(rebuild=True) == before
 
 
-def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", TopicSettings(retain_bytes=2000, record_bytes_max=2**25))
+def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
     room = room_in(tmp_path, pool_clients=1)
+    room.kept = LogSettings(updates_keep_bytes=2000)
     for n in range(1, 10):
         room.say(an_update(room.contract, "attic", n))
         room.run()

@@ -15,7 +15,7 @@ from small_plant import an_update, forged, plant
 from server_room import Room, models_of, remembered
 from shoal.errors import MessageRefused, OffsetGone, StateRefused
 from shoal.messages import COUNT_MAX, REASONS, Update
-from shoal.topics import UPDATES_SETTINGS
+from shoal.settings import LogSettings
 from shoal.transports.contract import Headers
 
 
@@ -430,11 +430,9 @@ def test_a_log_made_anew_is_refused(room: Room) -> None:
         pass
 
 
-def test_updates_that_retention_took_before_they_were_read_are_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", replace(UPDATES_SETTINGS, retain_bytes=2000))
+def test_updates_that_retention_took_before_they_were_read_are_missed(tmp_path: Path) -> None:
     room = Room(tmp_path)
+    room.kept = LogSettings(updates_keep_bytes=2000)
     room.say(*said(room, ("attic", 1)))
     room.run()
     for n in range(2, 20):
@@ -446,9 +444,9 @@ def test_updates_that_retention_took_before_they_were_read_are_missed(
     assert room.snapshots()[-1].read_up_to == {0: 19}
 
 
-def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.topics.UPDATES_SETTINGS", replace(UPDATES_SETTINGS, retain_bytes=2000))
+def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path) -> None:
     room = Room(tmp_path, accept_gap=True)
+    room.kept = LogSettings(updates_keep_bytes=2000)
     room.say(*said(room, ("attic", 1)))
     room.run()
     for n in range(5000, 5010):
