@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from server_node.attendance import Attendance
 from server_node.lineage import Turnover
@@ -162,9 +162,9 @@ class RoundsModel:
 
     def picture(self) -> ModelPicture:
         """What people may see of it."""
-        seen = RoundsSeen(
-            self._round, "asleep" if self.asleep else "calling", self._counted, len(self._answered), self._shift
-        )
+        state: Literal["calling", "asleep"] = "asleep" if self.asleep else "calling"
+        asked = len(self._attendance.expected(self._call, self._known)) if self._call is not None else 0
+        seen = RoundsSeen(self._round, state, self._counted, len(self._answered), self._shift, asked)
         return self._standing.picture(self._waiting_for(), seen)
 
     def state(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from server_node.lineage import Lineage, Turnover, followed, nodes_of, restored
@@ -33,10 +32,13 @@ class Standing:
         """the same as it travels"""
         self.lineage = Lineage()
         """who is who among its clusters"""
+        self.since: dict[int, float] = {}
+        """identity -> when it came"""
         self.turnover = Turnover()
         """what became of clusters when it was published"""
         self.snapshot_at = 0.0
-        self.history: deque[Moment] = deque(maxlen=HISTORY_MAX)
+        self.history: list[Moment] = []
+        """from the first snapshot to the newest, thinner the further back"""
 
     def count(self, update: Update) -> None:
         """One more update."""
@@ -90,13 +92,14 @@ class Standing:
         )
         self.said = self.snapshot.encode()
         self.lineage, self.turnover = followed(self.lineage, *nodes_of(arrays))
-        self.history.append(Moment(now, summary.clusters, summary.nodes, self.readings))
+        self.since = {identity: self.since.get(identity, now) for identity in self.lineage.slots}
+        self.history = thinned([*self.history, Moment(now, summary.clusters, summary.nodes, self.readings)])
         return self.snapshot
 
     def picture(self, waiting_for: str, rounds: RoundsSeen | None = None) -> ModelPicture:
         """What people may see of it."""
         name, algorithm = self._model.name, self._model.algorithm
-        return ModelPicture(name, algorithm, self.snapshot, waiting_for, list(self.history), rounds, self.lineage)
+        return ModelPicture(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the newest snapshot included."""
@@ -108,6 +111,7 @@ class Standing:
             "snapshot_version": self.version,
             "snapshot": self.said,
             "lineage": self.lineage.state(),
+            "since": [list(known) for known in self.since.items()],
             "snapshot_at": self.snapshot_at,
             "history": [list(moment) for moment in self.history],
         }
@@ -122,5 +126,16 @@ class Standing:
         self.said = state["snapshot"]
         self.snapshot = None if self.said is None else Snapshot.decode(self.said, Snapshot.headers())
         self.lineage = restored(state["lineage"])
+        self.since = dict(state["since"])
         self.snapshot_at = state["snapshot_at"]
-        self.history = deque((Moment(*moment) for moment in state["history"]), maxlen=HISTORY_MAX)
+        self.history = thinned([Moment(*moment) for moment in state["history"]])
+
+
+def thinned(history: list[Moment]) -> list[Moment]:
+    """At most `HISTORY_MAX` moments: of too many every second one is left out, the first and the newest stay.
+
+    So what happened last is known finely and what lies far back coarsely, and a page opened today sees the first day.
+    """
+    while len(history) > HISTORY_MAX:
+        history = history[:-1:2] + history[-1:]
+    return history

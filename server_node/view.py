@@ -48,6 +48,8 @@ class RoundsSeen(NamedTuple):
     """answers to the open round so far"""
     shift: float
     """how far that round moved the model, in its own measure; infinite before the first one"""
+    expected: int = 0
+    """clients that the open call asks, of those who have spoken before"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class ModelPicture:
     """None for a model without rounds"""
     lineage: Lineage = field(default_factory=Lineage)
     """who is who among the clusters of the snapshot"""
+    since: Mapping[int, float] = field(default_factory=dict)
+    """identity -> when it came, seconds since 1970; not told of those that were there before a rebuild"""
 
 
 @dataclass(frozen=True)

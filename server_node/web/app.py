@@ -5,6 +5,7 @@ Everything is read from the newest picture on the board; nothing here can change
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import threading
@@ -37,10 +38,15 @@ from shoal.messages import Snapshot
 Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
 """(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
 
+SCRIPTS = (
+    *("page", "live", "theme", "tabs", "counters", "words"),
+    *("map", "mapwords", "axes", "marks", "chart"),
+    *("clusters", "clients", "sorting", "privacy"),
+)
 FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "map", "chart", "panels", "words")},
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 """path -> file beside this one, media type"""
@@ -77,10 +83,11 @@ class Site:
 
     def __init__(self, board: Board, registry: CollectorRegistry, predict: Predict, closing: threading.Event) -> None:
         self._board, self._registry, self._predict = board, registry, predict
-        self._easel = Easel()
-        self._feed = Feed(board, self._easel, closing)
         here = Path(__file__).parent
         self._files = {path: ((here / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
+        parts = b"".join(content for content, _ in self._files.values())
+        self._easel = Easel(hashlib.sha256(parts).hexdigest()[:16])
+        self._feed = Feed(board, self._easel, closing)
 
     async def livez(self, request: Request) -> Response:
         """200 while the process serves."""

@@ -1,11 +1,11 @@
 // The number of clusters over time, as steps: it holds its value until it changes.
 
+import { duration } from "./words.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT = 30;
 const BOTTOM = 20;
 const TOP = 6;
-
-import { duration } from "./words.js";
 
 function shape(tag, attributes, text = "") {
   const element = document.createElementNS(SVG, tag);
@@ -41,5 +41,6 @@ export function drawHistory(frame, history, now) {
     const latest = history[history.length - 1][1];
     svg.setAttribute("aria-label", `From ${history[0][1]} to ${latest} clusters in ${duration(end - start)}`);
   }
+  if (!history.length) svg.append(shape("text", { x: (LEFT + width) / 2, y: (height - BOTTOM) / 2, "text-anchor": "middle" }, "Nothing yet"));
   frame.replaceChildren(svg);
 }

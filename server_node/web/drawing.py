@@ -7,29 +7,28 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage
-from server_node.view import ClientSeen, ModelPicture, Moment, Picture, RoundsSeen
+from server_node.view import ModelPicture, Moment, Picture, RoundsSeen
 from server_node.web.clustering import Clustering, clustering_of
+from server_node.web.listing import clients_of, clusters_of
 from server_node.web.projection import Points, deciding, spread, steady_axes
 from server_node.web.promise import promise_of
+from server_node.web.units import in_units, named, rounded, told
+from shoal import __version__
 from shoal.border import bounds_of
-from shoal.contract import Contract, Feature
+from shoal.contract import Contract
 from shoal.messages import Snapshot
 
 SILENT_AFTER_S = 30
 NODES_MAX = 2000
 """nodes drawn, over all models; the most-won ones come first"""
 NODES_PER_MODEL_MIN = 50
-VALUES_MAX = 8
+VALUES_MAX = 12
 """features whose values are shown of each node and cluster"""
-CLUSTERS_MAX = 200
-CLIENTS_MAX = 200
 HISTORY_MAX = 240
 FEATURES_NAMED_MAX = 3
 NO_SNAPSHOT = "No snapshot has been published yet."
@@ -48,6 +47,8 @@ class Drawing(NamedTuple):
 class Easel:
     """Draws pictures one after the other and remembers what keeps them alike: the axes of each model."""
 
+    page: str = ""
+    """which page draws it: another one must be loaded anew"""
     _views: dict[str, View] = field(default_factory=dict)
     _last: tuple[Picture, Drawing] | None = None
 
@@ -65,17 +66,19 @@ class Easel:
             shown = picture.models.get(agreed.name) or ModelPicture(agreed.name, agreed.algorithm)
             view = self._views.setdefault(agreed.name, View())
             models.append(_model(shown, view.of(shown, contract, nodes_max)))
-        clients = sorted(picture.clients)
+        known = [model.snapshot.clients for model in picture.models.values() if model.snapshot]
         seen = {
             "federation": contract.federation,
             "contract": contract.digest,
+            "shoal": __version__,
+            "page": self.page,
             "started_at": picture.started_at,
             "ready": picture.ready,
             "lag_records": picture.lag_records,
             "silent_after_s": SILENT_AFTER_S,
             "models": models,
-            "clients": [_client(client) for client in clients[:CLIENTS_MAX]],
-            "clients_total": max([len(clients), *(m.snapshot.clients for m in picture.models.values() if m.snapshot)]),
+            "clients": clients_of(picture.clients),
+            "clients_total": max(len(picture.clients), *known, 0),
             "rejected": dict(sorted(picture.rejected.items())),
             "privacy": promise_of(contract),
         }
@@ -98,34 +101,34 @@ class View:
             return None
         if self._drawn is None or self._drawn[0] is not snapshot:
             whole = clustering_of(snapshot, contract.width)
-            self._drawn = snapshot, self._clustering(whole, shown.lineage, contract, nodes_max)
+            self._drawn = snapshot, self._clustering(whole, shown, contract, nodes_max)
         return self._drawn[1]
 
-    def _clustering(self, whole: Clustering, lineage: Lineage, contract: Contract, nodes_max: int) -> dict[str, Any]:
+    def _clustering(self, whole: Clustering, model: ModelPicture, contract: Contract, nodes_max: int) -> dict[str, Any]:
         points, axes, share = self._projected(whole, contract)
         shown = _features_shown(self._axes, contract)
         kept = np.sort(np.argsort(-whole.count, kind="stable")[:nodes_max])
-        values = _in_units(whole.weight[kept], contract, shown)
+        values = in_units(whole.weight[kept], contract, shown)
         return {
             "axes": axes,
             "spread_shown": share,
-            "features": [_feature(contract.features[j]) for j in shown],
+            "features": [told(contract.features[j]) for j in shown],
             "features_total": contract.width,
             "nodes": {
                 "id": whole.node_id[kept].tolist(),
-                "x": _rounded(points[kept, 0]),
-                "y": _rounded(points[kept, 1]),
-                "count": _rounded(whole.count[kept]),
+                "x": rounded(points[kept, 0]),
+                "y": rounded(points[kept, 1]),
+                "count": rounded(whole.count[kept]),
                 "cluster": whole.cluster[kept].tolist(),
                 "values": values,
             },
             "edges": _edges(whole.edge, kept, len(whole.weight)),
-            "clusters": _clusters(whole, lineage, contract, shown),
+            **clusters_of(whole, model, contract, shown),
         }
 
     def _projected(self, whole: Clustering, contract: Contract) -> tuple[Points, list[str], float | None]:
         """Points to draw (n, 2), what each axis is, and the share of the spread that the axes show (None: all)."""
-        names = [_named(feature) for feature in contract.features]
+        names = [named(feature) for feature in contract.features]
         if contract.width <= 2:
             values = bounds_of(contract).from_unit(whole.weight)
             if contract.width == 1:
@@ -174,42 +177,6 @@ def turns(history: Sequence[Moment]) -> list[list[float]]:
     return [changed[j] for j in np.linspace(0, len(changed) - 1, HISTORY_MAX).astype(int)]
 
 
-def _client(client: ClientSeen) -> dict[str, Any]:
-    return {
-        "name": client.client,
-        "last_seen": client.last_seen,
-        "updates": client.updates,
-        "readings": client.readings,
-        "readings_per_s": round(client.readings_per_s, 2),
-    }
-
-
-def _clusters(whole: Clustering, lineage: Lineage, contract: Contract, shown: list[int]) -> list[dict[str, Any]]:
-    members = np.bincount(whole.cluster[whole.cluster >= 0], minlength=len(whole.centre)).tolist()
-    colour = colours(len(members), lineage)
-    centres = _in_units(whole.centre, contract, shown)
-    weights = _rounded(whole.centre_weight)
-    return [
-        {
-            "number": number,
-            "identity": lineage.of_cluster.get(number),
-            "slot": colour[number],
-            "nodes": members[number],
-            "weight": weights[number] if number < len(weights) else None,
-            "centre": centres[number] if number < len(centres) else None,
-        }
-        for number in range(min(len(members), CLUSTERS_MAX))
-    ]
-
-
-def colours(clusters: int, lineage: Lineage) -> list[int]:
-    """The colour slot of each cluster by its number; centres that are no cluster yet take what is left."""
-    taken = set(lineage.slots.values())
-    free = (slot for slot in count() if slot not in taken)
-    known = (lineage.of_cluster.get(number) for number in range(clusters))
-    return [next(free) if identity is None else lineage.slots[identity] for identity in known]
-
-
 def _edges(edge: NDArray[np.int64], kept: NDArray[np.int64], n: int) -> list[int]:
     """The edges between kept nodes, as positions into these: one flat list, two numbers an edge."""
     place = np.full(n, -1, dtype=np.int64)
@@ -225,31 +192,6 @@ def _features_shown(axes: Points | None, contract: Contract) -> list[int]:
         return list(range(contract.width))
     weigh = np.square(axes).sum(axis=1)
     return sorted(np.argsort(-weigh, kind="stable")[:VALUES_MAX].tolist())
-
-
-def _in_units(points: Points, contract: Contract, shown: list[int]) -> list[list[float]]:
-    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded as they are shown."""
-    values = bounds_of(contract).from_unit(points)
-    columns = [np.round(values[:, j], _digits(contract.features[j])) for j in shown]
-    rows: list[list[float]] = np.column_stack(columns).tolist()
-    return rows
-
-
-def _rounded(numbers: NDArray[np.float64]) -> list[float]:
-    return [float(f"{number:.6g}") for number in np.nan_to_num(numbers).tolist()]
-
-
-def _feature(feature: Feature) -> dict[str, str | int]:
-    return {"name": feature.name, "unit": feature.unit, "digits": _digits(feature)}
-
-
-def _digits(feature: Feature) -> int:
-    """Digits after the point that tell a thousandth of the feature's bounds apart."""
-    return min(12, max(0, math.ceil(3 - math.log10(feature.high - feature.low))))
-
-
-def _named(feature: Feature) -> str:
-    return f"{feature.name} ({feature.unit})" if feature.unit else feature.name
 
 
 def _mixture(axis: NDArray[np.float64], contract: Contract) -> str:

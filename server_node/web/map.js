@@ -1,8 +1,9 @@
 // The map of nodes: drawn on a canvas, read by pointer or keyboard.
 
+import { about, axisOf, drawAxes, extent, padded, serves } from "./axes.js";
+import { COLOURS, markOf, trace } from "./marks.js";
 import { fixed, make, plural, value } from "./words.js";
 
-const COLOURS = 10;
 const LABEL_SHARE_MIN = 0.005;
 const REACH_PX = 16;
 const SMALLEST_PX = 3;
@@ -10,11 +11,12 @@ const SMALLEST_PX = 3;
 export class NodeMap {
   constructor(canvas, tip, said) {
     [this.canvas, this.tip, this.said] = [canvas, tip, said];
-    [this.drawn, this.view, this.chosen, this.pointed] = [null, null, null, null];
+    [this.drawn, this.view, this.chosen, this.pointed, this.pinned] = [null, null, null, null, null];
+    this.across = this.up = ""; // features chosen as axes; empty: the server's own
     this.note = "";
     this.centres = false; // whether what is drawn are centres, not nodes
     this.readColours();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.readColours(); this.draw(); });
+    document.addEventListener("theme", () => { this.readColours(); this.draw(); });
     new ResizeObserver(() => this.draw()).observe(canvas);
     canvas.addEventListener("pointermove", (event) => this.choose(this.nearest(event.offsetX, event.offsetY)));
     canvas.addEventListener("pointerdown", (event) => this.choose(this.nearest(event.offsetX, event.offsetY)));
@@ -25,17 +27,29 @@ export class NodeMap {
 
   // Another model is another map: nothing of the old view is kept.
   forget() {
-    [this.view, this.chosen, this.pointed] = [null, null, null];
+    [this.view, this.chosen, this.pointed, this.pinned] = [null, null, null, null];
   }
 
   show(drawn, note, centres = false) {
     [this.drawn, this.note, this.centres] = [drawn, note, centres];
-    this.slot = new Map((drawn?.clusters ?? []).map((cluster) => [cluster.number, cluster.slot]));
     this.draw();
   }
 
+  // Features to draw on, by name.
+  turn(across, up) {
+    if (across === this.across && up === this.up) return;
+    [this.across, this.up, this.view] = [across, up, null];
+    this.draw();
+  }
+
+  // Let one cluster stand out, by what stays with it: while somebody points at it, or until it is let go.
   point(cluster) {
     this.pointed = cluster;
+    this.draw();
+  }
+
+  pin(cluster) {
+    this.pinned = cluster;
     this.draw();
   }
 
@@ -56,7 +70,7 @@ export class NodeMap {
     pen.clearRect(0, 0, width, height);
     if (!this.drawn || !width) return this.tell();
     this.place(width, height);
-    this.drawAxes(pen);
+    drawAxes(pen, this.colour, this.axes, this.box, this.spans);
     this.drawEdges(pen);
     this.drawNodes(pen);
     this.drawLabels(pen);
@@ -65,59 +79,25 @@ export class NodeMap {
 
   // Where everything goes. The view moves only when nodes leave it or fill too little of it.
   place(width, height) {
-    const { nodes, spread_shown } = this.drawn;
-    this.box = { left: spread_shown === null ? 52 : 26, top: 10, right: width - 10, bottom: height - (spread_shown === null ? 42 : 26) };
-    const [spanX, spanY] = [extent(nodes.x), extent(nodes.y)];
-    const fits = (axis, span) => axis && span[0] >= axis[0] && span[1] <= axis[1] && span[1] - span[0] > 0.6 * (axis[1] - axis[0]);
-    if (!this.view || !fits(this.view.x, spanX) || !fits(this.view.y, spanY)) this.view = { x: padded(spanX), y: padded(spanY) };
+    const { nodes } = this.drawn;
+    const axes = [axisOf(this.drawn, 0, this.across), axisOf(this.drawn, 1, this.up)];
+    this.box = { left: axes[1].numbered ? 56 : 26, top: 10, right: width - 10, bottom: height - (axes[0].numbered ? 42 : 26) };
+    const [spanX, spanY] = axes.map(({ at }) => extent(at));
+    if (!serves(this.view?.x, spanX) || !serves(this.view?.y, spanY)) this.view = { x: padded(spanX), y: padded(spanY) };
     const [wide, high] = [this.box.right - this.box.left, this.box.bottom - this.box.top];
     let [fromX, toX, fromY, toY] = [...this.view.x, ...this.view.y];
-    if (spread_shown !== null) {
+    if (!axes[0].numbered && !axes[1].numbered) {
       // Projected distances mean the same in all directions, so both axes have one scale.
       const each = Math.max((toX - fromX) / wide, (toY - fromY) / high);
       [fromX, toX] = about((fromX + toX) / 2, each * wide);
       [fromY, toY] = about((fromY + toY) / 2, each * high);
     }
-    this.window = { x: [fromX, toX], y: [fromY, toY] };
-    this.toX = (x) => this.box.left + ((x - fromX) / (toX - fromX)) * wide;
-    this.toY = (y) => this.box.bottom - ((y - fromY) / (toY - fromY)) * high;
-    this.px = nodes.x.map(this.toX);
-    this.py = nodes.y.map(this.toY);
+    [this.axes, this.spans] = [axes, { x: [fromX, toX], y: [fromY, toY] }];
+    this.px = axes[0].at.map((x) => this.box.left + ((x - fromX) / (toX - fromX)) * wide);
+    this.py = axes[1].at.map((y) => this.box.bottom - ((y - fromY) / (toY - fromY)) * high);
     const most = Math.max(1, ...nodes.count);
     const largest = Math.max(6, Math.min(15, 190 / Math.sqrt(nodes.id.length + 1)));
     this.radius = nodes.count.map((wins) => SMALLEST_PX + (largest - SMALLEST_PX) * Math.sqrt(wins / most));
-  }
-
-  drawAxes(pen) {
-    const { left, right, top, bottom } = this.box;
-    const numbered = this.drawn.spread_shown === null;
-    pen.font = "12px system-ui, 'Liberation Sans', sans-serif";
-    pen.strokeStyle = this.colour.line;
-    pen.fillStyle = this.colour.quiet;
-    pen.lineWidth = 1;
-    pen.beginPath();
-    pen.textAlign = "center";
-    for (const mark of ticks(this.window.x, (right - left) / 90)) {
-      const x = Math.round(this.toX(mark)) + 0.5;
-      pen.moveTo(x, top);
-      pen.lineTo(x, bottom);
-      if (numbered) pen.fillText(value(mark), x, bottom + 16);
-    }
-    pen.textAlign = "right";
-    for (const mark of ticks(this.window.y, (bottom - top) / 60)) {
-      const y = Math.round(this.toY(mark)) + 0.5;
-      pen.moveTo(left, y);
-      pen.lineTo(right, y);
-      if (numbered) pen.fillText(value(mark), left - 6, y + 4);
-    }
-    pen.stroke();
-    pen.textAlign = "center";
-    pen.fillText(shortened(pen, this.drawn.axes[0], right - left), (left + right) / 2, bottom + (numbered ? 36 : 18));
-    pen.save();
-    pen.translate(12, (top + bottom) / 2);
-    pen.rotate(-Math.PI / 2);
-    pen.fillText(shortened(pen, this.drawn.axes[1], bottom - top), 0, 0);
-    pen.restore();
   }
 
   drawEdges(pen) {
@@ -144,14 +124,13 @@ export class NodeMap {
     const order = nodes.id.map((_, i) => i).sort((a, b) => this.radius[b] - this.radius[a]);
     for (const i of order) {
       const cluster = nodes.cluster[i];
-      const hollow = Math.floor((this.slot.get(cluster) ?? 0) / COLOURS) % 2;
-      pen.beginPath();
-      pen.arc(this.px[i], this.py[i], this.radius[i], 0, 2 * Math.PI);
+      const mark = markOf(this.slotOf(cluster));
+      trace(pen, mark, this.px[i], this.py[i], this.radius[i]);
       pen.globalAlpha = this.faded(cluster) ? 0.15 : 0.85;
-      pen.fillStyle = hollow ? this.colour.panel : this.colourOf(cluster);
+      pen.fillStyle = mark.hollow ? this.colour.panel : this.colourOf(cluster);
       pen.fill();
-      pen.lineWidth = hollow ? 2 : 1;
-      pen.strokeStyle = hollow ? this.colourOf(cluster) : this.colour.panel;
+      pen.lineWidth = mark.hollow ? 2 : 1;
+      pen.strokeStyle = mark.hollow ? this.colourOf(cluster) : this.colour.panel;
       pen.stroke();
     }
     pen.globalAlpha = 1;
@@ -188,22 +167,33 @@ export class NodeMap {
       const few = members < 5;
       const [x, y] = few ? [this.px[best], this.py[best] - this.radius[best] - 4] : [sum.x / wins, sum.y / wins + 4];
       const crowded = placed.some(([otherX, otherY]) => Math.abs(otherX - x) < 20 && Math.abs(otherY - y) < 14);
-      if (crowded || (wins < LABEL_SHARE_MIN * whole && this.pointed === null)) continue;
+      if (crowded || (wins < LABEL_SHARE_MIN * whole && (this.pointed ?? this.pinned) === null)) continue;
+      const name = String(this.nameOf(cluster) ?? "");
       placed.push([x, y]);
       pen.lineWidth = 4;
       pen.strokeStyle = this.colour.panel;
-      pen.strokeText(cluster, x, y);
+      pen.strokeText(name, x, y);
       pen.fillStyle = this.colour.text;
-      pen.fillText(cluster, x, y);
+      pen.fillText(name, x, y);
     }
   }
 
+  // What stays with a cluster however it is numbered.
+  nameOf(cluster) {
+    return this.drawn.identities[cluster] ?? null;
+  }
+
+  slotOf(cluster) {
+    return this.drawn.slots[cluster] ?? 0;
+  }
+
   faded(cluster) {
-    return this.pointed !== null && this.pointed !== cluster;
+    const only = this.pointed ?? this.pinned;
+    return only !== null && only !== this.nameOf(cluster);
   }
 
   colourOf(cluster) {
-    return cluster < 0 ? this.colour.quiet : this.palette[(this.slot.get(cluster) ?? 0) % COLOURS];
+    return cluster < 0 ? this.colour.quiet : this.palette[this.slotOf(cluster) % COLOURS];
   }
 
   chosenAt() {
@@ -249,7 +239,8 @@ export class NodeMap {
     this.tip.hidden = i < 0;
     if (i < 0) return;
     const { nodes, features } = this.drawn;
-    const cluster = nodes.cluster[i] < 0 ? "no cluster" : `cluster ${nodes.cluster[i]}`;
+    const name = nodes.cluster[i] < 0 ? null : this.nameOf(nodes.cluster[i]);
+    const cluster = name === null ? "no cluster" : `cluster ${name}`;
     const title = this.centres
       ? `Centre of ${cluster} · weight ${value(nodes.count[i])}`
       : `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.count[i], "time")}`;
@@ -268,32 +259,4 @@ export class NodeMap {
     const y = Math.max(0, Math.min(this.py[i] - high / 2, height - high));
     this.tip.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
   }
-}
-
-function extent(numbers) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const number of numbers) [low, high] = [Math.min(low, number), Math.max(high, number)];
-  return low <= high ? [low, high] : [0, 1];
-}
-
-function padded([low, high]) {
-  const room = 0.08 * (high - low) || Math.abs(low) * 0.1 || 0.5;
-  return [low - room, high + room];
-}
-
-const about = (middle, size) => [middle - size / 2, middle + size / 2];
-
-function ticks([low, high], wanted) {
-  const rough = (high - low) / Math.max(2, wanted);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((size) => size * power >= rough);
-  const first = Math.ceil(low / step);
-  return Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (_, i) => (first + i) * step);
-}
-
-function shortened(pen, text, room) {
-  if (pen.measureText(text).width <= room) return text;
-  let end = text.length;
-  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > room) end -= 1;
-  return `${text.slice(0, end)}…`;
 }

@@ -1,81 +1,121 @@
 // The live page: listens to the server, and shows the newest picture once per frame.
 
 import { drawHistory } from "./chart.js";
+import { Clients } from "./clients.js";
+import { Clusters } from "./clusters.js";
+import { showCounters } from "./counters.js";
+import { listen } from "./live.js";
 import { NodeMap } from "./map.js";
-import { showClients, showClusters, showCounters, showPrivacy } from "./panels.js";
-import { count, keep, make, percent, plural, say } from "./words.js";
+import { describeMap, offerAxes, showMissing } from "./mapwords.js";
+import { showPrivacy, showRejected } from "./privacy.js";
+import { Tabs } from "./tabs.js";
+import { clock, plural, say } from "./words.js";
 
 const at = (id) => document.getElementById(id);
+const SAID_EVERY_MS = 20_000;
 const map = new NodeMap(at("map"), at("tip"), at("map-said"));
-const RETRY_MS = 2000;
-const HELP_WITH_NODES = at("map-help").textContent;
-const HELP_WITH_CENTRES = "Each circle is the centre of a cluster: the larger, the more stood behind it in the newest answers. " +
-  "Point at one, or move between them with the arrow keys, to read it.";
+const clusters = new Clusters((name) => map.point(name), (name) => map.pin(name));
+const clients = new Clients();
+const tabs = new Tabs(at("models"), at("model"), (name) => choose({ model: name }));
 
 let newest = null; // text of the newest picture, not read yet
 let picture = null;
 let receivedAt = 0;
-let chosen = new URLSearchParams(location.hash.slice(1)).get("model");
+let connected = true;
+let chosen = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 let mapped = null; // the model on the map
-let promised = "";
+let promised = ""; // the contract whose privacy is shown
+let saidAt = -SAID_EVERY_MS;
 
-function connect() {
-  const events = new EventSource("events");
-  events.addEventListener("open", () => connection("live"));
-  events.addEventListener("picture", (event) => {
-    connection("live");
-    if (newest === null) requestAnimationFrame(show);
-    newest = event.data;
-    receivedAt = performance.now();
-  });
-  events.addEventListener("error", () => {
-    connection("reconnecting");
-    // A refused stream is closed for good by the browser; a broken one it opens again by itself.
-    if (events.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
-  });
+function choose(more) {
+  chosen = Object.fromEntries(Object.entries({ ...chosen, ...more }).filter(([, value]) => value));
+  history.replaceState(null, "", `#${new URLSearchParams(chosen)}`);
+  show();
 }
 
-function connection(state) {
+function onPicture(text) {
+  if (newest === null) requestAnimationFrame(show);
+  newest = text;
+  receivedAt = performance.now();
+}
+
+function onState(state, since) {
+  connected = state === "live" || state === "connecting";
   at("connection").dataset.state = state;
-  say(at("connection"), state);
-  document.body.classList.toggle("stale", state === "reconnecting");
+  say(at("connection"), connected ? state : `${state === "silent" ? "no word" : "disconnected"} since ${clock(since)}`);
+  document.body.classList.toggle("stale", !connected);
+  retitle();
 }
 
 // The server's clock, kept going between pictures.
 const now = () => picture.now + (performance.now() - receivedAt) / 1000;
+const modelShown = () => picture.models.find(({ name }) => name === chosen.model) ?? picture.models[0];
 
 function show() {
-  if (newest !== null) [picture, newest] = [JSON.parse(newest), null];
-  const model = picture.models.find(({ name }) => name === chosen) ?? picture.models[0];
+  if (newest !== null) {
+    const next = JSON.parse(newest);
+    newest = null;
+    if (picture && moved(picture, next)) return;
+    picture = next;
+  }
+  if (!picture) return;
+  const model = modelShown();
   say(at("federation"), picture.federation);
-  document.title = `${picture.federation} · ${plural(model.clusters_total, "cluster")} · shoal`;
   say(at("contract"), picture.contract.slice(0, 12));
-  showChoice(model);
-  showCounters(picture, model);
+  say(at("shoal"), picture.shoal);
+  at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
+  tabs.show(picture.models, model);
   showNotice();
   showMap(model);
-  showClusters(model, (cluster) => map.point(cluster));
+  showRejected(picture.rejected);
   if (promised !== picture.contract) {
     // It stands in the contract, so it changes only with it; what a reader has unfolded stays unfolded.
     showPrivacy(picture.privacy);
     promised = picture.contract;
   }
+  retitle();
+  speak(model);
   tick();
 }
 
+// What goes on while no picture comes: ages.
 function tick() {
   if (!picture) return;
-  const model = picture.models.find(({ name }) => name === mapped);
-  showClients(picture, now());
+  const model = modelShown();
+  showCounters(picture, model, now());
+  clusters.show(model, now());
+  clients.show(picture, now());
   drawHistory(at("history"), model.history, now());
 }
 
-function showChoice(model) {
-  at("model-choice").hidden = picture.models.length < 2;
-  keep(at("model"), picture.models, ({ name }) => name, ({ name }) => make("option", { value: name }), (option, { name, algorithm }) =>
-    say(option, name === algorithm ? name : `${name} (${algorithm})`));
-  at("model").value = model.name;
-  at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
+// Another federation, another contract or another page at this address: begin anew, and say why.
+function moved(before, next) {
+  const same = (name) => before[name] === next[name];
+  if (same("federation") && same("contract") && same("page")) return false;
+  const why = !same("federation") ? `This address now shows federation ${next.federation}; before, it was ${before.federation}.`
+    : !same("contract") ? "The federation has a new contract; what was shown before is of the old one." : "";
+  remember("moved", why);
+  location.reload();
+  return true;
+}
+
+function remember(name, text) {
+  try {
+    sessionStorage.setItem(name, text);
+  } catch {
+    // Storage may be forbidden; then the page begins anew without a word.
+  }
+}
+
+function sayWhatMoved() {
+  try {
+    const why = sessionStorage.getItem("moved");
+    sessionStorage.removeItem("moved");
+    at("moved").hidden = !why;
+    say(at("moved"), why ?? "");
+  } catch {
+    // As above.
+  }
 }
 
 function showNotice() {
@@ -85,33 +125,40 @@ function showNotice() {
 }
 
 function showMap(model) {
-  const { drawn } = model;
-  if (mapped !== model.name) map.forget();
+  if (mapped !== model.name) {
+    map.forget();
+    clusters.forget();
+  }
   mapped = model.name;
-  const anything = Boolean(drawn?.nodes.id.length);
+  const anything = Boolean(model.drawn?.nodes.id.length) && !model.waiting_for;
   at("empty").hidden = anything;
-  say(at("waiting-for"), model.waiting_for);
-  say(at("map-model"), drawn ? `${model.algorithm} · version ${count(model.version)}` : model.algorithm);
+  at("axes").hidden = !anything;
+  if (!anything) showMissing(picture, model);
+  else offerAxes(model.drawn, chosen);
+  map.turn(chosen.across ?? "", chosen.up ?? "");
   const off = picture.privacy.mode === "off";
-  map.show(anything ? drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
-  at("map-note").hidden = true;
-  at("map-help").hidden = !anything;
-  say(at("map-help"), model.rounds ? HELP_WITH_CENTRES : HELP_WITH_NODES);
-  if (!anything) return;
-  const notes = [];
-  if (drawn.spread_shown !== null)
-    notes.push(`The two axes are mixtures of ${count(drawn.features_total)} features and show ${percent(drawn.spread_shown)} of how nodes differ.`);
-  if (model.nodes_total > drawn.nodes.id.length) notes.push(`${count(drawn.nodes.id.length)} of ${count(model.nodes_total)} nodes are drawn, the most-won ones.`);
-  say(at("map-note"), notes.join(" "));
-  at("map-note").hidden = !notes.length;
-  at("map").setAttribute("aria-label", `Map of ${plural(drawn.nodes.id.length, "node")} in ${plural(model.clusters_total, "cluster")}`);
+  map.show(anything ? model.drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
+  describeMap(model, anything, chosen);
 }
 
-at("model").addEventListener("change", (event) => {
-  chosen = event.target.value;
-  history.replaceState(null, "", `#${new URLSearchParams({ model: chosen })}`);
-  show();
-});
+function retitle() {
+  if (!picture) return;
+  const found = plural(modelShown().clusters_total, "cluster");
+  const title = connected ? `${picture.federation} · ${found} · shoal` : `disconnected · ${picture.federation} · shoal`;
+  if (document.title !== title) document.title = title;
+}
+
+// To screen readers, now and then: not every update is news.
+function speak(model) {
+  if (performance.now() < saidAt + SAID_EVERY_MS) return;
+  const words = model.drawn && !model.waiting_for ? `${model.name}: ${plural(model.clusters_total, "cluster")}` : `${model.name}: no clustering yet`;
+  if (at("headline").textContent === words) return;
+  saidAt = performance.now();
+  say(at("headline"), words);
+}
+
+for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event) => choose({ [axis]: event.target.value }));
 new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
-connect();
+sayWhatMoved();
+listen(onPicture, onState);

@@ -33,8 +33,17 @@ def promise_of(contract: Contract) -> dict[str, Any]:
         "not_covered": uncovered,
         "epsilon_per_reading": math.fsum(each) if each else None,
         "nominal": mode == "paper",
+        "features_total": contract.width,
         "epsilon_per_feature": [
-            {"name": feature.name, "epsilon": epsilon, "low": feature.low, "high": feature.high, "unit": feature.unit}
+            {
+                "name": feature.name,
+                "epsilon": epsilon,
+                "low": feature.low,
+                "high": feature.high,
+                "unit": feature.unit,
+                # Of Laplace noise the mean distance is its scale. What the paper's noise is scaled to is not agreed on.
+                "noise": (feature.high - feature.low) / epsilon if mode == "formal" else None,
+            }
             for feature, epsilon in zip(contract.features[:FEATURES_MAX], each, strict=False)
         ],
     }

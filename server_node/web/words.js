@@ -29,6 +29,8 @@ export function rate(perSecond) {
   return perSecond.toFixed(1);
 }
 
+export const clock = (date) => date.toLocaleTimeString("en-GB");
+
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, content] of Object.entries(attributes)) element.setAttribute(name, content);

@@ -11,7 +11,8 @@ import pytest
 
 from server_node.lineage import Lineage, followed, nodes_of
 from server_node.view import ClientSeen, Moment, Picture
-from server_node.web.drawing import CLIENTS_MAX, HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, colours, turns
+from server_node.web.drawing import HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, turns
+from server_node.web.listing import CLIENTS_MAX, CLUSTERS_MAX, colours
 from server_node.web.projection import principal_axes, spread, steady_axes
 from shoal.contract import Contract
 from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
@@ -81,9 +82,9 @@ def test_values_and_centres_are_in_units_rounded_to_a_thousandth_of_the_bounds()
 
 
 def test_what_is_drawn_is_bounded_however_much_there_is() -> None:
-    arrays = some_nodes(12, 5, NODES_MAX + 500)
+    arrays = some_nodes(VALUES_MAX + 4, 5, NODES_MAX + 500)
     clients = [ClientSeen(f"client {i:04}", NOW, 1, 1, 0.0) for i in range(CLIENTS_MAX + 50)]
-    picture = drawn(one(a_contract(12), arrays, clients=clients))
+    picture = drawn(one(a_contract(VALUES_MAX + 4), arrays, clients=clients))
     model = picture["models"][0]
     assert model["nodes_total"] == NODES_MAX + 500
     nodes = model["drawn"]["nodes"]
@@ -91,7 +92,37 @@ def test_what_is_drawn_is_bounded_however_much_there_is() -> None:
     assert min(nodes["count"]) >= np.sort(arrays["count"])[500]
     assert len(nodes["values"][0]) == VALUES_MAX
     assert max(model["drawn"]["edges"]) < NODES_MAX
-    assert (len(picture["clients"]), picture["clients_total"]) == (CLIENTS_MAX, CLIENTS_MAX + 50)
+    columns = picture["clients"].values()
+    assert {len(column) for column in columns} == {CLIENTS_MAX}
+    assert picture["clients_total"] == CLIENTS_MAX + 50
+
+
+def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_mark_and_a_name() -> None:
+    arrays = some_nodes(2, CLUSTERS_MAX + 30, CLUSTERS_MAX + 30)
+    shown = drawn(one(a_contract(2), arrays))["models"][0]["drawn"]
+    assert len(shown["clusters"]) == CLUSTERS_MAX
+    assert min(cluster["weight"] for cluster in shown["clusters"]) >= np.sort(arrays["centre_weight"])[30]
+    assert len(set(shown["slots"])) == len(set(shown["identities"])) == CLUSTERS_MAX + 30
+    assert shown["clusters_weight"] == pytest.approx(arrays["centre_weight"].sum(), rel=1e-5)
+
+
+def test_of_too_many_clients_those_heard_last_are_listed_by_name() -> None:
+    clients = [ClientSeen(f"client-{i:04}", NOW - i, 1, 1, 0.0) for i in reversed(range(CLIENTS_MAX + 50))]
+    listed = drawn(one(a_contract(2), some_nodes(2, 2, 4), clients=clients))["clients"]["name"]
+    assert listed == [f"client-{i:04}" for i in range(CLIENTS_MAX)]
+
+
+def test_it_is_told_since_when_a_cluster_is_there() -> None:
+    picture = one(a_contract(2), some_nodes(2, 2, 4))
+    model = replace(picture.models["fcac"], since={1: NOW - 60})
+    shown = drawn(replace(picture, models={"fcac": model}))["models"][0]["drawn"]
+    assert [(cluster["identity"], cluster["since"]) for cluster in shown["clusters"]] == [(0, None), (1, NOW - 60)]
+
+
+def test_another_page_on_the_same_data_is_another_drawing() -> None:
+    picture = one(a_contract(2), some_nodes(2, 2, 4))
+    assert Easel("one").draw(picture).mark != Easel("two").draw(picture).mark
+    assert drawn(picture, Easel("one"))["page"] == "one"
 
 
 def test_edges_join_the_same_nodes_when_not_all_are_drawn() -> None:

@@ -20,7 +20,7 @@ MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientSeen("<img src=x onerro
 
 COUNTERS = (
     "Object.fromEntries([...document.querySelectorAll('#counters div')]"
-    ".map(counter => [...counter.children].map(part => part.textContent)))"
+    ".map(counter => [...counter.children].slice(0, 2).map(part => part.textContent)))"
 )
 NODE_COLOURS = """
 (() => {
@@ -78,14 +78,14 @@ def _then_what_was_learnt(tab: Tab) -> None:
     assert counters["Updates"] == "120"
     assert counters["Clients"] == "4"
     assert counters["Set aside"] == "3"
-    assert counters["Version"] == "1"
+    assert counters["Snapshot"] == "1"
     for words in ("north-wing", "south-wing", "3 learnt under another contract"):
         tab.shows(words)
-    for words in ("Formal guarantee for every reading", "ε = 4", "Not covered", "they add up"):
+    for words in ("Formal guarantee for every reading", "ε per reading\n4", "Not covered", "they add up"):
         tab.shows(words)
     assert not tab.value_of("document.getElementById('empty').checkVisibility()")
     assert tab.value_of("document.querySelectorAll('#clusters tbody tr').length") == 6
-    silent = "[...document.querySelectorAll('#clients tr.silent td:first-child')].map(cell => cell.textContent)"
+    silent = "[...document.querySelectorAll('#clients tr.silent .name')].map(name => name.textContent)"
     assert tab.value_of(silent) == ["roof"]
     assert tab.value_of("document.querySelector('#clients img') === null")
     tab.shows("<img src=x onerror=alert(1)>")
@@ -114,24 +114,36 @@ def _it_fits_a_phone_and_the_dark(tab: Tab) -> None:
     tab.prefer("light")
     light = tab.value_of(ground)
     tab.prefer("dark")
-    assert tab.until(ground) != light
+    tab.until(f"{ground} !== '{light}'")
     tab.resize(360, 740)
     tab.until("innerWidth === 360")
     assert tab.value_of("document.documentElement.scrollWidth") == 360
 
 
 def _another_model_is_chosen(tab: Tab) -> None:
-    tab.value_of(
-        "(() => {const choice = document.getElementById('model'); choice.value = 'slow';"
-        "choice.dispatchEvent(new Event('change'))})()"
-    )
+    """By the keyboard, as tabs are: one is in the tab order, arrows go on from there, and round the corner."""
+    tabs = "[...document.querySelectorAll('[role=tab]')]"
+    assert tab.value_of(f"{tabs}.map(tab => [tab.firstChild.textContent, tab.ariaSelected, tab.tabIndex])") == [
+        ["fcac", "true", 0],
+        ["slow", "false", -1],
+    ]
+    tab.value_of(f"{tabs}[0].focus()")
+    tab.press("ArrowRight")
     tab.shows("No clustering yet")
     assert tab.value_of("location.hash") == "#model=slow"
+    assert tab.value_of(f"{tabs}.map(tab => [tab.ariaSelected, tab.tabIndex])") == [["false", -1], ["true", 0]]
+    assert tab.value_of(f"document.activeElement === {tabs}[1]")
+    labelled = "document.getElementById(document.querySelector('[role=tabpanel]').getAttribute('aria-labelledby'))"
+    assert tab.value_of(f"{labelled}.textContent") == "slowfcac · nothing yet"
+    for key, selected in (("ArrowRight", 0), ("End", 1), ("Home", 0), ("ArrowLeft", 1)):
+        tab.press(key)
+        tab.until(f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement === {tabs}[{selected}]")
 
 
 def _it_says_when_the_server_is_gone(tab: Tab) -> None:
-    tab.until("document.getElementById('connection').textContent === 'reconnecting'")
+    tab.until("/^disconnected since \\d\\d:\\d\\d:\\d\\d$/.test(document.getElementById('connection').textContent)")
     tab.until("document.body.classList.contains('stale')")
+    assert tab.value_of("document.title").startswith("disconnected · greenhouse")
 
 
 def _a_policy_holds(browser: Browser, port: int) -> None:

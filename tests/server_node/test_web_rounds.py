@@ -47,7 +47,18 @@ def a_picture_of(seen: RoundsSeen) -> Picture:
     return replace(picture, models={"heaps": replace(picture.models["heaps"], rounds=seen)})
 
 
-CALLING = a_picture_of(RoundsSeen(7, "calling", answers=4, here=1, shift=0.0123456))
+CALLING = a_picture_of(RoundsSeen(7, "calling", answers=4, here=1, shift=0.0123456, expected=5))
+
+UNTOUCHED = replace(
+    CALLING,
+    models={
+        "heaps": replace(
+            a_picture_of(RoundsSeen(1, "calling", 0, 0, math.inf, expected=0)).models["heaps"],
+            waiting_for="Clients have been called; their first answers have not come yet.",
+        )
+    },
+)
+"""the call is out with the centres it starts from, and nobody has answered"""
 
 
 def drawn(picture: Picture) -> Any:
@@ -60,7 +71,7 @@ def test_a_model_that_no_round_has_moved_has_no_shift_to_show() -> None:
 
 
 def test_the_round_its_answers_its_shift_and_its_state_are_told() -> None:
-    wanted = {"round": 7, "state": "calling", "answers": 4, "here": 1, "shift": 0.0123}
+    wanted = {"round": 7, "state": "calling", "answers": 4, "here": 1, "shift": 0.0123, "expected": 5}
     assert drawn(CALLING)["rounds"] == wanted
 
 
@@ -79,17 +90,30 @@ def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
 
 
 def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
-    web = page_server(Board(CALLING), CollectorRegistry())
+    board = Board(UNTOUCHED)
+    web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
         with browsing(chromium, tmp_path) as browser:
             tab = browser.tab()
             tab.resize(1280, 900)
             tab.open(f"http://127.0.0.1:{port}/")
-            tab.shows("Each circle is the centre of a cluster")
-            tab.until("document.getElementById('counters').textContent.includes('Shift0.0123')")
-            for words in ("Round7", "Answers4", "Statecalling"):
-                assert words in tab.value_of("document.getElementById('counters').textContent")
+            tab.shows("their first answers have not come yet")
+            tab.shows("A first round of answers")
+            assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
+            board.hang(CALLING)
+            tab.shows("Each mark is the centre of a cluster")
+            said = "document.getElementById('counters').textContent"
+            tab.until(f"{said}.includes('Shift0.0123by the newest round')")
+            for words in ("Round7calling clients", "Answers1of 5 called", "Readings48,000behind the newest answers"):
+                assert words in tab.value_of(said)
+            board.hang(a_picture_of(RoundsSeen(7, "asleep", answers=4, here=0, shift=0.0)))
+            tab.until(f"{said}.includes('Round7asleep, nothing moves')")
+            assert "Answers4in the newest round" in tab.value_of(said)
+            cells = (
+                "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
+            )
+            assert tab.value_of(cells) == ["0 67 % 0.00 50.0", "1 33 % 40.00 10.0", "– 0 % 20.00 90.0"]
             tab.shows("its share is of the rows behind the newest answers")
             tab.value_of("document.getElementById('map').focus()")
             tab.press("ArrowRight")

@@ -1,0 +1,44 @@
+// How clusters are told apart: by ten colours, and by eight forms once the colours are used up.
+
+const SVG = "http://www.w3.org/2000/svg";
+export const COLOURS = 10;
+const CORNERS = [
+  null, // a disc
+  [[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]],
+  [[0, -1.2], [1.2, 0], [0, 1.2], [-1.2, 0]],
+  [[0, -1.2], [1.15, 0.85], [-1.15, 0.85]],
+];
+
+// slot -> which of the ten colours, which corners, and whether it is only an outline.
+export function markOf(slot) {
+  const form = Math.floor(slot / COLOURS) % (2 * CORNERS.length);
+  return { colour: slot % COLOURS, corners: CORNERS[form >> 1], hollow: form % 2 === 1 };
+}
+
+// Put the outline of a mark on the pen's path.
+export function trace(pen, { corners }, x, y, radius) {
+  pen.beginPath();
+  if (!corners) return pen.arc(x, y, radius, 0, 2 * Math.PI);
+  corners.forEach(([dx, dy], i) => pen[i ? "lineTo" : "moveTo"](x + radius * dx, y + radius * dy));
+  pen.closePath();
+}
+
+// The same mark for a table.
+export function swatch() {
+  const frame = document.createElementNS(SVG, "svg");
+  frame.setAttribute("class", "swatch");
+  frame.setAttribute("viewBox", "-8 -8 16 16");
+  frame.setAttribute("aria-hidden", "true");
+  return frame;
+}
+
+export function fillSwatch(frame, slot) {
+  if (frame.dataset.slot === String(slot)) return;
+  frame.dataset.slot = slot;
+  const { colour, corners, hollow } = markOf(slot);
+  const shape = document.createElementNS(SVG, corners ? "polygon" : "circle");
+  if (corners) shape.setAttribute("points", corners.map(([x, y]) => `${5 * x},${5 * y}`).join(" "));
+  else shape.setAttribute("r", 5);
+  shape.setAttribute("class", `mark c${colour}${hollow ? " hollow" : ""}`);
+  frame.replaceChildren(shape);
+}
