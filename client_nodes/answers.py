@@ -77,6 +77,10 @@ class Answers:
                 log_event("call_refused", logging.WARNING, model=model.name, round=asked.round, detail=str(wrong))
         return words
 
+    def unsay(self) -> None:
+        """The calls answered so far were somebody else's; those to come count from 1 again."""
+        self._answered = dict.fromkeys(self._answered, 0)
+
     def state(self) -> dict[str, Any]:
         calls = {name: [self._answered[name], self._sequence[name]] for name in self._answered}
         return {"calls": calls, "window": self.window.state()}

@@ -63,6 +63,10 @@ class Learner:
         self._readings = 0
         return Word(self._contract.updates_topic, update.encode(), self._model.name.encode(), Update.headers())
 
+    def unsay(self) -> None:
+        """Nobody remembers what was said before: the next update says everything."""
+        self._half.unsay()
+
     def state(self) -> dict[str, Any]:
         return {"half": self._half.state(), "sequence": self._sequence, "readings": self._readings}
 

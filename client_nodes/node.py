@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -76,6 +77,7 @@ class ClientNode:
         readings.ensure(READINGS, READINGS_SETTINGS)
         readings.ensure(REFUSED, LOCAL_SETTINGS)
         self._source = readings.identity(READINGS)
+        self._listener = log.identity(contract.updates_topic)
         self._mechanism = mechanism_for(terms_of(contract), key, client, self._source)
         border = Border(contract)
         streaming = [model for model in contract.models if model.algorithm in STREAMING]
@@ -85,6 +87,7 @@ class ClientNode:
         self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
         self._uplink = Uplink(checkpoint, log)
         self._since_update = 0
+        self._unheard = False
         self._newest_reading_at: float | None = None
         self._totals: Counter[str] = Counter()
         self._spoke_at = clock()
@@ -112,7 +115,7 @@ class ClientNode:
         """Whether every reading in the log is learnt and nothing learnt waits to be said."""
         ends = self._readings.bounds(READINGS)
         read = all(self._positions.get(partition, 0) >= end for partition, (_, end) in ends.items())
-        return read and not self._since_update
+        return read and not self._since_update and not self._unheard
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Learn one batch of readings and say what is due. True when anything was done.
@@ -126,7 +129,7 @@ class ClientNode:
         words = self._learn(intake)
         if records:
             self.metrics.learn.observe(time.perf_counter() - began)
-        if self._since_update and self._waited_long_enough():
+        if (self._since_update or self._unheard) and self._waited_long_enough():
             words += self._speak()
         words += self._answers.speak(self._mechanism.statement, self._clock())
         if not records and not words:
@@ -180,7 +183,7 @@ class ClientNode:
     def _speak(self) -> list[Word]:
         now = self._clock()
         said = [learner.speak(self._mechanism.statement, now, self._newest_reading_at) for learner in self._learners]
-        self._since_update = 0
+        self._since_update, self._unheard = 0, False
         self._spoke_at = now
         return [word for word in said if word is not None]
 
@@ -207,6 +210,7 @@ class ClientNode:
             "version": STATE_VERSION,
             "contract": self._contract.digest,
             "source": self._source,
+            "listener": self._listener,
             "positions": [[partition, offset] for partition, offset in sorted(self._positions.items())],
             "privacy": self._mechanism.state(),
             "models": {learner.name: learner.state() for learner in self._learners},
@@ -239,11 +243,21 @@ class ClientNode:
             learner.restore(state["models"][learner.name])
         if self._answers:
             self._answers.restore(state["answers"])
+        if state.get("listener", self._listener) != self._listener:
+            self._unsay()
         self._since_update = state["since_update"]
         self._newest_reading_at = state["newest_reading_at"]
         self._totals.update(state["totals"])
         log_event("checkpoint_restored", learned=self._totals["learned"], updates=self._totals["updates"])
         return dict(state["positions"])
+
+    def _unsay(self) -> None:
+        """The federation's log was made anew: whoever reads it has heard nothing of this client yet."""
+        log_event("log_made_anew", logging.WARNING)
+        for learner in self._learners:
+            learner.unsay()
+        self._answers.unsay()
+        self._unheard = True
 
     def _announce(self) -> None:
         statement = self._mechanism.statement

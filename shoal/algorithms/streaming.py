@@ -78,6 +78,10 @@ class ClientHalf(Protocol):
         """
         ...
 
+    def unsay(self) -> None:
+        """Nobody remembers what was contributed: the next call says everything."""
+        ...
+
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None:

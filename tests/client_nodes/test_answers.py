@@ -106,6 +106,19 @@ def test_a_call_is_answered_once_from_the_window(site: Site) -> None:
     assert all(np.array_equal(answer.arrays[name], wanted[name]) for name in wanted)
 
 
+def test_the_calls_of_a_log_made_anew_are_answered_though_they_count_from_1_again(site: Site) -> None:
+    site.measure(readings(150))
+    site.run()
+    Caller(site).call(version=4, number=3)
+    site.run()
+    for file in site.folder.glob("federation.db*"):
+        file.unlink()
+    Caller(site).call()
+    site.run()
+    *_, answer = site.updates()
+    assert (answer.round, answer.sequence) == (1, 2)
+
+
 def test_the_same_round_called_again_is_answered_again_under_the_next_number(site: Site) -> None:
     site.measure(readings(30))
     for version in (1, 2):

@@ -248,6 +248,31 @@ def test_a_readings_log_made_anew_is_refused(site: Site) -> None:
         pass
 
 
+def test_a_federation_log_made_anew_is_told_everything_once_more(tmp_path: Path) -> None:
+    site = Site(tmp_path, publish_readings=20, publish_s=1.0)
+    site.measure(readings(60))
+    with site.node() as node:
+        while node.step():
+            pass
+        nodes = node.nodes
+    before = site.updates()
+    assert len(before[-1].arrays["weight"]) < nodes, "it says what changed"
+    for file in site.folder.glob("federation.db*"):
+        file.unlink()
+    with site.node() as node:
+        site.clock.now += 2.0
+        assert not node.up_to_date
+        assert node.step(), "without a single new reading"
+        assert node.up_to_date
+    *repeated, said = site.updates()
+    assert [update.encode() for update in repeated] == [update.encode() for update in before], "as at every start"
+    assert len(said.arrays["weight"]) == nodes
+    assert said.sequence == before[-1].sequence + 1
+    with site.node() as node:
+        site.clock.now += 2.0
+        assert not node.step(), "and only once"
+
+
 def test_another_key_is_refused(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(FORMAL))
     site.measure(readings(20))

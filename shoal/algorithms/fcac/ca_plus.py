@@ -35,6 +35,10 @@ class CAPlus(Art):
         order = order[nodes.stamps[order] > since]
         return {"weight": nodes.weights[order], "count": nodes.counts[order]}
 
+    def unsay(self) -> None:
+        """The next contribution is of all nodes: who listens now has heard none of them."""
+        self._said = 0
+
     def state(self) -> State:
         return super().state() | {"said": self._said}
 
