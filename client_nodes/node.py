@@ -131,15 +131,16 @@ class ClientNode:
             self.metrics.learn.observe(time.perf_counter() - began)
         if (self._since_update or self._unheard) and self._waited_long_enough():
             words += self._speak()
-        words += self._answers.speak(self._mechanism.statement, self._clock())
-        if not records and not words:
-            return False
+        now = self._clock()
+        words += self._answers.speak(self._mechanism.statement, now)
         self._keep_locally(intake)
         self._positions = after
-        self._remember(words)
-        self._uplink.speak()
-        self._count(intake, words)
-        return True
+        if words or self._uplink.is_time(len(records), self._settings.batch_readings_max, now):
+            self._remember(words, now)
+            self._uplink.speak()
+        if records or words:
+            self._count(intake, words)
+        return bool(records or words)
 
     def _read(self, timeout_s: float) -> tuple[Sequence[Record], Positions]:
         """The next readings. Who waits for readings must not keep others waiting for an answer."""
@@ -204,7 +205,7 @@ class ClientNode:
         self._readings.publish(REFUSED, record.value or b"", key, headers)
         self._totals["rejected"] += 1
 
-    def _remember(self, words: Sequence[Word]) -> None:
+    def _remember(self, words: Sequence[Word], now: float) -> None:
         self._totals["updates"] += len(words)
         state = {
             "version": STATE_VERSION,
@@ -220,8 +221,8 @@ class ClientNode:
         }
         if self._answers:
             state["answers"] = self._answers.state()
-        self._uplink.remember(state, words)
-        self.metrics.checkpoint_at.set(self._clock())
+        self._uplink.remember(state, words, now)
+        self.metrics.checkpoint_at.set(now)
 
     def _restore(self, state: dict[str, Any] | None) -> Positions:
         if state is None:

@@ -24,6 +24,8 @@ from shoal.transports.contract import Log
 
 NOTE_EVERY_S = 1.0
 """of the clock: the note only saves looking through what came after it"""
+GATHER_S = 0.05
+"""of the clock: a store makes the disk wait, so rows that are due one by one are stored together, this much later"""
 RETRY_S = (0.1, 30.0)
 """a log that is away is asked again after the first, then twice as long, at most the second"""
 
@@ -63,7 +65,7 @@ class Pump:
         self._pending: list[tuple[int, Sourced]] = []
         self._next_row: int | None = None
         self._due: float | None = None
-        self._noted_at = self._retry_at = -math.inf
+        self._noted_at = self._retry_at = self._gathered_at = -math.inf
         self._failures = 0
         self.finished = False
         """every row of the source (up to the limit) is stored"""
@@ -86,19 +88,19 @@ class Pump:
     @property
     def wait_s(self) -> float:
         """How long `step` will have nothing to do; 0 when it has."""
-        until = max(self._retry_at, -math.inf if self._due is None or self._pending else self._due)
+        until = max(self._retry_at, self._gathered_at, -math.inf if self._due is None or self._pending else self._due)
         return max(0.0, until - self._clock())
 
     def step(self) -> bool:
         """Store the rows that are due, one batch at most; False when there was none. Raises what cannot be retried."""
         now = self._clock()
-        if self.finished or now < self._retry_at:
+        if self.finished or now < max(self._retry_at, self._gathered_at):
             return False
         try:
             if self._next_row is None:
                 self._find_place()
             ended = self._take_due(now)
-            stored = self._store_pending()
+            stored = self._store_pending(now)
             if ended or now >= self._noted_at + NOTE_EVERY_S:
                 self._note(now)
         except LogUnavailable as away:
@@ -151,7 +153,7 @@ class Pump:
             self._due = None
         return False
 
-    def _store_pending(self) -> bool:
+    def _store_pending(self, now: float) -> bool:
         if not self._pending:
             return False
         stored: Counter[str] = Counter()
@@ -164,6 +166,8 @@ class Pump:
             self._outlets[client].flush()
         self.published += stored
         self.already_there += len(self._pending) - stored.total()
+        if self._due is not None:  # a row waits for its time, and those behind it will come one by one as well
+            self._gathered_at = now + GATHER_S
         self._pending.clear()
         return True
 

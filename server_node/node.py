@@ -85,7 +85,8 @@ class ServerNode:
         begun = self._look_at_clock(now, caught_up)
         self._positions = after
         words += self._snapshots(now)
-        if records or words or begun:
+        # What the clock decided cannot be learnt again from the log.
+        if words or begun or self._uplink.is_time(len(records), limit, now):
             self._remember(words, now)
             self._uplink.speak()
             self._log.show_progress(f"{self._contract.federation}.server", topic, self._positions)
@@ -138,7 +139,7 @@ class ServerNode:
 
     def _remember(self, words: Sequence[Word], now: float) -> None:
         state = remembered(self._contract, self._log, self._positions, self._models)
-        self._uplink.remember(state, words)
+        self._uplink.remember(state, words, now)
         self.metrics.checkpoint_at.set(now)
 
     def _ends(self) -> Positions:

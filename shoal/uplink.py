@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from shoal.checkpoint import Checkpoint, Word
 from shoal.transports.contract import Log
 
+REMEMBER_S = 1.0
+"""how long what has been learnt and not yet spoken of may be learnt again after a kill: a save makes the disk wait"""
+
 
 class Uplink:
-    """Publishes what the checkpoint remembers, in order, at least once; readers drop what they have seen."""
+    """Publishes what the checkpoint remembers, in order, at least once; readers drop what they have seen.
+
+    What is to be said is remembered first, always. What is only learnt may be remembered later: until then it can be
+    learnt again from the log, which gives the same.
+    """
 
     def __init__(self, checkpoint: Checkpoint, log: Log) -> None:
         self._checkpoint = checkpoint
         self._log = log
         self._published_up_to = 0
+        self._unsaved = 0
+        self._saved_at = -math.inf
 
-    def remember(self, state: dict[str, Any], words: Sequence[Word]) -> None:
+    def is_time(self, taken: int, taken_max: int, now: float) -> bool:
+        """Whether to remember now, `taken` more records having been learnt from and perhaps nothing to say.
+
+        It is when there was nothing to take, so there is time for it; when `taken_max` records are not remembered; or
+        when the last time was a while ago. Never when everything is remembered.
+        """
+        self._unsaved += taken
+        # A clock that was set back must not make the wait longer than it ever was.
+        self._saved_at = min(self._saved_at, now)
+        waited = taken == 0 or self._unsaved >= taken_max or now >= self._saved_at + REMEMBER_S
+        return self._unsaved > 0 and waited
+
+    def remember(self, state: dict[str, Any], words: Sequence[Word], now: float) -> None:
         """Save the state and its words in one transaction, and forget the words known to be stored."""
         self._checkpoint.save(state, words, self._published_up_to)
+        self._unsaved, self._saved_at = 0, now
 
     def speak(self) -> int:
         """Publish every remembered word that is not known to be stored; how many. Raises as the log does.

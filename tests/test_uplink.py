@@ -12,7 +12,7 @@ from shoal.checkpoint import Checkpoint, Word
 from shoal.errors import LogRefused, LogUnavailable
 from shoal.transports.contract import TopicSettings, beginning
 from shoal.transports.sqlite import SqliteLog
-from shoal.uplink import Uplink
+from shoal.uplink import REMEMBER_S, Uplink
 
 TOPIC = "plant.updates"
 
@@ -42,7 +42,7 @@ def test_who_remembers_nothing_says_nothing(path: Path, log: SqliteLog) -> None:
     with Checkpoint(path, "a") as checkpoint:
         uplink = Uplink(checkpoint, log)
         assert uplink.speak() == 0
-        uplink.remember({}, [])
+        uplink.remember({}, [], 0.0)
         assert uplink.speak() == 0
     assert said(log) == []
 
@@ -50,18 +50,18 @@ def test_who_remembers_nothing_says_nothing(path: Path, log: SqliteLog) -> None:
 def test_words_are_said_once_in_order(path: Path, log: SqliteLog) -> None:
     with Checkpoint(path, "a") as checkpoint:
         uplink = Uplink(checkpoint, log)
-        uplink.remember({}, [word(1), word(2)])
+        uplink.remember({}, [word(1), word(2)], 0.0)
         assert said(log) == []
         assert uplink.speak() == 2
         assert uplink.speak() == 0
-        uplink.remember({}, [word(3)])
+        uplink.remember({}, [word(3)], 0.0)
         assert uplink.speak() == 1
     assert said(log) == [1, 2, 3]
 
 
 def test_what_was_remembered_but_not_said_is_said_by_the_next_life(path: Path, log: SqliteLog) -> None:
     with Checkpoint(path, "a") as checkpoint:
-        Uplink(checkpoint, log).remember({}, [word(1), word(2)])
+        Uplink(checkpoint, log).remember({}, [word(1), word(2)], 0.0)
     with Checkpoint(path, "a") as checkpoint:
         assert Uplink(checkpoint, log).speak() == 2
     assert said(log) == [1, 2]
@@ -71,12 +71,12 @@ def test_the_last_words_are_repeated_to_the_bit_and_older_ones_are_forgotten(pat
     with Checkpoint(path, "a") as checkpoint:
         uplink = Uplink(checkpoint, log)
         for n in range(1, 4):
-            uplink.remember({"n": n}, [word(n)])
+            uplink.remember({"n": n}, [word(n)], 0.0)
             uplink.speak()
     with Checkpoint(path, "a") as checkpoint:
         uplink = Uplink(checkpoint, log)
         assert uplink.speak() == 1, "the last one: it is not known to be stored"
-        uplink.remember({"n": 4}, [word(4)])
+        uplink.remember({"n": 4}, [word(4)], 0.0)
         assert uplink.speak() == 1
     assert said(log) == [1, 2, 3, 3, 4]
     records, _ = log.read(TOPIC, beginning(log, TOPIC))
@@ -88,9 +88,9 @@ def test_a_log_without_room_loses_nothing(path: Path, tmp_path: Path, log: Sqlit
     with Checkpoint(path, "a") as checkpoint:
         with closing(SqliteLog(tmp_path / "log.db", file_bytes_max=2**20)) as small:
             uplink = Uplink(checkpoint, small)
-            uplink.remember({}, [word(1)])
+            uplink.remember({}, [word(1)], 0.0)
             uplink.speak()
-            uplink.remember({}, [word(2, 2**21), word(3)])
+            uplink.remember({}, [word(2, 2**21), word(3)], 0.0)
             with pytest.raises(LogUnavailable):
                 uplink.speak()
             assert said(small) == [1]
@@ -105,7 +105,34 @@ def test_a_word_the_log_will_never_take_stays_remembered_and_is_told(path: Path,
     with closing(SqliteLog(tmp_path / "other.db")) as log, Checkpoint(path, "a") as checkpoint:
         log.ensure(TOPIC, TopicSettings(record_bytes_max=1000))
         uplink = Uplink(checkpoint, log)
-        uplink.remember({}, [word(1, 2000)])
+        uplink.remember({}, [word(1, 2000)], 0.0)
         with pytest.raises(LogRefused):
             uplink.speak()
         assert [number for number, _ in checkpoint.unpublished()] == [1]
+
+
+def test_what_nobody_is_told_of_is_remembered_when_there_is_time_when_it_is_much_and_once_in_a_while(
+    path: Path, log: SqliteLog
+) -> None:
+    with Checkpoint(path, "a") as checkpoint:
+        uplink = Uplink(checkpoint, log)
+        assert not uplink.is_time(0, 10, 5.0), "there is nothing to remember"
+        assert uplink.is_time(3, 10, 5.0), "nothing was ever remembered"
+        uplink.remember({}, [], 5.0)
+        assert not uplink.is_time(4, 10, 5.0)
+        assert not uplink.is_time(5, 10, 5.0)
+        assert uplink.is_time(1, 10, 5.0), "ten in all"
+        uplink.remember({}, [], 5.0)
+        assert not uplink.is_time(1, 10, 5.0)
+        assert uplink.is_time(0, 10, 5.0), "there is nothing else to do"
+        uplink.remember({}, [], 5.0)
+        assert not uplink.is_time(1, 10, 5.0 + 0.9 * REMEMBER_S)
+        assert uplink.is_time(1, 10, 5.0 + REMEMBER_S)
+
+
+def test_a_clock_that_is_set_back_does_not_put_remembering_off(path: Path, log: SqliteLog) -> None:
+    with Checkpoint(path, "a") as checkpoint:
+        uplink = Uplink(checkpoint, log)
+        uplink.remember({}, [], 1000.0)
+        assert not uplink.is_time(1, 10, 0.0)
+        assert uplink.is_time(1, 10, REMEMBER_S)

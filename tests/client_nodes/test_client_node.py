@@ -43,6 +43,49 @@ def copies(site: Site, *changes: dict[str, int]) -> list[Site]:
     return made
 
 
+# Learning now, remembering later.
+
+
+def a_few_at_a_time(site: Site, steps: int) -> int:
+    """Seven readings a step, by one client that then is killed; how many readings the next one remembers."""
+    with site.node() as node:
+        for _ in range(steps):
+            site.measure(readings(7))
+            assert node.step()
+    with site.node() as node:
+        return node.totals["learned"]
+
+
+def test_readings_that_come_a_few_at_a_time_are_not_remembered_a_few_at_a_time(site: Site) -> None:
+    assert a_few_at_a_time(site, 4) == 7, "the first were remembered at once, the others not yet"
+
+
+def test_what_was_learnt_and_not_remembered_is_learnt_again_to_the_same_words(site: Site) -> None:
+    for privacy in (FORMAL, PAPER, OFF):
+        killed = Site(site.folder / privacy["mode"], plant(privacy=privacy))
+        a_few_at_a_time(killed, 4)
+        a_few_at_a_time(killed, 6)
+        [undisturbed] = copies(killed, {})
+        for file in undisturbed.folder.glob("checkpoint.db*"):
+            file.unlink()
+        (undisturbed.folder / "federation.db").unlink()
+        killed.run()
+        undisturbed.run()
+        assert len(undisturbed.said()) == 1
+        assert {record.value for record in killed.said()} == {record.value for record in undisturbed.said()}
+        shutil.rmtree(undisturbed.folder)
+
+
+def test_who_waits_for_readings_has_remembered_those_before(site: Site) -> None:
+    with site.node() as node:
+        for _ in range(4):
+            site.measure(readings(7))
+            assert node.step()
+        assert not node.step()
+    with site.node() as node:
+        assert node.totals["learned"] == 28
+
+
 # Nothing, and almost nothing.
 
 

@@ -10,7 +10,7 @@ from at_work import Clock, Stored, csv_of, logs_in, replay, stored_in
 from producers.bookmark import Bookmark
 from producers.outlet import Mark
 from producers.pacing import Pacing
-from producers.pump import Pump
+from producers.pump import GATHER_S, Pump
 from producers.replay import Columns, Replay
 from producers.split import split_of
 from pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
@@ -95,3 +95,16 @@ def test_while_nothing_is_due_nothing_is_written(tmp_path: Path, path: Path) -> 
         clock.now += 1.0
     pump.close()
     assert notes == [1, 2, 3]
+
+
+def test_rows_that_are_due_one_by_one_are_stored_a_few_together(tmp_path: Path, path: Path) -> None:
+    clock = Clock()
+    pump = pump_of(replay(path), tmp_path, clock, pacing=Pacing(rate=1000))
+    assert pump.step()
+    assert pump.position == 1
+    clock.now += 0.9 * GATHER_S
+    assert not pump.step()
+    assert 0 < pump.wait_s <= GATHER_S
+    clock.now += pump.wait_s
+    assert pump.step()
+    assert pump.position == 1 + int(1000 * GATHER_S)

@@ -136,6 +136,23 @@ def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
     assert [s.encode() for s in broken.snapshots()[-1:]] == [s.encode() for s in whole.snapshots()[-1:]]
 
 
+def test_what_was_absorbed_and_not_remembered_is_absorbed_again_to_the_same_model(tmp_path: Path) -> None:
+    killed, undisturbed = (Room(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed"))
+    updates = said(killed, *(("attic", number) for number in range(1, 9)))
+    for room in (killed, undisturbed):
+        room.folder.mkdir()
+    with killed.server() as server:
+        for update in updates[:4]:
+            killed.say(update)
+            assert server.step()
+    with killed.server() as server:
+        assert killed.snapshots()[-1].updates == 1
+        assert server.models()["clusters"].state()["updates"] == 1, "the later ones were not worth a save of their own"
+    killed.say(*updates[4:])
+    undisturbed.say(*updates)
+    assert killed.run() == undisturbed.run()
+
+
 def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
     room = Room(tmp_path, snapshot_updates=3, snapshot_s=10.0)
     with room.server() as server:
