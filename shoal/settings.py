@@ -55,6 +55,9 @@ class LogSettings(Settings):
     replication: int = Field(
         default=0, ge=0, le=100, description="Kafka: copies of each topic; 0: as the brokers do by default"
     )
+    compression: Literal["none", "gzip", "lz4"] = Field(
+        default="none", description="Kafka: how records are packed before they travel; `lz4` needs `shoal[lz4]`"
+    )
     partitions: int = Field(
         default=1, ge=1, le=1000, description="of the updates; all updates of a model are in one of them, in one order"
     )

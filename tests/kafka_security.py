@@ -31,8 +31,8 @@ def authority(folder: Path, name: str) -> Path:
     return folder / f"{name}.crt"
 
 
-def secure_broker(folder: Path) -> Broker:
-    """Start one; `authority.crt` in `folder` vouches for it."""
+def secure_broker(folder: Path, further: str = "") -> Broker:
+    """Start one; `authority.crt` in `folder` vouches for it. `further`: lines that win over those above."""
     authority(folder, "authority")
     openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=broker -keyout broker.key -out broker.csr")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1", encoding="utf-8")
@@ -40,7 +40,7 @@ def secure_broker(folder: Path) -> Broker:
     openssl(folder, f"x509 -req -in broker.csr {signing} -out broker.crt")
     pem = (folder / "broker.key").read_text() + (folder / "broker.crt").read_text()
     (folder / "broker.pem").write_text(pem)
-    more = PROPERTIES.format(admin=ADMIN, password=ADMIN_PASSWORD, folder=folder)
+    more = PROPERTIES.format(admin=ADMIN, password=ADMIN_PASSWORD, folder=folder) + further
     scram = f"SCRAM-SHA-512=[name={ADMIN},password={ADMIN_PASSWORD}]"
     return Broker(folder, more, ["--add-scram", scram])
 

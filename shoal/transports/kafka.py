@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from kafka import codec
 from kafka.errors import KafkaError
 
-from shoal.errors import LogRefused
+from shoal.errors import LogRefused, MissingExtra
 from shoal.settings import LogSettings
 from shoal.transports.contract import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.declaration import check_record, check_settings, size_of
@@ -26,8 +27,8 @@ class KafkaLog:
     `LogUnavailable`. After an error of `publish` or `flush`, what was published since the last flush may be stored
     or not: publish it again, readers drop what they have seen.
 
-    Raises `SettingsError` (address, files of secrets); later `LogUnavailable` (brokers away), `LogRefused` (a wrong
-    secret, an unknown certificate, an access rule, and what `Log` says).
+    Raises `SettingsError` (address, files of secrets), `MissingExtra`; later `LogUnavailable` (brokers away),
+    `LogRefused` (a wrong secret, an unknown certificate, an access rule, and what `Log` says).
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class KafkaLog:
     ) -> None:
         settings = settings or LogSettings()
         servers = servers_of(place)
+        if settings.compression == "lz4" and not codec.has_lz4():
+            raise MissingExtra('[log] compression = "lz4"', "lz4")
         self._where = f"kafka://{','.join(servers)}"
         how = reach(servers, settings)
         self._topics = Topics(self._where, how, settings.replication)
-        self._writer = Writer(self._where, how, in_flight_bytes_max)
+        self._writer = Writer(self._where, how, settings.compression, in_flight_bytes_max)
         self._reader = Reader(self._where, how, self._topics)
         self._closed = False
 

@@ -57,8 +57,9 @@ class Writer:
     is told, publishes it again.
     """
 
-    def __init__(self, where: str, reach: dict[str, Any], bytes_max: int) -> None:
+    def __init__(self, where: str, reach: dict[str, Any], compression: str, bytes_max: int) -> None:
         self._where, self._reach, self._bytes_max = where, reach, bytes_max
+        self._compression = None if compression == "none" else compression
         self._producer: Any = None
         self._in_flight = InFlight(bytes_max)
         self._failure: BaseException | None = None
@@ -129,6 +130,7 @@ class Writer:
                     acks="all",
                     enable_idempotence=True,
                     batch_size=BATCH_BYTES,
+                    compression_type=self._compression,
                     max_request_size=REQUEST_BYTES_MAX,
                     max_block_ms=int(1000 * CONNECT_S),
                     delivery_timeout_ms=int(1000 * DELIVERY_S),

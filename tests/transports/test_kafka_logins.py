@@ -1,0 +1,148 @@
+"""Logins by password and by bearer token, over TLS, on a real broker: who comes in, and what the others are told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from kafka_broker import Broker
+from kafka_security import ADMIN, ADMIN_PASSWORD, secure_broker
+
+from shoal.errors import LogRefused, LogUnavailable
+from shoal.settings import LogSettings
+from shoal.transports import open_log
+from shoal.transports.kafka import KafkaLog
+
+SECRET = "battery staple"
+SESSION_S = 2
+"""a connection must show its token again after this many seconds, or sooner when the token ends"""
+
+# Without a handler of its own the broker takes tokens that nobody signed, and checks when they end: enough to try
+# what a client does, and for tests only.
+FURTHER = f"""
+sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN,OAUTHBEARER
+listener.name.clients.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \\
+required user_attic="{SECRET}";
+listener.name.clients.oauthbearer.sasl.jaas.config=\\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
+listener.name.clients.oauthbearer.connections.max.reauth.ms={1000 * SESSION_S}
+super.users=User:admin;User:ANONYMOUS;User:attic
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This broker answers; what it says does not change by waiting."""
+    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 3.0)
+
+
+@pytest.fixture(scope="module")
+def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = secure_broker(tmp_path_factory.mktemp("kafka-logins"), FURTHER)
+    yield broker
+    broker.stop()
+
+
+def token(seconds: float, user: str = "attic") -> str:
+    """A bearer token that ends after so many seconds, signed by nobody."""
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": user, "iat": now - 60, "exp": now + seconds})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
+
+
+def log_of(broker: Broker, sasl: str, user: str, secret_file: Path) -> KafkaLog:
+    settings = {
+        "address": f"kafka://{broker.bootstrap}",
+        "tls": True,
+        "ca_file": broker.folder / "authority.crt",
+        "sasl": sasl,
+        "user": user,
+        "secret_file": secret_file,
+    }
+    log = open_log(LogSettings.model_validate(settings))
+    assert isinstance(log, KafkaLog)
+    return log
+
+
+def goes_round(log: KafkaLog, topic: str, word: bytes) -> None:
+    """A record is written, and read again."""
+    log.ensure(topic)
+    end = log.bounds(topic)[0][1]
+    log.publish(topic, word)
+    log.flush(5.0)
+    assert [record.value for record in log.read(topic, {0: end}, timeout_s=30.0)[0]] == [word]
+
+
+@pytest.mark.parametrize(
+    ("sasl", "user", "secret"),
+    [
+        ("plain", "attic", SECRET),
+        ("scram-sha-512", ADMIN, ADMIN_PASSWORD),
+        ("oauthbearer", "", None),
+    ],
+)
+def test_who_may_come_in_writes_and_reads(
+    sasl: str, user: str, secret: str | None, broker: Broker, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text((secret or token(3600)) + "\n", encoding="utf-8")
+    with closing(log_of(broker, sasl, user, file)) as log:
+        goes_round(log, sasl, b"by " + sasl.encode())
+
+
+def test_a_token_that_somebody_renews_on_disk_outlives_its_end(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token(2 * SESSION_S), encoding="utf-8")
+    ends_at = time.time() + 2 * SESSION_S
+    with closing(log_of(broker, "oauthbearer", "", file)) as log:
+        goes_round(log, "renewed", b"with the first")
+        renewed = tmp_path / "renewed"
+        renewed.write_text(token(3600), encoding="utf-8")
+        renewed.replace(file)
+        number = 0
+        while time.time() < ends_at + SESSION_S:  # beyond the end of the first, and of any session that it began
+            number += 1
+            goes_round(log, "renewed", b"%d" % number)
+            time.sleep(0.2)
+        assert number > 1
+
+
+def test_a_token_that_nobody_renews_ends_the_work_and_the_reason_is_told(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token(2 * SESSION_S), encoding="utf-8")
+    with closing(log_of(broker, "oauthbearer", "", file)) as log:
+        goes_round(log, "ended", b"while it lasts")
+    with pytest.raises(LogRefused, match="user and secret_file"):
+        until_refused(broker, file)
+
+
+def until_refused(broker: Broker, file: Path) -> None:
+    """As a process does: after an error that may pass, all is built again."""
+    while True:
+        with suppress(LogUnavailable), closing(log_of(broker, "oauthbearer", "", file)) as log:
+            goes_round(log, "ended", b"and no longer")
+
+
+@pytest.mark.parametrize(
+    ("sasl", "user", "secret"),
+    [
+        ("plain", "attic", "a guess"),
+        ("plain", "nobody", SECRET),
+        ("oauthbearer", "", "a guess"),
+        ("oauthbearer", "", token(-3600)),
+    ],
+)
+def test_who_may_not_come_in_is_told_why(sasl: str, user: str, secret: str, broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(secret, encoding="utf-8")
+    with (
+        closing(log_of(broker, sasl, user, file)) as log,
+        pytest.raises(LogRefused, match="user and secret_file") as said,
+    ):
+        log.ensure("whatever")
+    assert secret not in f"{said.value!r} {said.value.__cause__!r} {vars(log)}"
