@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.border import Border
+from shoal.claims import is_claim
 from shoal.contract import Contract
 from shoal.errors import MessageRefused
 from shoal.events import log_event
@@ -29,7 +30,8 @@ class Snapshots:
         records, self._positions = self._log.read(self._topic, self._positions)
         while records:
             for record in records:
-                self._take(record)
+                if not is_claim(record):
+                    self._take(record)
             records, self._positions = self._log.read(self._topic, self._positions)
 
     def _take(self, record: Record) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from server_node.claiming import Claiming
 from server_node.home import Watched, empty_picture, server_at_home
 from server_node.view import Board
 from shoal.border import check_models, terms_of
@@ -31,9 +32,12 @@ from shoal.settings import Config, load_config
 )
 @click.option("--no-page", is_flag=True, help="Serve no HTTP: no page, no metrics.")
 @click.option("--rebuild", is_flag=True, help="The checkpoint is gone: learn everything again from the log.")
+@click.option("--take-over", is_flag=True, help="Another server has claimed the federation: this one answers, it ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the clusters at the end.")
 @click.option("--verbose", is_flag=True, help="Say more.")
-def server(file: Path, until_idle: float | None, no_page: bool, rebuild: bool, as_json: bool, verbose: bool) -> None:
+def server(
+    file: Path, until_idle: float | None, no_page: bool, rebuild: bool, take_over: bool, as_json: bool, verbose: bool
+) -> None:
     """Run the server node: merge what all clients say into one growing clustering and publish snapshots of it.
 
     Serves the live page, /snapshot, /predict, /metrics, /livez and /readyz at [server] host and port of the
@@ -47,8 +51,9 @@ def server(file: Path, until_idle: float | None, no_page: bool, rebuild: bool, a
     log_event("privacy", statement=announce(terms_of(config.contract)))
     metrics = ServerMetrics()
     board = Board(empty_picture(config, time.time()))
+    claiming = Claiming(config, take_over)
     with stopped_by_signals() as stop, _page(config, board, metrics, wanted=not no_page):
-        run(lambda: _shown(config, rebuild, metrics, board), stop, until_idle)
+        run(lambda: _shown(config, rebuild, metrics, board, claiming), stop, until_idle)
     models = {
         name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
         for name, model in board.picture.models.items()
@@ -60,10 +65,12 @@ def server(file: Path, until_idle: float | None, no_page: bool, rebuild: bool, a
 
 
 @contextmanager
-def _shown(config: Config, rebuild: bool, metrics: ServerMetrics, board: Board) -> Iterator[Watched]:
+def _shown(
+    config: Config, rebuild: bool, metrics: ServerMetrics, board: Board, claiming: Claiming
+) -> Iterator[Watched]:
     """The server at home, its picture on the board while it runs and when it has ended."""
-    with server_at_home(config, rebuild, metrics) as node:
-        watched = Watched(node, board)
+    with server_at_home(config, rebuild, metrics, claiming=claiming) as node:
+        watched = Watched(node, board, claiming=claiming)
         try:
             yield watched
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
+from server_node.claiming import Claiming
 from server_node.node import ServerNode
 from server_node.view import Board, ModelPicture, Picture
 from shoal.border import terms_of
@@ -26,28 +27,44 @@ def server_at_home(
     rebuild: bool = False,
     metrics: ServerMetrics | None = None,
     clock: Callable[[], float] = time.time,
+    claiming: Claiming | None = None,
 ) -> Iterator[ServerNode]:
-    """The server as its folder remembers it, let go of at the end. Raises `StateRefused`, `LogUnavailable`, ..."""
+    """The server as its folder remembers it, let go of at the end. Raises `StateRefused`, `LogUnavailable`, ...
+
+    `claiming`: hold the federation's claim, so that no other server answers beside this one.
+    """
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
         log = stack.enter_context(closing(open_log(config.log)))
-        ensure_topics(log, config.contract, config.log)
+        if claiming is None:
+            ensure_topics(log, config.contract, config.log)
+        else:  # which sees to the topics first
+            stack.enter_context(claiming.held(log, checkpoint.identity))
         yield ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
 
 
 class Watched:
-    """A server whose picture hangs on a board while it runs, renewed a few times per second."""
+    """A server that keeps its claim, and whose picture hangs on a board, renewed a few times per second."""
 
-    def __init__(self, node: ServerNode, board: Board, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        node: ServerNode,
+        board: Board,
+        clock: Callable[[], float] = time.monotonic,
+        claiming: Claiming | None = None,
+    ) -> None:
         self._node = node
+        self._claiming = claiming
         self._board = board
         self._clock = clock
         self._renewed_at = clock()
         board.hang(node.picture())
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """See `ServerNode.step`."""
+        """See `ServerNode.step`; raises `AnotherServer` besides."""
+        if self._claiming is not None:
+            self._claiming.keep()
         done = self._node.step(timeout_s)
         now = self._clock()
         if now >= self._renewed_at + 1 / PICTURES_PER_S:

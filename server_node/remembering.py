@@ -8,6 +8,7 @@ from typing import Any
 from server_node.model import ServerModel
 from server_node.rounds import RoundsModel
 from shoal.border import Border
+from shoal.claims import CLAIM_KEY
 from shoal.contract import Contract
 from shoal.errors import LogRefused, MessageRefused, StateRefused
 from shoal.events import log_event
@@ -53,6 +54,7 @@ def begun(contract: Contract, border: Border, log: Log, models: Models, rebuild:
     """The start of the log. Raises `StateRefused` when snapshots tell of a memory that is gone, unless it is to be
     rebuilt, and `LogRefused` when the log no longer holds what it would be rebuilt from."""
     published = latest(log, contract.snapshots_topic)
+    published.pop(CLAIM_KEY, None)
     at = beginning(log, contract.updates_topic)
     if published and not rebuild:
         raise StateRefused(

@@ -71,6 +71,15 @@ class Checkpoint:
                 self._file.close()
                 raise
 
+    @property
+    def identity(self) -> str:
+        """Names this memory since it was made; a copy has the same."""
+        with self._explained():
+            # One that was made before memories had names gets its name now.
+            self._file.execute("INSERT OR IGNORE INTO about VALUES ('identity', ?)", (secrets.token_hex(16),))
+            (identity,) = self._file.execute("SELECT value FROM about WHERE name = 'identity'").fetchone()
+        return str(identity)
+
     def load(self) -> dict[str, Any] | None:
         """The newest state, or None when nothing was ever saved. Raises `StateRefused` if it is damaged."""
         with self._explained():
@@ -135,6 +144,7 @@ class Checkpoint:
                 for table in _SCHEMA:
                     file.execute(table)
                 file.execute("INSERT INTO about VALUES ('format', ?), ('owner', ?)", (str(FORMAT), self._owner))
+                file.execute("INSERT INTO about VALUES ('identity', ?)", (secrets.token_hex(16),))
                 file.execute("COMMIT")
             with suppress(FileExistsError):  # another process was faster; who holds it is seen next
                 os.link(aside, self._path)

@@ -72,6 +72,18 @@ class OffsetGone(ShoalError):
         self.topic, self.partition, self.asked, self.first = topic, partition, asked, first
 
 
+class AnotherServer(ShoalError):
+    """Another server answers for the federation: this one must not."""
+
+    exit_code = 5
+
+
+class PerhapsAnotherServer(AnotherServer):
+    """Another server has claimed the federation; whether it still lives will be known later."""
+
+    retriable = True
+
+
 class StateRefused(ShoalError):
     """A saved state or checkpoint that is damaged, of another version, or of another model."""
 

@@ -138,6 +138,12 @@ class ServerSettings(Settings):
     snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot every so many updates")
     snapshot_s: float = Field(default=2.0, gt=0, le=86400, description="or after this many seconds, if any came")
     batch_updates_max: int = Field(default=200, ge=1, le=10_000, description="updates absorbed between two saves")
+    claim_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="say this often in the log that this server answers; one silent four times as long may be replaced",
+    )
     accept_gap: bool = Field(
         default=False, description="go on, with a warning, when updates were removed before they were read"
     )

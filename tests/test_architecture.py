@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("shoal.algorithms", "shoal.privacy", "shoal.evaluation", "shoal.metrics"),
     ("shoal.messages", "shoal.transports", "shoal.checkpoint", "shoal.local_federation"),
     ("shoal.estimators", "shoal.federated_estimators"),
-    ("shoal.topics", "shoal.uplink", "shoal.downlink", "shoal.calls", "shoal.border", "shoal.command"),
+    ("shoal.claims", "shoal.topics", "shoal.uplink", "shoal.downlink", "shoal.calls", "shoal.border", "shoal.command"),
     ("shoal.topics_command", "shoal.rejected_command"),
     ("shoal.cli", "shoal.__main__"),
     ("producers", "client_nodes", "server_node"),
