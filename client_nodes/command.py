@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from prometheus_client import start_http_server
 
-from client_nodes.node import ClientNode
+from client_nodes.health import Beating, Pulse, serve
 from client_nodes.premises import client_at_home
 from shoal.border import check_models, terms_of
 from shoal.contract import client_name
-from shoal.errors import SettingsError
 from shoal.events import log_event, start_logging
 from shoal.metrics import ClientMetrics
 from shoal.privacy import announce
@@ -47,30 +45,26 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=announce(terms_of(config.contract)))
     totals: dict[str, int] = {}
-    metrics = ClientMetrics()
+    metrics, pulse = ClientMetrics(), Pulse()
     with stopped_by_signals() as stop:
-        _serve_metrics(config.client.metrics_port, metrics)
-        run(lambda: _observed(config, name, metrics, totals), stop, until_idle)
+        if config.client.metrics_port:
+            serve(config.client.metrics_host, config.client.metrics_port, metrics.registry, pulse)
+            where = f"http://{config.client.metrics_host}:{config.client.metrics_port}/metrics"
+            log_event("metrics_served", address=where)
+        run(lambda: _observed(config, name, metrics, pulse, totals), stop, until_idle)
     log_event("stopped", **totals)
     if as_json:
         click.echo(json.dumps({"client": name, **totals}))
 
 
 @contextmanager
-def _observed(config: Config, name: str, metrics: ClientMetrics, totals: dict[str, int]) -> Iterator[ClientNode]:
-    """The client at home; its totals are kept for the last word."""
+def _observed(
+    config: Config, name: str, metrics: ClientMetrics, pulse: Pulse, totals: dict[str, int]
+) -> Iterator[Beating]:
+    """The client at home, its pulse felt; its totals are kept for the last word."""
+    pulse.beat()
     with client_at_home(config, name, metrics) as node:
         try:
-            yield node
+            yield Beating(node, pulse)
         finally:
             totals.update(node.totals)
-
-
-def _serve_metrics(port: int, metrics: ClientMetrics) -> None:
-    if not port:
-        return
-    try:
-        start_http_server(port, "127.0.0.1", metrics.registry)
-    except OSError as taken:
-        raise SettingsError(f"metrics_port {port}: {taken.strerror}; choose another, or 0 for none") from None
-    log_event("metrics_served", address=f"http://127.0.0.1:{port}/metrics")

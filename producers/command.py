@@ -44,6 +44,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--readings", type=PATH, help="Folder of the clients' folders. [default: folder of [client] in the file]")
 @click.option("--clients", default=1, show_default=True, help="Number of clients, named client-1, client-2, ...")
 @click.option("--split", default="round-robin", show_default=True, help=f"Whose is a row: {RULES}.")
+@click.option("--only", metavar="CLIENT", help="Feed this client's part of the split, and nobody else.")
 @click.option(
     "--column", "columns", multiple=True, metavar="FEATURE=COLUMN", help="Where a feature's column has another name."
 )
@@ -106,13 +107,14 @@ def _source(contract: Contract, options: dict[str, Any]) -> Source:
     if bool(files) == (options["synthetic"] is not None):
         raise SettingsError("name the files to replay, or a --synthetic stream: one of the two")
     if options["synthetic"] is not None:
-        _refuse(options, "--synthetic", "columns", "time_column", "label_column", "loop", "shuffle")
+        _refuse(options, "--synthetic", "columns", "time_column", "label_column", "loop", "shuffle", "only")
         if options["split"] != "round-robin":
             raise SettingsError("--split is for files; the clients of a --synthetic stream have a stream each")
         return Synthetic(options["synthetic"], options["clients"], options["seed"], names)
     split = split_of(options["split"], options["clients"], options["seed"], options["label_column"])
     columns = Columns(_columns(names, options["columns"]), options["time_column"], options["label_column"])
-    return Replay(files, columns, split, loop=options["loop"], shuffle=options["shuffle"], seed=options["seed"])
+    order = {name: options[name] for name in ("loop", "shuffle", "seed")}
+    return Replay(files, columns, split, **order, only=options["only"])
 
 
 def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:

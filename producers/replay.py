@@ -36,6 +36,7 @@ class Replay:
 
     loop: from the last row on to the first; the times of each repetition follow those of the one before.
     shuffle: each repetition in another order; this alone keeps all rows in memory.
+    only: the rows of this client and no others, numbered among themselves: a producer for each site replays its part.
     Raises `SettingsError` (no such file or column) and `DataRefused` (damaged), here or from `read`.
     """
 
@@ -48,11 +49,12 @@ class Replay:
         loop: bool = False,
         shuffle: bool = False,
         seed: int = 0,
+        only: str | None = None,
     ) -> None:
         self._faults: Counter[str] = Counter()
         self._tables = [open_table(Path(file), self._faults) for file in files]
         self._columns, self._split = columns, split
-        self._loop, self._shuffle, self._seed = loop, shuffle, seed
+        self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
         extra = (columns.time, columns.label, split.column)
         self._wanted = [*columns.features, *(name for name in extra if name is not None)]
         for table in self._tables:
@@ -75,7 +77,9 @@ class Replay:
         order = self._seed if self._shuffle else None
         # Where the counts decide whose a row is, other counts are another source.
         counts = tuple(sorted(self._counts.items()))
-        return identity_of("replay 1", heads, self._columns, self._split.name, counts, order)
+        # A part is a source of its own: its rows have other numbers.
+        part = () if self._only is None else (self._only,)
+        return identity_of("replay 1", heads, self._columns, self._split.name, counts, order, *part)
 
     @property
     def position(self) -> int:
@@ -84,8 +88,8 @@ class Replay:
 
     @property
     def total(self) -> int | None:
-        """See `Source.total`."""
-        if self._loop:
+        """See `Source.total`; how many rows of all are `only` one client's is not looked up."""
+        if self._loop or self._only is not None:
             return None
         if self._total is None:
             self._total = sum(self._counts.values()) or sum(table.count() for table in self._tables)
@@ -157,8 +161,14 @@ class Replay:
 
     def _dealt(self) -> Iterator[Dealt]:
         deal = self._split.dealer(self._counts)
+        found = self._only is None
         for cells, text in self._with_split_text():
-            yield deal(text), cells
+            client = deal(text)
+            if self._only in (None, client):
+                found = True
+                yield client, cells
+        if not found:
+            raise SettingsError(f"no row is of client {self._only!r} by the split {self._split.name}")
 
     def _with_split_text(self) -> Iterator[tuple[Cells | None, str]]:
         place = len(self._wanted) - 1 if self._split.column is not None else None

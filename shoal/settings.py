@@ -3,16 +3,20 @@
 They stand in the same TOML file as the contract, under [log], [client] and [server], and are no part of
 its digest: every process may have its own. Relative paths are relative to the file. Each setting has a
 default, a range and a sentence; `shoal check` prints them all, and a test holds the docs against them.
+A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal.contract import Contract, contract_of, read_toml, validated
+from shoal.environment import settings_from
 from shoal.errors import SettingsError
 
 MIB = 1024 * 1024
@@ -30,6 +34,7 @@ class Settings(BaseModel):
 
 
 Folder = Annotated[Path, Field(strict=False)]
+Section = TypeVar("Section", bound=Settings)
 
 
 class LogSettings(Settings):
@@ -124,7 +129,12 @@ class ClientSettings(Settings):
     accept_gap: bool = Field(
         default=False, description="go on, with a warning, when readings were removed before they were learnt"
     )
-    metrics_port: int = Field(default=0, ge=0, le=65535, description="serve /metrics on this loopback port; 0: do not")
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="serve /metrics and /livez on this port; 0: do not"
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="and here; its counts tell of readings, so not beyond the client's premises"
+    )
 
 
 class ServerSettings(Settings):
@@ -167,9 +177,9 @@ def load_config(path: Path) -> Config:
     if unknown:
         raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(SECTIONS)}")
     contract = contract_of(tables, str(path))
-    log = validated(LogSettings, _placed(tables.get("log", {}), "log", path), f"{path}: [log]")
-    client = validated(ClientSettings, _placed(tables.get("client", {}), "client", path), f"{path}: [client]")
-    server = validated(ServerSettings, _placed(tables.get("server", {}), "server", path), f"{path}: [server]")
+    log = _section(LogSettings, tables, "log", path)
+    client = _section(ClientSettings, tables, "client", path)
+    server = _section(ServerSettings, tables, "server", path)
     return Config(
         contract=contract,
         log=log.model_copy(update={"address": _address_beside(log.address, path)} | _log_files_beside(log, path)),
@@ -178,10 +188,14 @@ def load_config(path: Path) -> Config:
     )
 
 
-def _placed(section: object, name: str, path: Path) -> dict[str, object]:
-    if not isinstance(section, dict):
+def _section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
+    """The settings of one section: from the environment, else from the file, else the defaults."""
+    written = tables.get(name, {})
+    if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
-    return section
+    given = settings_from(os.environ, name, form)
+    beside = f" and SHOAL_{name.upper()}_..." if given else ""
+    return validated(form, {**written, **given}, f"{path}: [{name}]{beside}")
 
 
 def _beside(place: Path, path: Path) -> Path:

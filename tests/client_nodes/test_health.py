@@ -1,0 +1,97 @@
+"""What a client answers over HTTP: whether its loop comes round, and its metrics; here and nowhere else."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from client_nodes.health import LIVE_S, Beating, Pulse, serve
+from client_nodes.node import ClientNode
+from shoal.errors import SettingsError
+from shoal.metrics import ClientMetrics
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@contextmanager
+def served(pulse: Pulse, metrics: ClientMetrics) -> Iterator[str]:
+    web = serve("127.0.0.1", 0, metrics.registry, pulse)
+    try:
+        yield f"http://127.0.0.1:{web.server_port}"
+    finally:
+        web.shutdown()
+        web.server_close()
+
+
+def asked(address: str) -> tuple[int, str]:
+    try:
+        with urlopen(address) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_a_client_is_alive_while_its_loop_comes_round(clock: Clock) -> None:
+    pulse = Pulse(clock)
+    with served(pulse, ClientMetrics()) as client:
+        assert asked(f"{client}/livez") == (200, "alive\n")
+        clock.now += LIVE_S
+        assert asked(f"{client}/livez") == (503, f"no step for {LIVE_S:.0f} s\n")
+        pulse.beat()
+        assert asked(f"{client}/livez") == (200, "alive\n")
+
+
+def test_the_metrics_are_served_beside_it(clock: Clock) -> None:
+    metrics = ClientMetrics()
+    metrics.lag.labels(topic="readings").set(17)
+    with served(Pulse(clock), metrics) as client:
+        status, text = asked(f"{client}/metrics")
+    assert status == 200
+    assert 'shoal_consumer_lag_records{topic="readings"} 17.0' in text
+
+
+def test_every_step_is_felt_before_it_is_made(clock: Clock) -> None:
+    """A step that hangs is not alive, and one that fails has been begun."""
+    pulse = Pulse(clock)
+    seen: list[tuple[bool, float]] = []
+
+    class Stepping:
+        def step(self, timeout_s: float = 0.0) -> bool:
+            seen.append((pulse.alive, timeout_s))
+            clock.now += LIVE_S + 1
+            return True
+
+    node = Beating(cast(ClientNode, cast(Any, Stepping())), pulse)
+    clock.now += LIVE_S
+    assert node.step(0.5)
+    assert seen == [(True, 0.5)]
+    assert not pulse.alive
+
+
+def test_a_taken_port_is_told(clock: Clock) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"metrics_host 127.0.0.1, metrics_port {port}: .* choose others"):
+            serve("127.0.0.1", port, ClientMetrics().registry, Pulse(clock))
+
+
+def test_a_host_that_is_none_is_told(clock: Clock) -> None:
+    with pytest.raises(SettingsError, match=r"metrics_host nowhere\.invalid"):
+        serve("nowhere.invalid", 0, ClientMetrics().registry, Pulse(clock))
