@@ -16,7 +16,7 @@ from shoal.errors import SettingsError
 PREFIX = "SHOAL"
 OPTIONS = {
     "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE"},
-    "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "JSON", "VERBOSE"},
+    "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "JSON", "VERBOSE"},
 }
 """section -> what the options of the command of the same name are called in the environment; no settings of it"""
 AGREED = ("federation", "features", "privacy", "models")
