@@ -28,6 +28,8 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.streaming
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.footprint
+	$(BIN)/python -m benchmarks.client_step
+	$(BIN)/python -m benchmarks.path
 
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)
 	@$(PYTHON) deploy/kafka/broker.py start

@@ -1,4 +1,4 @@
-"""One `shoal client` process, watched from outside by what the kernel says of it (Linux)."""
+"""Processes watched from outside by what the kernel says of them (Linux), and one `shoal client` among them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ QUIET_CPU_S = 0.02
 STARTED_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 60.0
 MIB = 1024 * 1024
+# Threads of a BLAS would add their stacks and spin: nobody here multiplies large matrices.
+ONE_THREAD = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Footprint(NamedTuple):
@@ -27,6 +29,17 @@ class Footprint(NamedTuple):
     """processor time, user and system"""
 
 
+def footprint_of(process: int) -> Footprint:
+    """Of the process of that number, which must be running, as it is now."""
+    place = Path(f"/proc/{process}")
+    lines = (line.partition(":") for line in (place / "status").read_text().splitlines())
+    status = {name: value.strip() for name, _, value in lines}
+    # The fields after the name in brackets, which may hold anything; user and system time are 14 and 15 of all.
+    fields = (place / "stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return Footprint(_mib(status["VmRSS"]), _mib(status["VmHWM"]), ticks / os.sysconf("SC_CLK_TCK"))
+
+
 class ClientProcess:
     """A real client, from start to SIGTERM. Leave it as a context manager: it is gone then, whatever happened."""
 
@@ -34,10 +47,8 @@ class ClientProcess:
         """`memory` is the file that shows by being there that the client has begun to build itself."""
         command = [str(python), "-m", "shoal", "client", "--config", str(config), "--name", name, "--json"]
         self._memory = memory
-        # Threads of a BLAS would add their stacks and spin: a client multiplies no matrices.
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=config.parent
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD, cwd=config.parent
         )
 
     def settle(self) -> None:
@@ -65,13 +76,7 @@ class ClientProcess:
 
     def footprint(self) -> Footprint:
         """As it is now."""
-        place = Path(f"/proc/{self._process.pid}")
-        lines = (line.partition(":") for line in (place / "status").read_text().splitlines())
-        status = {name: value.strip() for name, _, value in lines}
-        # The fields after the name in brackets, which may hold anything; user and system time are 14 and 15 of all.
-        fields = (place / "stat").read_text().rpartition(")")[2].split()
-        ticks = int(fields[11]) + int(fields[12])
-        return Footprint(_mib(status["VmRSS"]), _mib(status["VmHWM"]), ticks / os.sysconf("SC_CLK_TCK"))
+        return footprint_of(self._process.pid)
 
     def stop(self) -> dict[str, int]:
         """Ask it to end, and return the totals it prints."""

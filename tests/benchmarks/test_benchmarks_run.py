@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent.parent.parent
+KAFKAS_OWN = tuple(f"ignore:{name}_text is deprecated:DeprecationWarning" for name in ("read", "open"))
+"""kafka-python, while it is imported"""
 
 
 def run(module: str, out: Path, *options: str) -> dict[str, Any]:
     """The quick form of a benchmark -> its JSON; its table must be there too."""
-    command = [sys.executable, "-W", "error", "-m", f"benchmarks.{module}", "--quick", *options, "--out", str(out)]
+    strict = [word for warning in ("error", *KAFKAS_OWN) for word in ("-W", warning)]
+    command = [sys.executable, *strict, "-m", f"benchmarks.{module}", "--quick", *options, "--out", str(out)]
     ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result: dict[str, Any] = json.loads((out / f"{module}.json").read_text(encoding="utf-8"))
@@ -91,6 +94,29 @@ def test_the_shares_of_a_client_step_are_a_whole(tmp_path: Path) -> None:
         assert sum(case["shares"].values()) == pytest.approx(1.0)
         unseen = [part for part, share in case["shares"].items() if share == 0]
         assert not unseen, f"no function of these parts was called: {unseen}"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
+def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_recovery(
+    kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka_bootstrap)
+    result = run("path", tmp_path)
+    assert result["logs"].keys() == {"sqlite", "kafka"}
+    for found in result["logs"].values():
+        fast = found["throughput"]
+        assert is_spread(fast["readings_per_s"])
+        assert all(is_spread(peer["ratio"]) for peer in fast["peers"].values())
+        assert fast["peers"].keys() == {"arithmetic", "raw records"}
+        assert 0 < fast["wire"]["update_bytes_per_reading"] < fast["wire"]["raw_bytes"] < fast["wire"]["encoded_bytes"]
+        for each in found["latency"]:
+            # Of all readings that were due in that time, to one: the clock may begin between two of them.
+            assert abs(each["readings"] - each["rate"] * result["stream"]["measured_s"]) <= 1
+            assert 0 < each["p50_s"] <= each["p99_s"] <= each["max_s"] <= each["max_with_start_s"]
+            assert {row["name"] for row in each["processes"]} == {"producer", "server", "client-1", "client-2"}
+            assert all(row["rss_max_mib"] > 10 and row["cpu_s"] > 0 for row in each["processes"])
+        assert {each["killed"] for each in found["recovery"]} == {"client-1", "server"}
+        assert all(is_spread(each["seconds"]) for each in found["recovery"])
 
 
 def test_every_algorithm_in_rounds_is_measured_beside_other_ways_and_in_a_round(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""A federation of real processes on one log: a producer, clients, a server, and an observer of the snapshots."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from benchmarks.path.figures import Contents, Said, Seen, Stored
+from benchmarks.process import ONE_THREAD, Footprint, footprint_of
+from shoal.errors import LogUnavailable, ShoalError
+from shoal.messages import Update
+from shoal.settings import load_config
+from shoal.topics import READINGS, ensure_topics
+from shoal.transports import open_log
+from shoal.transports.contract import Log, Positions, Record
+
+READY_WITHIN_S = 60.0
+QUIET_S = 0.4
+QUIET_CPU_S = 0.03
+POLL_S = 0.1
+PATIENCE_S = 120.0
+SERVER, PRODUCER, OBSERVER = "server", "producer", "observer"
+
+
+class House:
+    """Processes by name: server, producer, observer, client-1, client-2, ... Leave it, and all of them are gone."""
+
+    def __init__(self, file: Path, stream: Path, clients: int) -> None:
+        """`file`: the federation; its folder is the house's own. `stream`: what the producer replays."""
+        self.folder, self._stream = file.parent, stream
+        self._config = load_config(file)
+        self.clients = [f"client-{number}" for number in range(1, clients + 1)]
+        self._words = {
+            OBSERVER: ["benchmarks.path.observer", str(file)],
+            SERVER: ["shoal", "server", "--config", str(file), "--json"],
+            **{name: ["shoal", "client", "--config", str(file), "--name", name, "--json"] for name in self.clients},
+        }
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._log: Log | None = None
+        self._said: list[Said] = []
+        self._stored: dict[str, tuple[list[int], list[float]]] = {}
+        self._read_to: dict[tuple[str, str], Positions] = {}
+        self.before: dict[str, Footprint] = {}
+        """of each process before the first reading"""
+        self.after: dict[str, Footprint] = {}
+        """of each process when it was last looked at"""
+
+    def __enter__(self) -> Self:
+        """Everybody but the producer, started and waiting."""
+        with closing(open_log(self._config.log)) as log:
+            ensure_topics(log, self._config.contract)
+        try:
+            for name in self._words:
+                self.start(name)
+            self._settle()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def start(self, name: str) -> None:
+        """Start a process, for the first time or again."""
+        with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as said:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", *self._words[name]], stdout=out, stderr=said, env=ONE_THREAD
+            )
+
+    def produce(self, *, rate: int | None = None, limit: int | None = None) -> None:
+        """Start the producer: so many readings per second over all clients, without end, or as fast as it can."""
+        pace = ["--speed", "max"] if rate is None else ["--rate", f"{rate}/s"]
+        end = [] if limit is None else ["--limit", str(limit)]
+        config = str(self.folder / "federation.toml")
+        options = [
+            "--config",
+            config,
+            "--clients",
+            str(len(self.clients)),
+            "--split",
+            "round-robin",
+            "--loop",
+            "--json",
+        ]
+        self._words[PRODUCER] = ["shoal", "producer", str(self._stream), *options, *pace, *end, "--json"]
+        self.start(PRODUCER)
+
+    def kill(self, name: str) -> float:
+        """SIGKILL, and start again as soon as it is gone, as a supervisor does; the moment of the kill."""
+        process = self._running[name]
+        at = time.time()
+        process.kill()
+        process.wait(PATIENCE_S)
+        self.start(name)
+        return at
+
+    def stop(self, name: str) -> None:
+        """SIGTERM, and wait until it has ended."""
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGTERM)
+        if process.wait(PATIENCE_S):
+            raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_words(name)}")
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Look on until it is so. Raises `TimeoutError`, and RuntimeError when a process has ended before it should."""
+        until = time.monotonic() + PATIENCE_S
+        while not reached():
+            if time.monotonic() > until:
+                raise TimeoutError(f"not within {PATIENCE_S:g} s; the server said:\n{self._last_words(SERVER)}")
+            self.look()
+            time.sleep(POLL_S)
+
+    def look(self) -> None:
+        """See that everybody runs, and what they use."""
+        for name, process in self._running.items():
+            if process.poll() is None:
+                try:
+                    self.after[name] = footprint_of(process.pid)
+                except (FileNotFoundError, KeyError, ProcessLookupError):
+                    continue  # it has just ended
+            elif process.returncode or name != PRODUCER:
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_words(name)}")
+
+    def contents(self) -> Contents:
+        """What the snapshots seen so far hold."""
+        seen = [Seen(*json.loads(line)) for line in _whole_lines(self.folder / f"{OBSERVER}.out")]
+        return Contents(self.said(), seen)
+
+    def said(self) -> list[Said]:
+        """All updates in the log so far."""
+        try:
+            if self._log is None:
+                self._log = open_log(self._config.log)
+            self._said += map(_said, self._read_on(self._log, self._config.contract.updates_topic))
+        except LogUnavailable:
+            self._let_go()  # the broker was killed, perhaps: later then
+        return list(self._said)
+
+    def stored(self, client: str) -> Stored:
+        """The readings in a client's log so far."""
+        rows, moments = self._stored.setdefault(client, ([], []))
+        with closing(open_log(f"sqlite:{self.folder / 'clients' / client / 'readings.db'}")) as log:
+            for record in self._read_on(log, READINGS, client):
+                rows.append(int(dict(record.headers)["row"]))
+                moments.append(record.timestamp_ms / 1000)
+        return Stored(np.array(rows, dtype=np.int64), np.array(moments))
+
+    def _read_on(self, log: Log, topic: str, owner: str = "") -> Iterator[Record]:
+        """What is new since the last time."""
+        while True:
+            records, self._read_to[owner, topic] = log.read(topic, self._read_to.get((owner, topic), {0: 0}), 5000)
+            if not records:
+                return
+            yield from records
+
+    def _let_go(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            with suppress(ShoalError):
+                log.close()
+
+    def _settle(self) -> None:
+        """Return when everybody waits for something to do."""
+        until = time.monotonic() + READY_WITHIN_S
+        used = -np.inf
+        while time.monotonic() < until:
+            time.sleep(QUIET_S)
+            self.look()
+            spent = sum(each.cpu_s for each in self.after.values())
+            begun = all((self.folder / "clients" / name / "noise.key").exists() for name in self.clients)
+            if begun and spent - used < QUIET_CPU_S:
+                self.before = dict(self.after)
+                return
+            used = spent
+        raise TimeoutError(f"the processes were still busy after {READY_WITHIN_S:g} s")
+
+    def _end(self) -> None:
+        self._let_go()
+        for process in self._running.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def _last_words(self, name: str) -> str:
+        return "\n".join((self.folder / f"{name}.err").read_text(encoding="utf-8").splitlines()[-20:])
+
+
+def _said(record: Record) -> Said:
+    update = Update.decode(record.value, record.headers)
+    size = len(record.value or b"") + len(record.key or b"") + sum(len(n) + len(c) for n, c in record.headers)
+    return Said(update.client, update.sequence, update.readings, size)
+
+
+def _whole_lines(file: Path) -> list[str]:
+    """The last line may still be on its way."""
+    return file.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()

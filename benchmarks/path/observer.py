@@ -1,0 +1,47 @@
+"""Somebody who does nothing but read snapshots, in a process of his own: `python -m benchmarks.path.observer FILE`.
+
+Prints a JSON line for each, when he has it. A log that is away is opened again until it is back.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from shoal.errors import LogUnavailable
+from shoal.messages import Snapshot
+from shoal.settings import Config, load_config
+from shoal.transports import open_log
+from shoal.transports.contract import Positions, Record
+
+POLL_S = 0.25
+AGAIN_S = 0.05
+
+
+def watch(config: Config) -> None:
+    """Until it is killed."""
+    at: Positions = {0: 0}
+    while True:
+        try:
+            with closing(open_log(config.log)) as log:
+                while True:
+                    records, at = log.read(config.contract.snapshots_topic, at, timeout_s=POLL_S)
+                    for record in records:
+                        tell(record)
+        except LogUnavailable:
+            time.sleep(AGAIN_S)
+
+
+def tell(record: Record) -> None:
+    """Decoded first: who cannot use it yet does not have it."""
+    snapshot = Snapshot.decode(record.value, record.headers)
+    at = time.time()
+    size = len(record.value or b"") + len(record.key or b"") + sum(len(n) + len(c) for n, c in record.headers)
+    print(json.dumps([at, snapshot.version, snapshot.read_up_to[0], size]), flush=True)
+
+
+if __name__ == "__main__":
+    watch(load_config(Path(sys.argv[1])))

@@ -1,0 +1,121 @@
+"""The result as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.machine import one_line
+from benchmarks.path.settings import SETTINGS
+from benchmarks.results import rounded, table
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The tables, then the small print."""
+    parts = [f"# The whole path\n\nMade by `{result['made_by']}`; do not edit.\n"]
+    for log, found in result["logs"].items():
+        parts.append(f"## {NAMES[log]}\n")
+        parts.append(_throughput(found["throughput"], result["stream"]["d"]))
+        parts.append(_latency(found["latency"]))
+        parts.append(_processes(found))
+        parts.append(_recovery(found["recovery"]))
+    parts.append(_small_print(result))
+    return "\n".join(parts)
+
+
+NAMES = {"sqlite": "The embedded log", "kafka": "Kafka"}
+
+
+def _throughput(found: Mapping[str, Any], d: int) -> str:
+    lines = [["the whole path", rounded(found["readings_per_s"]["median"]), "1"]]
+    for name, peer in found["peers"].items():
+        lines.append([name, rounded(peer["readings_per_s"]["median"]), f"{peer['ratio']['median']:.2f}"])
+    head = [f"as fast as it goes, {rounded(found['readings'])} readings, d = {d}", "readings/s", "path / this"]
+    return table(head, lines)
+
+
+def _latency(found: list[Mapping[str, Any]]) -> str:
+    head = [
+        "readings/s",
+        "settings",
+        "p50, s",
+        "p99, s",
+        "most, s",
+        "stored late, s",
+        "up, bytes",
+        "to 8d",
+        "down, bytes",
+    ]
+    return table(
+        head,
+        [
+            [
+                rounded(each["rate"]),
+                each["settings"],
+                f"{each['p50_s']:.2f}",
+                f"**{each['p99_s']:.2f}**",
+                f"{each['max_s']:.2f}",
+                f"{each['stored_late_max_s']:.2f}",
+                rounded(each["wire"]["update_bytes_per_reading"]),
+                f"{each['wire']['updates_to_raw']:.2f}",
+                rounded(each["wire"]["snapshot_bytes_per_reading"]),
+            ]
+            for each in found
+        ],
+    )
+
+
+def _processes(found: Mapping[str, Any]) -> str:
+    """A client is as good as another: the first stands for all."""
+    runs = {"as fast as it goes": found["throughput"]} | {
+        f"{rounded(each['rate'])}/s, {each['settings']}": each for each in found["latency"]
+    }
+    names = [row["name"] for row in found["throughput"]["processes"] if row["name"] in ONE_OF_EACH]
+    lines = []
+    for run, each in runs.items():
+        rows = {row["name"]: row for row in each["processes"]}
+        lines.append(
+            [run, *(f"{rows[name]['rss_max_mib']:.0f}, {rows[name]['cpu_s_per_1000_readings']:.3f}" for name in names)]
+        )
+    return table(["RSS at most (MiB), CPU s per 1000 readings of all", *names], lines)
+
+
+ONE_OF_EACH = ("producer", "client-1", "server", "broker")
+
+
+def _recovery(found: list[Mapping[str, Any]]) -> str:
+    lines = [
+        [
+            each["killed"],
+            str(each["kills"]),
+            *(f"{each['seconds'][which]:.2f}" for which in ("median", "low", "high")),
+        ]
+        for each in found
+    ]
+    return table(["killed", "times", "back after, s", "least", "most"], lines)
+
+
+def _small_print(result: Mapping[str, Any]) -> str:
+    stream = result["stream"]
+    prompt = "; ".join(
+        f"[{section}] " + ", ".join(f"{name} = {value}" for name, value in values.items())
+        for section, values in SETTINGS["prompt"].items()
+    )
+    return (
+        f"One `shoal producer`, {stream['clients']} `shoal client`, one `shoal server` with its page, all on one "
+        f"machine; {stream['d']} features, formal privacy, a model of FCAC. The readings are {stream['centres']} blobs "
+        "from a CSV file, dealt in turn. "
+        "Latency is from the instant a reading is due by the producer's rate to the instant another process has read "
+        "and decoded a snapshot that holds it: every reading that is due in "
+        f"{stream['measured_s']:g} s after the first {stream['warm_s']:g} s, none left out. *Stored late* is the most "
+        "that the producer was behind, a part of it. "
+        f"Settings are the defaults, or *prompt*: {prompt}. Up is bytes of updates per reading, beside 8 bytes a "
+        "feature; down, of snapshots.\n\n"
+        "The arithmetic is one process that makes the same rows private and feeds them to the FCAC estimator, without "
+        "log, message or disk; raw records are encoded readings from one process through the same log to another.\n\n"
+        f"A killed process is started again at once. Back: {rounded(stream['kill_rate'])} readings/s go on meanwhile; "
+        "seconds from the kill to the first sight of a snapshot with a reading due after it, of the killed client "
+        "itself or of any. This and the first table are under prompt settings.\n\n"
+        f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n\n"
+        f"{one_line(result['machine'])}\n"
+    )

@@ -1,0 +1,95 @@
+"""What the path is set beside in the same run: its arithmetic without any log, and a log without any arithmetic."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import uuid
+from contextlib import closing
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.path.settings import CENTRES, DIMENSIONS, EPSILON_PER_FEATURE, SEED
+from benchmarks.streams import Blobs
+from shoal.estimators import FCAC
+from shoal.messages import Reading
+from shoal.privacy import Bounds, PrivacyTerms, mechanism_for
+from shoal.settings import LogSettings
+from shoal.topics import READINGS_SETTINGS
+from shoal.transports import open_log
+
+UPDATE_ROWS = 500
+"""rows of a client between two updates, as `publish_readings` has it"""
+FLUSH_ROWS = 1000
+spawn = multiprocessing.get_context("spawn")
+
+
+def arithmetic(readings: int, clients: int) -> float:
+    """Readings per second by the clock of one process that makes the same rows private and clusters them: the
+    estimator with as many clients, no message, no disk."""
+    terms = PrivacyTerms(
+        mode="formal",
+        bounds=Bounds([0.0] * DIMENSIONS, [1.0] * DIMENSIONS),
+        epsilon_per_reading=EPSILON_PER_FEATURE * DIMENSIONS,
+        epsilon_nominal_per_feature=None,
+        shares=[1.0] * DIMENSIONS,
+    )
+    noise = mechanism_for(terms, bytes(32), "peer", bytes(16))
+    rows = Blobs(DIMENSIONS, CENTRES, 0, SEED).draw(readings)
+    owners = np.arange(readings) % clients
+    places = np.stack([owners, np.arange(readings)], axis=1)
+    model = FCAC()
+    size = UPDATE_ROWS * clients
+    began = time.perf_counter()
+    for start in range(0, readings, size):
+        part = slice(start, start + size)
+        model.partial_fit(noise.privatise(rows[part], places[part]).rows, clients=owners[part])
+    return readings / (time.perf_counter() - began)
+
+
+def raw_records(address: str, folder: Path, readings: int) -> float:
+    """Readings per second by the clock from one process through the same log to another: each as it is, whole.
+
+    From the first publish to the last one read and decoded.
+    """
+    settings = LogSettings(address=f"sqlite:{folder / 'raw.db'}" if address.startswith("sqlite:") else address)
+    topic = f"raw-{uuid.uuid4().hex}"
+    with closing(open_log(settings)) as log:
+        log.ensure(topic, READINGS_SETTINGS)
+        log.read(topic, {0: 0})
+        ready, go = spawn.Event(), spawn.Event()
+        writer = spawn.Process(target=_write, args=(settings, topic, readings, ready, go))
+        writer.start()
+        ready.wait()
+        began = time.perf_counter()
+        go.set()
+        at, read = {0: 0}, 0
+        while read < readings:
+            records, at = log.read(topic, at, 1000, timeout_s=30.0)
+            if not records:
+                raise RuntimeError(f"the writer fell silent after {read} readings")
+            read += sum(len(Reading.decode(record.value, record.headers).values) > 0 for record in records)
+        took = time.perf_counter() - began
+        writer.join()
+    return readings / took
+
+
+def _write(settings: LogSettings, topic: str, readings: int, ready: Event, go: Event) -> None:
+    rows = Blobs(DIMENSIONS, CENTRES, 0, SEED).draw(readings)
+    with closing(open_log(settings)) as log:
+        log.ensure(topic, READINGS_SETTINGS)
+        ready.set()
+        go.wait()
+        for number, row in enumerate(rows):
+            log.publish(topic, Reading(float(number), row).encode(), None, Reading.headers())
+            if number % FLUSH_ROWS == FLUSH_ROWS - 1:
+                log.flush()
+        log.flush()
+
+
+def encoded_bytes() -> int:
+    """Of one reading as it stands in a log: value and headers."""
+    value = Reading(0.0, np.zeros(DIMENSIONS)).encode()
+    return len(value) + sum(len(name) + len(content) for name, content in Reading.headers())
