@@ -41,7 +41,7 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     name = client_name(name)
     config = load_config(file)
     check_models(config.contract)
-    start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO)
+    start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=announce(terms_of(config.contract)))
     totals: dict[str, int] = {}

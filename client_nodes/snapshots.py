@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from shoal.border import Border
 from shoal.claims import is_claim
 from shoal.contract import Contract
@@ -39,7 +41,7 @@ class Snapshots:
             snapshot = Snapshot.decode(record.value, record.headers)
             self._border.admit_snapshot(snapshot)
         except MessageRefused as refused:
-            log_event("snapshot_refused", reason=refused.reason, detail=refused.detail)
+            log_event("snapshot_refused", logging.WARNING, reason=refused.reason, detail=refused.detail)
             return
         known = self._newest.get(snapshot.model)
         if known is None or known.version < snapshot.version:

@@ -61,13 +61,15 @@ class Counting:
         self._unshown[update.model].append(update.made_at)
         self._note_client(update.client, now)
 
-    def set_aside(self, record: Record, refused: MessageRefused) -> None:
-        """A message that did not."""
+    def set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> None:
+        """A message that did not; `update` if it could be read at all, so that one knows whose it says it is."""
         self._rejected[refused.reason] += 1
         self.metrics.updates.labels(result="rejected").inc()
         self.metrics.rejected.labels(reason=refused.reason).inc()
         place = f"{record.topic}/{record.partition}/{record.offset}"
-        log_event("update_rejected", logging.WARNING, reason=refused.reason, detail=refused.detail, origin=place)
+        said_by = {"model": update.model, "client": update.client} if update is not None else {}
+        reason, detail = refused.reason, refused.detail
+        log_event("update_rejected", logging.WARNING, reason=reason, detail=detail, origin=place, **said_by)
 
     def sizes(self, snapshot: Snapshot, turnover: Turnover = STILL) -> None:
         """How large a model is now, and what became of its clusters just then."""

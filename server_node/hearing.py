@@ -34,6 +34,7 @@ class Hearing:
 
     def hear(self, record: Record) -> Sequence[Word]:
         """Absorb one record; what is refused becomes a word for the rejected topic."""
+        update: Update | None = None
         try:
             if ("type", Wake.TYPE.encode()) in record.headers:
                 self._wake(Wake.decode(record.value, record.headers))
@@ -42,7 +43,7 @@ class Hearing:
             self._border.admit_update(update)
             new = self._models[update.model].hear(update, self._clock())
         except MessageRefused as refused:
-            return [self._set_aside(record, refused)]
+            return [self._set_aside(record, refused, update)]
         self._counting.heard(update, new, self._clock())
         return []
 
@@ -52,8 +53,8 @@ class Hearing:
         assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
         model.wake()
 
-    def _set_aside(self, record: Record, refused: MessageRefused) -> Word:
-        self._counting.set_aside(record, refused)
+    def _set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> Word:
+        self._counting.set_aside(record, refused, update)
         rejected = Rejected(
             record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
         )

@@ -24,10 +24,12 @@ def log_event(event: str, level: int = logging.INFO, **fields: str | int | float
     logging.getLogger("shoal").log(level, event, extra={"fields": fields})
 
 
-def start_logging(process: str, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send the events of this process to `stream` (standard error), one line each."""
+def start_logging(
+    process: str, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None, client: str | None = None
+) -> None:
+    """Send the events of this process to `stream` (standard error), one line each; `client` if it is one."""
     line = logging.StreamHandler(stream or sys.stderr)
-    line.setFormatter(JsonLine(process) if as_json else TextLine(process))
+    line.setFormatter(JsonLine(process, client) if as_json else TextLine(process))
     logger = logging.getLogger("shoal")
     logger.handlers[:] = [line]
     logger.setLevel(level)
@@ -35,17 +37,18 @@ def start_logging(process: str, as_json: bool, level: int = logging.INFO, stream
 
 
 class JsonLine(logging.Formatter):
-    """{"time", "level", "event", "process", ...fields}, one object per line."""
+    """{"time", "level", "event", "process", ...fields}, one object per line; those of a client have its "client"."""
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str, client: str | None = None) -> None:
         super().__init__()
         self._process = process
+        self._client = {} if client is None else {"client": client}
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         said = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), "process": self._process}
         fields = {name: _json(value) for name, value in getattr(record, "fields", {}).items()}
-        return json.dumps(said | fields)
+        return json.dumps(said | self._client | fields)
 
 
 class TextLine(logging.Formatter):

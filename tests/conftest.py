@@ -41,6 +41,12 @@ def promtool() -> str:
 
 
 @pytest.fixture(scope="session")
+def prometheus() -> str:
+    """The path of Prometheus itself."""
+    return shutil.which("prometheus") or without("Prometheus", "not on the PATH; on Debian: apt install prometheus")
+
+
+@pytest.fixture(scope="session")
 def data_folder() -> Path:
     """A folder of data sets that are not shipped."""
     folder = Path(os.environ.get("SHOAL_DATA", ""))

@@ -38,6 +38,14 @@ def test_an_event_without_fields_is_one_line() -> None:
     assert json.loads(said(as_json=True)).keys() == {"time", "level", "event", "process"}
 
 
+def test_every_line_of_a_client_names_it_in_json() -> None:
+    stream = io.StringIO()
+    start_logging("attic", as_json=True, stream=stream, client="attic")
+    log_event("happened", model="clusters")
+    told = json.loads(stream.getvalue())
+    assert (told["process"], told["client"], told["model"], told["level"]) == ("attic", "attic", "clusters", "info")
+
+
 def test_fields_stand_in_the_order_given() -> None:
     line = said(False, model="clusters", sequence=3, seconds=0.123456789, at=None, new=True)
     assert line.endswith(" attic happened model=clusters sequence=3 seconds=0.123457 at=None new=True\n")

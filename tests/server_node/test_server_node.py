@@ -304,6 +304,7 @@ def test_nothing_of_a_refused_message_is_in_the_log_lines(room: Room, caplog: py
         room.run()
     told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_rejected"]
     assert [fields["reason"] for fields in told] == ["bounds"]
+    assert [(fields["model"], fields["client"]) for fields in told] == [("clusters", good.client)]
     assert "123456789" not in str([vars(record) for record in caplog.records])
 
 

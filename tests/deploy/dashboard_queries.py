@@ -1,0 +1,131 @@
+"""Every query of every panel of a folder of Grafana dashboards, asked of a real Prometheus as Grafana would ask it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RANGE_S = 120
+STEP_S = 1
+"""of the curves asked for"""
+LABEL_VALUES = re.compile(r"label_values\((?P<series>.+), *(?P<label>\w+)\)")
+
+
+class Asked(NamedTuple):
+    """One query as Prometheus is to answer it."""
+
+    panel: str
+    """dashboard / panel (the values chosen)"""
+    expr: str
+    instant: bool
+
+
+def check_every_panel(url: str, folder: Path, patience_s: float = 60.0) -> None:
+    """Return when every query has returned data, for every value of every variable; `AssertionError` if some never do.
+
+    `url` is Prometheus's, `folder` that of the dashboards' JSON. Data are numbers: no series, or series of nothing but
+    NaN, are none.
+    """
+    dashboards = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    assert dashboards, f"no dashboards in {folder}"
+    until = time.monotonic() + patience_s
+    while True:
+        empty = empty_panels(url, dashboards)
+        if not empty:
+            return
+        assert time.monotonic() < until, "no data for:\n" + "\n".join(empty)
+        time.sleep(0.5)
+
+
+def empty_panels(url: str, dashboards: Mapping[str, Any]) -> list[str]:
+    """The panels and variables that just now return nothing."""
+    scrape_s = _scrape_s(url)
+    empty = []
+    for name, dashboard in dashboards.items():
+        values = {}
+        for variable in dashboard["templating"]["list"]:
+            values[variable["name"]] = values_of(url, variable)
+            if not values[variable["name"]]:
+                empty.append(f"{name} / variable {variable['name']}")
+        assert dashboard["panels"], f"{name} shows nothing"
+        asked = [query for panel in dashboard["panels"] for query in queries(name, panel, values, scrape_s)]
+        empty += [f"{query.panel}: {query.expr}" for query in asked if not has_data(url, query)]
+    return empty
+
+
+def values_of(url: str, variable: Mapping[str, Any]) -> list[str]:
+    """What can be chosen: each value alone, and all together where that is offered."""
+    wanted = LABEL_VALUES.fullmatch(variable["query"])
+    assert wanted is not None, f"variable {variable['name']}: only label_values(series, label) is known here"
+    match = urllib.parse.urlencode({"match[]": wanted["series"]})
+    values: list[str] = _get(url, f"/api/v1/label/{wanted['label']}/values?{match}")
+    if variable.get("includeAll") and len(values) > 1:
+        # As Grafana writes several values where a pattern is wanted.
+        values.append("(" + "|".join(re.escape(value) for value in values) + ")")
+    return values
+
+
+def queries(
+    dashboard: str, panel: Mapping[str, Any], values: Mapping[str, list[str]], scrape_s: float
+) -> Iterator[Asked]:
+    """The queries of a panel, one for each combination of the values of the variables in it."""
+    assert panel["targets"], f"{dashboard} / {panel['title']}: a panel that asks nothing"
+    for target in panel["targets"]:
+        expr = with_intervals(target["expr"], scrape_s)
+        named = [name for name in values if re.search(rf"\${name}\b", expr)]
+        for chosen in product(*(values[name] for name in named)):
+            filled = expr
+            for name, value in zip(named, chosen, strict=True):
+                # In a pattern of PromQL a backslash is written twice.
+                written = value.replace("\\", "\\\\")
+                filled = re.sub(rf"\${name}\b", lambda _, written=written: written, filled)  # type: ignore[misc]  # of a name
+            assert "$" not in filled, f"{dashboard} / {panel['title']}: unknown variable in {filled}"
+            yield Asked(f"{dashboard} / {panel['title']} {list(chosen)}", filled, bool(target.get("instant")))
+
+
+def with_intervals(expr: str, scrape_s: float) -> str:
+    """As Grafana does: the rate interval is the step and a scrape, and never less than four scrapes."""
+    rate_s = max(STEP_S + scrape_s, 4 * scrape_s)
+    known = {"$__rate_interval": rate_s, "$__interval": max(STEP_S, scrape_s), "$__range": RANGE_S}
+    for name, seconds in known.items():
+        expr = expr.replace(name, f"{math.ceil(seconds)}s")
+    return expr
+
+
+def has_data(url: str, query: Asked) -> bool:
+    """Whether there is a number in the answer."""
+    now = time.time()
+    if query.instant:
+        answer = _get(url, "/api/v1/query?" + urllib.parse.urlencode({"query": query.expr, "time": now}))
+        points = [series["value"] for series in answer["result"]]
+    else:
+        asked = {"query": query.expr, "start": now - RANGE_S, "end": now, "step": STEP_S}
+        answer = _get(url, "/api/v1/query_range?" + urllib.parse.urlencode(asked))
+        points = [point for series in answer["result"] for point in series["values"]]
+    return any(math.isfinite(float(value)) for _, value in points)
+
+
+def _scrape_s(url: str) -> float:
+    """The shortest of the intervals at which this Prometheus asks."""
+    told = _get(url, "/api/v1/status/config")["yaml"]
+    found = re.findall(r"scrape_interval: (?:(\d+)m)?(?:(\d+)s)?$", told, re.MULTILINE)
+    return min(60.0 * int(minutes or 0) + int(seconds or 0) for minutes, seconds in found)
+
+
+def _get(url: str, path: str) -> Any:
+    try:
+        with urllib.request.urlopen(url + path, timeout=30) as answer:
+            told = json.load(answer)
+    except urllib.error.HTTPError as refused:
+        raise AssertionError(f"{urllib.parse.unquote_plus(path)}: {refused.read().decode()}") from None
+    assert told["status"] == "success", told
+    return told["data"]
