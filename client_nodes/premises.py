@@ -13,6 +13,7 @@ from shoal.contract import client_name
 from shoal.errors import StateRefused
 from shoal.metrics import ClientMetrics
 from shoal.privacy import load_or_create_key
+from shoal.readings import check_apart, open_premises
 from shoal.settings import Config
 from shoal.topics import ensure_topics
 from shoal.transports import open_log
@@ -29,8 +30,9 @@ def client_at_home(
     folder = config.client.folder / client_name(client)
     with ExitStack() as stack:
         checkpoint, key = _memory(stack, folder, f"client {client} of {config.contract.federation}")
-        readings = stack.enter_context(closing(open_log(f"sqlite:{folder / 'readings.db'}")))
+        readings = stack.enter_context(closing(open_premises(config, client)))
         log = stack.enter_context(closing(open_log(config.log)))
+        check_apart(readings, log)
         ensure_topics(log, config.contract, config.log)
         premises = Premises(readings, checkpoint, key)
         yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock)

@@ -20,8 +20,8 @@ from producers.split import split_of
 from server_node.view import Board, Picture
 from shoal.border import check_models
 from shoal.errors import SettingsError
+from shoal.readings import open_readings
 from shoal.settings import Config, load_config
-from shoal.transports import open_log
 
 MARK = ".shoal-demo"
 """a folder with this file in it was made by the demo, so the next demo may empty it"""
@@ -120,7 +120,7 @@ def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config]
         box = stack.enter_context(OneBox(config, names))
         pump = Pump(
             source,
-            lambda client: open_log(f"sqlite:{config.client.folder / client / 'readings.db'}"),
+            lambda client: open_readings(config, client),
             clock=time.monotonic,
             pacing=Pacing(rate=ROWS / seconds),
             bookmark=Bookmark(),

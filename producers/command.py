@@ -23,9 +23,9 @@ from producers.synthetic import NAMES, Synthetic, federation_file
 from shoal.contract import Contract
 from shoal.errors import SettingsError
 from shoal.events import start_logging
+from shoal.readings import open_readings
 from shoal.running import stopped_by_signals
-from shoal.settings import load_config
-from shoal.transports import open_log
+from shoal.settings import Config, load_config
 from shoal.transports.contract import Log
 
 IDLE_S = 0.25
@@ -72,8 +72,9 @@ def producer(**options: Any) -> None:
     """Feed readings into the clients' readings logs, paced, each exactly once.
 
     Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, or makes a
-    --synthetic stream. Each client reads from <readings folder>/<client>/readings.db. What is no number is passed
-    on as it is: the client refuses and counts it. A readings log keeps its newest GiB.
+    --synthetic stream. Each client reads from <readings folder>/<client>/readings.db, or
+    from the broker of [readings]. What is no number is passed on as it is: the client refuses and counts it.
+    A readings log keeps its newest GiB.
 
     \b
     shoal producer --synthetic plant --print-federation > plant.toml
@@ -91,12 +92,14 @@ def producer(**options: Any) -> None:
     config = load_config(options["config"])
     source = _source(config.contract, options)
     pacing = _pacing(options)
+    if config.readings.address and options["readings"]:
+        raise SettingsError("--readings means nothing with [readings]; leave one of them out")
     folder: Path = options["readings"] or config.client.folder
     bookmark = open_bookmark(folder, source.identity)
     if options["again"]:
         bookmark.begin_again()
     began = time.monotonic()
-    pump = _pump(source, folder, pacing, bookmark, options["limit"])
+    pump = _pump(source, config, folder, pacing, bookmark, options["limit"])
     _run(pump, display_on(sys.stderr, time.monotonic))
     _report(pump, source, time.monotonic() - began, options["as_json"])
 
@@ -143,14 +146,14 @@ def _pacing(options: dict[str, Any]) -> Pacing:
     return Pacing(speed=speed_of(speed), longest_wait_s=options["longest_wait"])
 
 
-def _pump(source: Source, folder: Path, pacing: Pacing, bookmark: Bookmark, limit: int | None) -> Pump:
+def _pump(source: Source, config: Config, folder: Path, pacing: Pacing, bookmark: Bookmark, limit: int | None) -> Pump:
     def readings_of(client: str) -> Log:
         # Raw readings: nobody else's business on this machine.
         try:
             (folder / client).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as refused:
             raise SettingsError(f"{folder / client}: cannot be made: {refused.strerror}") from None
-        return open_log(f"sqlite:{folder / client / 'readings.db'}")
+        return open_readings(config, client, folder)
 
     try:
         return Pump(source, readings_of, clock=time.monotonic, pacing=pacing, bookmark=bookmark, limit=limit)

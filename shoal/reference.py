@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.contract import Feature, Model, Privacy, Rounds
-from shoal.settings import ClientSettings, LogSettings, ServerSettings
+from shoal.settings import ClientSettings, LogSettings, ReadingsSettings, ServerSettings
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "[[features]]": Feature,
@@ -18,6 +18,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "[models.rounds]": Rounds,
     "[log]": LogSettings,
     "[client]": ClientSettings,
+    "[readings]": ReadingsSettings,
     "[server]": ServerSettings,
 }
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}

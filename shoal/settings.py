@@ -1,6 +1,6 @@
 """Settings of single processes: where they find the log, where they keep their memory, how often they speak.
 
-They stand in the same TOML file as the contract, under [log], [client] and [server], and are no part of
+They stand in the same TOML file as the contract, under [log], [client], [readings] and [server], and are no part of
 its digest: every process may have its own. Relative paths are relative to the file. Each setting has a
 default, a range and a sentence; `shoal check` prints them all, and a test holds the docs against them.
 A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 DAY_S = 86400.0
 RECORD_BYTES_MAX = 32 * MIB
 """no message is larger: see shoal.messages, which is above this floor; a test holds the two together"""
-SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "server")
+SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server")
 
 
 class Settings(BaseModel):
@@ -37,13 +37,10 @@ Folder = Annotated[Path, Field(strict=False)]
 Section = TypeVar("Section", bound=Settings)
 
 
-class LogSettings(Settings):
-    """[log]: where updates and snapshots travel."""
+class BrokerSettings(Settings):
+    """How a log is reached. All but the address is for brokers."""
 
-    address: str = Field(
-        default="sqlite:data/federation.db",
-        description="`sqlite:PATH`, one file for all processes, or `kafka://host:port,host:port`",
-    )
+    address: str
     tls: bool = Field(default=False, description="Kafka: speak TLS, and check who answers")
     ca_file: Folder | None = Field(
         default=None, description="Kafka: certificates (PEM) of the authorities trusted with TLS; none: the system's"
@@ -62,6 +59,31 @@ class LogSettings(Settings):
     )
     compression: Literal["none", "gzip", "lz4"] = Field(
         default="none", description="Kafka: how records are packed before they travel; `lz4` needs `shoal[lz4]`"
+    )
+
+    @model_validator(mode="after")
+    def _log_in_whole(self) -> Self:
+        if self.sasl == "none" and (self.user or self.secret_file):
+            raise ValueError("user and secret_file are for logging in: name the way, with sasl")
+        if self.sasl != "none" and self.secret_file is None:
+            raise ValueError(f'sasl = "{self.sasl}" needs a secret_file')
+        if self.sasl not in ("none", "oauthbearer") and not self.user:
+            raise ValueError(f'sasl = "{self.sasl}" needs a user')
+        if self.sasl in ("plain", "oauthbearer") and not self.tls:
+            raise ValueError(f'sasl = "{self.sasl}" sends the secret as it is, so it needs tls = true')
+        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
+            raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        return self
+
+
+class LogSettings(BrokerSettings):
+    """[log]: where updates and snapshots travel."""
+
+    address: str = Field(
+        default="sqlite:data/federation.db",
+        description="`sqlite:PATH`, one file for all processes, or `kafka://host:port,host:port`",
     )
     partitions: int = Field(
         default=1, ge=1, le=1000, description="of the updates; all updates of a model are in one of them, in one order"
@@ -91,22 +113,6 @@ class LogSettings(Settings):
         description="largest snapshot, with key and headers",
     )
 
-    @model_validator(mode="after")
-    def _log_in_whole(self) -> Self:
-        if self.sasl == "none" and (self.user or self.secret_file):
-            raise ValueError("user and secret_file are for logging in: name the way, with sasl")
-        if self.sasl != "none" and self.secret_file is None:
-            raise ValueError(f'sasl = "{self.sasl}" needs a secret_file')
-        if self.sasl not in ("none", "oauthbearer") and not self.user:
-            raise ValueError(f'sasl = "{self.sasl}" needs a user')
-        if self.sasl in ("plain", "oauthbearer") and not self.tls:
-            raise ValueError(f'sasl = "{self.sasl}" sends the secret as it is, so it needs tls = true')
-        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
-            raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together")
-        return self
-
 
 class ClientSettings(Settings):
     """[client]: every client of this file."""
@@ -135,6 +141,20 @@ class ClientSettings(Settings):
     metrics_host: str = Field(
         default="127.0.0.1", description="and here; its counts tell of readings, so not beyond the client's premises"
     )
+
+
+class ReadingsSettings(BrokerSettings):
+    """[readings]: where a client's own readings are, if not in its folder."""
+
+    address: str = Field(
+        default="", description="`kafka://host:port` of a broker on the client's own premises; none: in its folder"
+    )
+
+    @model_validator(mode="after")
+    def _on_brokers(self) -> Self:
+        if self.address and not self.address.lower().startswith("kafka://"):
+            raise ValueError("address must be kafka://host:port; leave it out for readings in the client's folder")
+        return self
 
 
 class ServerSettings(Settings):
@@ -167,6 +187,7 @@ class Config(Settings):
     contract: Contract
     log: LogSettings = LogSettings()
     client: ClientSettings = ClientSettings()
+    readings: ReadingsSettings = ReadingsSettings()
     server: ServerSettings = ServerSettings()
 
 
@@ -179,11 +200,13 @@ def load_config(path: Path) -> Config:
     contract = contract_of(tables, str(path))
     log = _section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
+    readings = _section(ReadingsSettings, tables, "readings", path)
     server = _section(ServerSettings, tables, "server", path)
     return Config(
         contract=contract,
         log=log.model_copy(update={"address": _address_beside(log.address, path)} | _log_files_beside(log, path)),
         client=client.model_copy(update={"folder": _beside(client.folder, path)}),
+        readings=_readings_beside(readings, log, path),
         server=server.model_copy(update={"folder": _beside(server.folder, path)}),
     )
 
@@ -206,7 +229,23 @@ def _beside(place: Path, path: Path) -> Path:
         raise SettingsError(f"{path}: {place}: {homeless}; write the whole path") from None
 
 
-def _log_files_beside(log: LogSettings, path: Path) -> dict[str, Path]:
+def _readings_beside(readings: ReadingsSettings, log: LogSettings, path: Path) -> ReadingsSettings:
+    """Raises `SettingsError` when raw readings would go to the federation's brokers."""
+    shared = sorted(_hosts(readings.address) & _hosts(log.address))
+    if shared:
+        raise SettingsError(
+            f"{path}: [readings] and [log] both name {shared[0]}: raw readings would leave the premises; "
+            "use a broker that is the client's alone"
+        )
+    return readings.model_copy(update=_log_files_beside(readings, path))
+
+
+def _hosts(address: str) -> set[str]:
+    scheme, _, servers = address.lower().partition("://")
+    return set(servers.rstrip("/").split(",")) if scheme == "kafka" else set()
+
+
+def _log_files_beside(log: BrokerSettings, path: Path) -> dict[str, Path]:
     named = {name: getattr(log, name) for name in ("ca_file", "certificate_file", "key_file", "secret_file")}
     return {name: _beside(place, path) for name, place in named.items() if place is not None}
 

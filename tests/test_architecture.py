@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("shoal.messages", "shoal.transports", "shoal.checkpoint", "shoal.local_federation"),
     ("shoal.estimators", "shoal.federated_estimators"),
     ("shoal.claims", "shoal.topics", "shoal.uplink", "shoal.downlink", "shoal.calls", "shoal.border", "shoal.command"),
-    ("shoal.topics_command", "shoal.rejected_command"),
+    ("shoal.topics_command", "shoal.rejected_command", "shoal.readings"),
     ("shoal.cli", "shoal.__main__"),
     ("producers", "client_nodes", "server_node"),
     ("onebox",),

@@ -12,9 +12,9 @@ from shoal.cli import ORDER, shoal
 from shoal.contract import Contract
 from shoal.environment import AGREED, OPTIONS
 from shoal.errors import SettingsError
-from shoal.settings import SECTIONS, ClientSettings, Config, LogSettings, ServerSettings, load_config
+from shoal.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, ServerSettings, load_config
 
-FORMS = {"log": LogSettings, "client": ClientSettings, "server": ServerSettings}
+FORMS = {"log": LogSettings, "client": ClientSettings, "readings": ReadingsSettings, "server": ServerSettings}
 CONTRACT = """
 [federation]
 name = "plant"

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from shoal.errors import SettingsError
-from shoal.settings import SECTIONS, ClientSettings, Config, LogSettings, ServerSettings, load_config
+from shoal.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, ServerSettings, load_config
 
 CONTRACT = """
 [federation]
@@ -100,7 +100,7 @@ def test_a_mistake_in_the_contract_is_told_first(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("form", [LogSettings, ClientSettings, ServerSettings])
+@pytest.mark.parametrize("form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings])
 def test_every_setting_has_a_default_and_a_sentence_and_the_default_is_in_its_range(form: type[BaseModel]) -> None:
     for name, field in form.model_fields.items():
         assert not field.is_required(), name

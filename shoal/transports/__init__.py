@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 
 from shoal.errors import MissingExtra, SettingsError
-from shoal.settings import LogSettings
+from shoal.settings import BrokerSettings, LogSettings
 from shoal.transports.contract import Log
 
 __all__ = ["open_log"]
 
 
-def open_log(place: str | LogSettings) -> Log:
+def open_log(place: str | BrokerSettings) -> Log:
     """The log at an address: `sqlite:PATH`, a plain path that ends in `.db`, or `kafka://host:port,host:port`.
 
     Settings say besides how to log in. Raises `SettingsError` for an address of no known kind, `MissingExtra`, and
@@ -30,14 +30,14 @@ def open_log(place: str | LogSettings) -> Log:
     return _OPENERS[scheme[1].lower()](scheme[2], settings)
 
 
-def _open_sqlite(path: str, _: LogSettings) -> Log:
+def _open_sqlite(path: str, _: BrokerSettings) -> Log:
     # Imported here: who uses another log does not load this one.
     from shoal.transports.sqlite import SqliteLog  # noqa: PLC0415
 
     return SqliteLog(path)
 
 
-def _open_kafka(servers: str, settings: LogSettings) -> Log:
+def _open_kafka(servers: str, settings: BrokerSettings) -> Log:
     try:
         from shoal.transports.kafka import KafkaLog  # noqa: PLC0415
     except ModuleNotFoundError as missing:
@@ -47,4 +47,4 @@ def _open_kafka(servers: str, settings: LogSettings) -> Log:
     return KafkaLog(servers, settings)
 
 
-_OPENERS: dict[str, Callable[[str, LogSettings], Log]] = {"sqlite": _open_sqlite, "kafka": _open_kafka}
+_OPENERS: dict[str, Callable[[str, BrokerSettings], Log]] = {"sqlite": _open_sqlite, "kafka": _open_kafka}

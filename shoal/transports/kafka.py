@@ -8,7 +8,7 @@ from kafka import codec
 from kafka.errors import KafkaError
 
 from shoal.errors import LogRefused, MissingExtra
-from shoal.settings import LogSettings
+from shoal.settings import BrokerSettings, LogSettings
 from shoal.transports.contract import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.declaration import check_record, check_settings, size_of
 from shoal.transports.kafka_reader import Reader
@@ -32,7 +32,7 @@ class KafkaLog:
     """
 
     def __init__(
-        self, place: str, settings: LogSettings | None = None, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
+        self, place: str, settings: BrokerSettings | None = None, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     ) -> None:
         settings = settings or LogSettings()
         servers = servers_of(place)
@@ -100,6 +100,11 @@ class KafkaLog:
         self._check_open()
         partitions = range(self._topics.get(topic).settings.partitions)
         return self._topics.bounds(topic, partitions)
+
+    def cluster(self) -> str:
+        """The id of the brokers' cluster, whatever the address they are reached by."""
+        self._check_open()
+        return self._topics.cluster()
 
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
         """See `Log.show_progress`: committed to the consumer group `reader`, where tools look for lag."""

@@ -10,7 +10,7 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from shoal.errors import SettingsError
-from shoal.settings import LogSettings
+from shoal.settings import BrokerSettings
 from shoal.transports.contract import TopicSettings
 
 MIB = 1024 * 1024
@@ -36,7 +36,7 @@ def servers_of(place: str) -> list[str]:
     return servers
 
 
-def reach(servers: list[str], settings: LogSettings) -> dict[str, Any]:
+def reach(servers: list[str], settings: BrokerSettings) -> dict[str, Any]:
     """What each kind of client of kafka-python is told about reaching the brokers. Secrets are in it: never print it.
 
     Raises `SettingsError` for a file that cannot be read.
@@ -59,7 +59,7 @@ def reach(servers: list[str], settings: LogSettings) -> dict[str, Any]:
             known[name] = str(file)
     if settings.sasl == "none":
         return known
-    assert settings.secret_file is not None  # LogSettings sees to it
+    assert settings.secret_file is not None  # BrokerSettings sees to it
     secret = text_of(settings.secret_file)
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":

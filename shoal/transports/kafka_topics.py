@@ -89,6 +89,11 @@ class Topics:
         """partition -> the offset the next record gets."""
         return self._offsets(name, partitions, OffsetSpec.LATEST)
 
+    def cluster(self) -> str:
+        """See `KafkaLog.cluster`."""
+        with explained(self._where):
+            return str(self._connected().describe_cluster()["cluster_id"])
+
     def show_progress(self, reader: str, name: str, at: Positions) -> None:
         """See `Log.show_progress`. A right that is missing, or a coordinator that is, is tried again next time."""
         places = {TopicPartition(name, place): OffsetAndMetadata(position, "", -1) for place, position in at.items()}

@@ -11,6 +11,7 @@ from processes import Process
 from server_node.node import ServerNode
 from shoal.checkpoint import Checkpoint
 from shoal.messages import Update
+from shoal.readings import open_premises, open_readings
 from shoal.settings import Config, LogSettings, load_config
 from shoal.topics import READINGS, ensure_topics
 from shoal.transports import open_log
@@ -64,7 +65,7 @@ def start_all(file: Path, rate: int = 1500) -> list[Process]:
 def every_reading_came_once(config: Config) -> bool:
     """Whether every reading has come to its client, each once."""
     for client in CLIENTS:
-        with closing(open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")) as log:
+        with closing(open_readings(config, client)) as log:
             log.ensure(READINGS)
             if log.bounds(READINGS)[0][1] != READINGS_EACH:
                 return False
@@ -75,8 +76,9 @@ def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[byte
     """What this client would have said, from the same readings and key, never killed."""
     home = config.client.folder / client
     shutil.copytree(home, scratch / client)
+    there = config.model_copy(update={"client": config.client.model_copy(update={"folder": scratch})})
     with (
-        closing(open_log(f"sqlite:{scratch / client / 'readings.db'}")) as readings,
+        closing(open_premises(there, client)) as readings,
         closing(open_log(f"sqlite:{scratch / f'{client}.db'}")) as log,
         Checkpoint(scratch / f"{client}-checkpoint.db", client) as checkpoint,
     ):
