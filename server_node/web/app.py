@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from server_node.view import Board, ModelPicture, Picture
 from server_node.web.clustering import snapshot_in_units
 from server_node.web.drawing import NO_SNAPSHOT, Easel
 from server_node.web.feed import Feed
-from server_node.web.headers import GuardedHeaders
+from server_node.web.headers import HEADERS, GuardedHeaders
 from server_node.web.rows import BODY_BYTES_MAX, rows_of
 from shoal.border import bounds_of
 from shoal.errors import DataRefused, ShoalError
@@ -72,7 +73,7 @@ def create_app(board: Board, registry: CollectorRegistry, predict: Predict) -> S
     app = Starlette(
         routes=routes,
         middleware=[Middleware(GuardedHeaders)],
-        exception_handlers={HTTPException: _refused, ShoalError: _failed},
+        exception_handlers={HTTPException: _refused, ShoalError: _failed, Exception: _broken},
     )
     app.state.closing = closing
     return app
@@ -196,7 +197,11 @@ def _json(value: Any) -> bytes:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+    why = error.detail
+    if why == HTTPStatus(error.status_code).phrase:
+        allowed = (error.headers or {}).get("Allow", "")
+        why = f"this address answers {allowed} only" if allowed else "nothing is at this address; the page is at /"
+    return JSONResponse({"error": why}, error.status_code, headers=error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -204,3 +209,8 @@ async def _failed(request: Request, error: Exception) -> Response:
         _log.error("%s failed: %s", request.url.path, error)
         return JSONResponse({"error": "the server cannot answer this now"}, 503)
     return JSONResponse({"error": str(error)}, 422)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """The last word on what nobody foresaw; it is said outside of all else, so the headers go with it from here."""
+    return JSONResponse({"error": "the server is at fault here; its log says more"}, 500, headers=HEADERS)

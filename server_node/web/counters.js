@@ -31,11 +31,11 @@ function ofRounds({ rounds, clusters_total, readings, version }) {
   const calling = state === "calling";
   const whom = expected ? `of ${count(expected)} called` : "nobody known yet";
   return [
-    ["Clusters", count(clusters_total), "with rows behind them"],
-    ["Round", count(round), calling ? "calling clients" : "asleep, nothing moves"],
+    ["Clusters", count(clusters_total), "not empty"],
+    ["Round", count(round), calling ? "calling clients" : "asleep for now"],
     ["Answers", calling ? count(here) : count(answers), calling ? whom : "in the newest round"],
-    ["Shift", shift === null ? "–" : value(shift), shift === null ? "before the first round" : "by the newest round"],
-    ["Readings", version ? short(readings) : "–", "behind the newest answers"],
+    ["Shift", shift === null ? "–" : value(shift), shift === null ? "before the first round" : "in the newest round"],
+    ["Readings", version ? short(readings) : "–", "in newest answers"],
   ];
 }
 

@@ -154,10 +154,15 @@ def _model(shown: ModelPicture, drawn: dict[str, Any] | None) -> dict[str, Any]:
         "updates": newest.updates if newest else 0,
         "nodes_total": newest.nodes if newest else 0,
         "clusters_total": newest.clusters if newest else 0,
-        "history": turns(shown.history),
+        "history": turns(_found(shown)),
         "rounds": None if shown.rounds is None else _rounds(shown.rounds),
         "drawn": drawn,
     }
+
+
+def _found(shown: ModelPicture) -> Sequence[Moment]:
+    """The history of what was found: where a model in rounds starts anew, its first call comes before any cluster."""
+    return shown.history if shown.rounds is None else [moment for moment in shown.history if moment.clusters]
 
 
 def _rounds(seen: RoundsSeen) -> dict[str, Any]:

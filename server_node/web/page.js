@@ -12,6 +12,7 @@ import { Tabs } from "./tabs.js";
 import { clock, plural, say } from "./words.js";
 
 const at = (id) => document.getElementById(id);
+const HIDDEN_MS = 1000;
 const SAID_EVERY_MS = 20_000;
 const map = new NodeMap(at("map"), at("tip"), at("map-said"));
 const clusters = new Clusters((name) => map.point(name), (name) => map.pin(name));
@@ -33,8 +34,19 @@ function choose(more) {
   show();
 }
 
+// Before the next frame. A tab that nobody sees gets no frames, and its title is read all the same.
+function soon(act) {
+  let done = false;
+  const once = () => {
+    if (!done) act();
+    done = true;
+  };
+  requestAnimationFrame(once);
+  setTimeout(once, HIDDEN_MS);
+}
+
 function onPicture(text) {
-  if (newest === null) requestAnimationFrame(show);
+  if (newest === null) soon(show);
   newest = text;
   receivedAt = performance.now();
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,6 +18,7 @@ from server_node.view import Board, Picture
 from server_node.web import create_app, predict
 from server_node.web.app import FILES
 from server_node.web.headers import HEADERS
+from shoal.messages import Snapshot
 from web_asking import Asking
 from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
@@ -169,3 +171,22 @@ def test_what_is_not_there_is_refused_in_one_json_line(path: str) -> None:
     assert answer.status_code in (404, 405)
     assert set(json.loads(answer.text)) == {"error"}
     assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.json()["error"] in (
+        "nothing is at this address; the page is at /",
+        "this address answers POST only",
+    )
+
+
+def test_what_nobody_foresaw_is_answered_in_one_json_line_with_the_same_headers_and_logged() -> None:
+    def broken(_: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        raise RuntimeError("never seen before")
+
+    contract = a_contract(2)
+    picture = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
+    client = Asking(create_app(Board(picture), CollectorRegistry(), broken), raise_errors=False)
+    answer = client.post("/predict", json=[[1.0, 2.0]])
+    assert (answer.status_code, answer.json()) == (500, {"error": "the server is at fault here; its log says more"})
+    for name, content in HEADERS.items():
+        assert answer.headers[name] == content
+    with pytest.raises(RuntimeError, match="never seen before"):
+        Asking(create_app(Board(picture), CollectorRegistry(), broken)).post("/predict", json=[[1.0, 2.0]])

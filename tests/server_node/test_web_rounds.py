@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.view import Board, Picture, RoundsSeen
+from server_node.view import Board, Moment, Picture, RoundsSeen
 from server_node.web import create_app, page_server, predict
 from shoal.contract import Contract, contract_of
 from shoal.messages import Snapshot
@@ -75,6 +75,12 @@ def test_the_round_its_answers_its_shift_and_its_state_are_told() -> None:
     assert drawn(CALLING)["rounds"] == wanted
 
 
+def test_where_a_model_starts_anew_its_history_does_not_fall_to_nothing() -> None:
+    history = [Moment(NOW - 9 + i, clusters, 3, 0) for i, clusters in enumerate((0, 3, 0, 3, 2))]
+    heaps = replace(CALLING.models["heaps"], history=history)
+    assert drawn(replace(CALLING, models={"heaps": heaps}))["history"] == [[NOW - 8, 3], [NOW - 5, 2]]
+
+
 def test_centres_are_drawn_where_they_are_and_as_large_as_what_stands_behind_them() -> None:
     model = drawn(CALLING)
     assert model["drawn"]["nodes"]["count"] == MASS.tolist()
@@ -104,11 +110,11 @@ def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
             board.hang(CALLING)
             tab.shows("Each mark is the centre of a cluster")
             said = "document.getElementById('counters').textContent"
-            tab.until(f"{said}.includes('Shift0.0123by the newest round')")
-            for words in ("Round7calling clients", "Answers1of 5 called", "Readings48,000behind the newest answers"):
+            tab.until(f"{said}.includes('Shift0.0123in the newest round')")
+            for words in ("Round7calling clients", "Answers1of 5 called", "Readings48,000in newest answers"):
                 assert words in tab.value_of(said)
             board.hang(a_picture_of(RoundsSeen(7, "asleep", answers=4, here=0, shift=0.0)))
-            tab.until(f"{said}.includes('Round7asleep, nothing moves')")
+            tab.until(f"{said}.includes('Round7asleep for now')")
             assert "Answers4in the newest round" in tab.value_of(said)
             cells = (
                 "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"

@@ -12,8 +12,9 @@ from starlette.applications import Starlette
 class Asking:
     """Requests to an application, one at a time."""
 
-    def __init__(self, app: Starlette) -> None:
-        self._app = app
+    def __init__(self, app: Starlette, raise_errors: bool = True) -> None:
+        """`raise_errors`: what the application did not foresee is raised here, as a server would log it."""
+        self._app, self._raise_errors = app, raise_errors
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
         return asyncio.run(self._answer("GET", path, headers=headers))
@@ -22,6 +23,6 @@ class Asking:
         return asyncio.run(self._answer("POST", path, json=json, content=content))
 
     async def _answer(self, method: str, path: str, **parts: Any) -> httpx.Response:
-        transport = httpx.ASGITransport(self._app, raise_app_exceptions=True)
+        transport = httpx.ASGITransport(self._app, raise_app_exceptions=self._raise_errors)
         async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
             return await client.request(method, path, **parts)

@@ -42,6 +42,13 @@ class Tab:
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
 
+    def open_once_it_answers(self, url: str) -> None:
+        """For a server that is only starting."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.call("Page.navigate", url=url).get("errorText"):
+            assert time.monotonic() < deadline, f"nobody ever answered at {url}"
+            time.sleep(0.05)
+
     def value_of(self, expression: str) -> Any:
         """What a JavaScript expression is worth in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -61,8 +68,9 @@ class Tab:
         self.until(f"{TEXT}.includes({json.dumps(text)})")
 
     def press(self, key: str) -> None:
+        more = {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **more)
 
     def resize(self, width: int, height: int) -> None:
         self.call(
