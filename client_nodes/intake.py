@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from client_nodes.together import usual
 from shoal.errors import MessageRefused
 from shoal.messages import Reading
 from shoal.transports.contract import Record
@@ -37,25 +38,34 @@ class Intake(NamedTuple):
 
 def take_in(records: Sequence[Record], width: int) -> Intake:
     """Sort records of the readings log; `width` is the number of features d."""
-    rows: list[NDArray[np.float64]] = []
-    places: list[tuple[int, int]] = []
-    times: list[float | None] = []
+    values = np.empty((len(records), width))
+    times: list[float | None] = [None] * len(records)
+    fit = np.zeros(len(records), dtype=np.bool_)
     refused: list[Refused] = []
-    for record in records:
-        try:
-            reading = Reading.decode(record.value, record.headers)
-        except MessageRefused:
-            refused.append(Refused(record, "malformed"))
-            continue
-        row = _row(reading.values, width)
-        if isinstance(row, str):
-            refused.append(Refused(record, row))
+    together = usual(records, width)
+    values[together.which] = together.values
+    fit[together.which] = True
+    for number, time in zip(together.which.tolist(), together.times.tolist(), strict=True):
+        times[number] = time
+    for number in np.flatnonzero(~fit).tolist():
+        taken = _take_one(records[number], width)
+        if isinstance(taken, Refused):
+            refused.append(taken)
         else:
-            rows.append(row)
-            places.append((record.partition, record.offset))
-            times.append(reading.time)
-    values = np.stack(rows) if rows else np.empty((0, width))
-    return Intake(values, places, times, refused)
+            times[number], values[number] = taken
+            fit[number] = True
+    kept = np.flatnonzero(fit).tolist()
+    places = [(records[number].partition, records[number].offset) for number in kept]
+    return Intake(values[fit], places, [times[number] for number in kept], refused)
+
+
+def _take_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | Refused:
+    try:
+        reading = Reading.decode(record.value, record.headers)
+    except MessageRefused:
+        return Refused(record, "malformed")
+    row = _row(reading.values, width)
+    return Refused(record, row) if isinstance(row, str) else (reading.time, row)
 
 
 def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | Reason:
