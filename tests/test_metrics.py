@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 
 from shoal.metrics import ClientMetrics, ServerMetrics
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
@@ -50,6 +53,33 @@ def test_a_process_tells_what_it_takes_of_the_machine(kind: type[ClientMetrics |
     value = kind().registry.get_sample_value
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"):
         assert (value(name) or 0) > 0, name
+
+
+@pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
+def test_operators_read_of_every_metric_and_its_labels(kind: type[ClientMetrics | ServerMetrics]) -> None:
+    told = {
+        name: set(labels.split(",")) - {""}
+        for name, labels in re.findall(r"`(shoal_\w+)(?:\{([\w,]*)\})?`", (DOCS / "operating.md").read_text("utf-8"))
+    }
+    for family in kind().registry.collect():
+        if family.name.startswith("process_"):
+            continue
+        ends = {"counter": "_total", "info": "_info"}
+        assert family.name + ends.get(family.type, "") in told, family.name
+    for name, metric in vars(kind()).items():
+        if name not in ("registry", "counted"):
+            shown = metric._name + ("_total" if metric._type == "counter" else "")
+            assert set(metric._labelnames) == told[shown], shown
+
+
+def test_operators_read_of_no_metric_that_is_not_there() -> None:
+    there = {
+        name
+        for kind in (ClientMetrics, ServerMetrics)
+        for name in re.findall(r"^# TYPE (\S+)", exposed(kind()), re.MULTILINE)
+    }
+    told = set(re.findall(r"`(shoal_\w+)(?:\{[\w,]*\})?`", (DOCS / "operating.md").read_text("utf-8")))
+    assert told <= there
 
 
 def test_two_nodes_in_one_process_count_apart() -> None:
