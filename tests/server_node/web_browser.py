@@ -81,9 +81,9 @@ class Tab:
         """ "light" or "dark"."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def screenshot(self, file: Path) -> None:
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
+    def picture(self) -> bytes:
+        """What is in the window, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def complaints(self) -> list[str]:
         """What the page wrote to the console as warnings and errors, and exceptions nobody caught."""
