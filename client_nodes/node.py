@@ -261,6 +261,7 @@ class ClientNode:
         self._unheard = True
 
     def _announce(self) -> None:
+        self.metrics.watch_event_time(self._clock, lambda: self._newest_reading_at)
         statement = self._mechanism.statement
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self.metrics.guarantee.labels(**labels).set(1)
@@ -289,8 +290,6 @@ class ClientNode:
         ends = self._readings.bounds(READINGS)
         lag = sum(end - self._positions.get(partition, 0) for partition, (_, end) in ends.items())
         self.metrics.lag.labels(topic=READINGS).set(lag)
-        if self._newest_reading_at is not None:
-            self.metrics.behind.set(self._clock() - self._newest_reading_at)
         for reason, number in Counter(refused.reason for refused in intake.refused).items():
             log_event("readings_refused", reason=reason, readings=number)
         if words:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.messages import MOMENT_MAX
+
 CELL_CHARS_MAX = 256
 """no number is longer; a longer cell is cut"""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,6 +56,11 @@ def _number_of_text(cell: str) -> float | str | None:
 
 def seconds_of(cell: Any) -> float | None:
     """ISO 8601 (UTC where no zone is given), an epoch in s, ms, µs or ns, or a date -> seconds since 1970, or None."""
+    seconds = _seconds_of(cell)
+    return seconds if seconds is not None and abs(seconds) <= MOMENT_MAX else None
+
+
+def _seconds_of(cell: Any) -> float | None:
     if isinstance(cell, str):
         cell = _time_of_text(cell.strip())
     if isinstance(cell, datetime):
@@ -63,7 +70,7 @@ def seconds_of(cell: Any) -> float | None:
         return (datetime.combine(cell, time(), UTC) - EPOCH).total_seconds()
     if isinstance(cell, bool) or not isinstance(cell, int | float | Decimal):
         return None
-    seconds = float(cell)
+    seconds = number_of(cell)
     return next((seconds / units for below, units in EPOCH_UNITS if abs(seconds) < below), None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
@@ -11,18 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from producers.bookmark import Bookmark, open_bookmark
+from producers.outlet import client_folder
 from producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
 from producers.progress import Display, display_on
 from producers.pump import Pump
 from producers.replay import Columns, Replay
+from producers.report import Done, report
 from producers.source import Source
 from producers.split import RULES, split_of
 from producers.synthetic import NAMES, Synthetic, federation_file
-from shoal.contract import Contract
+from shoal.contract import Contract, client_name
 from shoal.errors import SettingsError
-from shoal.events import start_logging
+from shoal.events import log_event, start_logging
 from shoal.readings import open_readings
 from shoal.running import stopped_by_signals
 from shoal.settings import Config, load_config
@@ -31,6 +33,8 @@ from shoal.transports.contract import Log
 IDLE_S = 0.25
 """a stop, and the display, are looked after at least this often"""
 PATH = click.Path(path_type=Path)
+FOR_MQTT = {"config", "mqtt", "name", "readings", "as_json", "print_federation"}
+"""the options that mean something with it"""
 
 
 @click.command(
@@ -40,6 +44,8 @@ PATH = click.Path(path_type=Path)
 @click.option("--config", type=PATH, help="The federation file: its features name the columns to read.")
 @click.option("--data", multiple=True, type=PATH, help="A file to replay, like FILES.")
 @click.option("--synthetic", type=click.Choice(NAMES), help="Make readings instead of replaying files.")
+@click.option("--mqtt", is_flag=True, help="Listen to the sensors of [mqtt] in the federation file, for one client.")
+@click.option("--name", help="With --mqtt: the client whose sensors these are, the same at every start.")
 @click.option("--print-federation", is_flag=True, help="Print a federation file for the --synthetic stream and end.")
 @click.option("--readings", type=PATH, help="Folder of the clients' folders. [default: folder of [client] in the file]")
 @click.option("--clients", default=1, show_default=True, help="Number of clients, named client-1, client-2, ...")
@@ -71,15 +77,16 @@ PATH = click.Path(path_type=Path)
 def producer(**options: Any) -> None:
     """Feed readings into the clients' readings logs, paced, each exactly once.
 
-    Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, or makes a
-    --synthetic stream. Each client reads from <readings folder>/<client>/readings.db, or
-    from the broker of [readings]. What is no number is passed on as it is: the client refuses and counts it.
-    A readings log keeps its newest GiB.
+    Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, makes a --synthetic
+    stream, or listens to sensors by --mqtt. Each client reads from <readings folder>/<client>/readings.db, or from the
+    broker of [readings]. What is no number in a file is passed on as it is: the client refuses and counts it. A
+    readings log keeps its newest GiB.
 
     \b
     shoal producer --synthetic plant --print-federation > plant.toml
     shoal producer --config plant.toml --synthetic plant --clients 4 --speed 60x
     shoal producer --config rooms.toml rooms.csv.gz --time-column date --split column:room --speed max
+    shoal producer --config rooms.toml --mqtt --name room-1
     """
     if options["print_federation"]:
         if options["synthetic"] is None:
@@ -88,12 +95,16 @@ def producer(**options: Any) -> None:
         return
     if options["config"] is None:
         raise SettingsError("--config FILE is needed: the federation file; `shoal check --example` prints one")
-    start_logging("producer", options["as_json"], logging.WARNING)
+    # Files and streams show how far they are; sensors have no end, so what happens is told.
+    start_logging("producer", options["as_json"], logging.INFO if options["mqtt"] else logging.WARNING)
     config = load_config(options["config"])
-    source = _source(config.contract, options)
-    pacing = _pacing(options)
     if config.readings.address and options["readings"]:
         raise SettingsError("--readings means nothing with [readings]; leave one of them out")
+    if options["mqtt"] or options["name"] is not None:
+        _listen(config, options)
+        return
+    source = _source(config.contract, options)
+    pacing = _pacing(options)
     folder: Path = options["readings"] or config.client.folder
     bookmark = open_bookmark(folder, source.identity)
     if options["again"]:
@@ -101,7 +112,26 @@ def producer(**options: Any) -> None:
     began = time.monotonic()
     pump = _pump(source, config, folder, pacing, bookmark, options["limit"])
     _run(pump, display_on(sys.stderr, time.monotonic))
-    _report(pump, source, time.monotonic() - began, options["as_json"])
+    done = Done(pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity)
+    report(done, time.monotonic() - began, options["as_json"])
+
+
+def _listen(config: Config, options: dict[str, Any]) -> None:
+    if options["name"] is None or not options["mqtt"]:
+        raise SettingsError("--mqtt and --name CLIENT go together: one client's sensors are listened to")
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = str(option.name)
+        if name not in FOR_MQTT and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            said = option.opts[0] if isinstance(option, click.Option) else name.upper()
+            raise SettingsError(f"{said} means nothing with --mqtt; leave it out")
+    from producers.listening import listen  # noqa: PLC0415 - MQTT is an extra
+
+    client = client_name(options["name"])
+    log_event("started", federation=config.contract.federation, client=client)
+    began = time.monotonic()
+    done = listen(config, client, options["readings"] or config.client.folder)
+    report(done, time.monotonic() - began, options["as_json"])
 
 
 def _source(contract: Contract, options: dict[str, Any]) -> Source:
@@ -148,11 +178,7 @@ def _pacing(options: dict[str, Any]) -> Pacing:
 
 def _pump(source: Source, config: Config, folder: Path, pacing: Pacing, bookmark: Bookmark, limit: int | None) -> Pump:
     def readings_of(client: str) -> Log:
-        # Raw readings: nobody else's business on this machine.
-        try:
-            (folder / client).mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as refused:
-            raise SettingsError(f"{folder / client}: cannot be made: {refused.strerror}") from None
+        client_folder(folder, client)
         return open_readings(config, client, folder)
 
     try:
@@ -169,36 +195,3 @@ def _run(pump: Pump, display: Display) -> None:
             if not pump.step():
                 stop.wait(min(pump.wait_s, IDLE_S))
             display.show(pump.position, pump.total)
-
-
-def _report(pump: Pump, source: Source, seconds: float, as_json: bool) -> None:
-    published = pump.published.total()
-    rate = published / seconds if seconds > 0 else 0.0
-    if as_json:
-        done = {
-            "finished": pump.finished,
-            "published": published,
-            "already_there": pump.already_there,
-            "position": pump.position,
-            "seconds": round(seconds, 3),
-            "per_second": round(rate, 1),
-            "clients": dict(sorted(pump.published.items())),
-            "faults": dict(source.faults),
-            "source": source.identity,
-        }
-        click.echo(json.dumps(done))
-        return
-    end = "to the end of the source" if pump.finished else "stopped before the end"
-    click.echo(f"{published:,} readings published to {len(pump.published)} clients, {rate:,.0f} per second; {end}")
-    if pump.finished and not published:
-        click.echo("nothing was new: an earlier run has published it all (--again publishes it once more)")
-    for fault, rows in source.faults.items():
-        click.echo(f"{rows:,} rows {FAULTS[fault]}")
-
-
-FAULTS = {
-    "ragged": "had more or fewer cells than the header; passed on without values",
-    "unreadable": "could not be read; passed on without values",
-    "no_time": "had no readable time; passed on without one",
-}
-"""what each kind of fault of a row means"""

@@ -6,16 +6,28 @@ itself says what is in it: after a kill, what stands there is not published agai
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from producers.source import Sourced
-from shoal.errors import OffsetGone
+from shoal.errors import OffsetGone, SettingsError
 from shoal.messages import Reading
 from shoal.topics import READINGS_SETTINGS
 from shoal.transports.contract import Log, Record
 
 PARTITION = 0
 SCAN_RECORDS = 2000
+
+
+def client_folder(folder: Path, client: str) -> Path:
+    """The client's own folder below `folder`, made if there is none. Raises `SettingsError`."""
+    home = folder / client
+    try:
+        # Raw readings: nobody else's business on this machine.
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as refused:
+        raise SettingsError(f"{home}: cannot be made: {refused.strerror}") from None
+    return home
 
 
 class Mark(NamedTuple):

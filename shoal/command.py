@@ -57,7 +57,7 @@ def _in_words(config: Config) -> str:
         lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}")
         if model.algorithm in ROUNDS:
             lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
-    for section in ("log", "client", "server"):
+    for section in ("log", "client", "server", *(["mqtt"] if config.mqtt.topics else [])):
         lines += [f"{section:<11} {name} = {value}" for name, value in getattr(config, section)]
     return "\n".join([*lines, announce(terms_of(contract))])
 

@@ -7,7 +7,9 @@ served on its own premises only.
 from __future__ import annotations
 
 import collections
+import math
 import sys
+from collections.abc import Callable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -62,6 +64,15 @@ class ClientMetrics:
             ["mode", "unit", "mechanism"],
             registry=self.registry,
         )
+
+    def watch_event_time(self, clock: Callable[[], float], newest_at: Callable[[], float | None]) -> None:
+        """The lag is asked for when somebody looks: it grows while nothing comes. NaN while nobody knows."""
+
+        def lag_s() -> float:
+            newest = newest_at()
+            return math.nan if newest is None else clock() - newest
+
+        self.behind.set_function(lag_s)
 
 
 class ServerMetrics:

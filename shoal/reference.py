@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.contract import Feature, Model, Privacy, Rounds
+from shoal.mqtt_settings import MqttSettings
 from shoal.settings import ClientSettings, LogSettings, ReadingsSettings, ServerSettings
 
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -20,6 +21,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "[client]": ClientSettings,
     "[readings]": ReadingsSettings,
     "[server]": ServerSettings,
+    "[mqtt]": MqttSettings,
 }
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
 

@@ -1,7 +1,7 @@
 """Settings of single processes: where they find the log, where they keep their memory, how often they speak.
 
-They stand in the same TOML file as the contract, under [log], [client], [readings] and [server], and are no part of
-its digest: every process may have its own. Relative paths are relative to the file. Each setting has a
+They stand in the same TOML file as the contract, under [log], [client], [readings], [server] and [mqtt], and are no
+part of its digest: every process may have its own. Relative paths are relative to the file. Each setting has a
 default, a range and a sentence; `shoal check` prints them all, and a test holds the docs against them.
 A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
 """
@@ -11,29 +11,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shoal.contract import Contract, contract_of, read_toml, validated
 from shoal.environment import settings_from
 from shoal.errors import SettingsError
+from shoal.mqtt_settings import MqttSettings
+from shoal.section import Folder, Settings
 
 MIB = 1024 * 1024
 DAY_S = 86400.0
 RECORD_BYTES_MAX = 32 * MIB
 """no message is larger: see shoal.messages, which is above this floor; a test holds the two together"""
-SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server")
+SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "mqtt")
 
 
-class Settings(BaseModel):
-    """One section: unknown names are refused, values never change."""
-
-    # Strict: a truth value is no number and a quoted number is a text. TOML says which is meant.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
-
-
-Folder = Annotated[Path, Field(strict=False)]
 Section = TypeVar("Section", bound=Settings)
 
 
@@ -189,6 +183,7 @@ class Config(Settings):
     client: ClientSettings = ClientSettings()
     readings: ReadingsSettings = ReadingsSettings()
     server: ServerSettings = ServerSettings()
+    mqtt: MqttSettings = MqttSettings()
 
 
 def load_config(path: Path) -> Config:
@@ -202,13 +197,24 @@ def load_config(path: Path) -> Config:
     client = _section(ClientSettings, tables, "client", path)
     readings = _section(ReadingsSettings, tables, "readings", path)
     server = _section(ServerSettings, tables, "server", path)
+    mqtt = _section(MqttSettings, tables, "mqtt", path)
+    _check_topics(mqtt, contract, f"{path}: [mqtt.topics]")
     return Config(
         contract=contract,
-        log=log.model_copy(update={"address": _address_beside(log.address, path)} | _log_files_beside(log, path)),
+        log=log.model_copy(update={"address": _address_beside(log.address, path)} | _files_beside(log, path)),
         client=client.model_copy(update={"folder": _beside(client.folder, path)}),
         readings=_readings_beside(readings, log, path),
         server=server.model_copy(update={"folder": _beside(server.folder, path)}),
+        mqtt=mqtt.model_copy(update=_files_beside(mqtt, path)),
     )
+
+
+def _check_topics(mqtt: MqttSettings, contract: Contract, source: str) -> None:
+    """Either no topics, or one for each feature."""
+    features = [feature.name for feature in contract.features]
+    if mqtt.topics and (odd := sorted(set(features) ^ set(mqtt.topics))):
+        known = "has no topic" if odd[0] in features else "is no feature of this federation"
+        raise SettingsError(f"{source}: {odd[0]!r} {known}; there is one line for each feature: {', '.join(features)}")
 
 
 def _section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
@@ -237,7 +243,7 @@ def _readings_beside(readings: ReadingsSettings, log: LogSettings, path: Path) -
             f"{path}: [readings] and [log] both name {shared[0]}: raw readings would leave the premises; "
             "use a broker that is the client's alone"
         )
-    return readings.model_copy(update=_log_files_beside(readings, path))
+    return readings.model_copy(update=_files_beside(readings, path))
 
 
 def _hosts(address: str) -> set[str]:
@@ -245,8 +251,8 @@ def _hosts(address: str) -> set[str]:
     return set(servers.rstrip("/").split(",")) if scheme == "kafka" else set()
 
 
-def _log_files_beside(log: BrokerSettings, path: Path) -> dict[str, Path]:
-    named = {name: getattr(log, name) for name in ("ca_file", "certificate_file", "key_file", "secret_file")}
+def _files_beside(settings: BrokerSettings | MqttSettings, path: Path) -> dict[str, Path]:
+    named = {name: getattr(settings, name) for name in ("ca_file", "certificate_file", "key_file", "secret_file")}
     return {name: _beside(place, path) for name, place in named.items() if place is not None}
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 from kafka_broker import Broker
+from mosquitto_broker import Mosquitto, mosquitto
 
 from deploy.kafka.broker import what_is_missing
 
@@ -53,6 +54,21 @@ def data_folder() -> Path:
     if not os.environ.get("SHOAL_DATA") or not folder.is_dir():
         without("data", "SHOAL_DATA does not name a folder of data sets; see tests/README.md")
     return folder
+
+
+@pytest.fixture(scope="session")
+def can_run_mosquitto() -> None:
+    """For tests that need a broker of their own."""
+    if mosquitto() is None:
+        without("Mosquitto", "not on the PATH; on Debian: apt install mosquitto")
+
+
+@pytest.fixture(scope="session")
+def mosquitto_port(can_run_mosquitto: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a real MQTT broker that all tests share."""
+    broker = Mosquitto(tmp_path_factory.mktemp("mosquitto"))
+    yield broker.port
+    broker.stop()
 
 
 @pytest.fixture(scope="session")

@@ -31,13 +31,18 @@ def authority(folder: Path, name: str) -> Path:
     return folder / f"{name}.crt"
 
 
+def signed(folder: Path, name: str, names: str) -> None:
+    """NAME.crt and NAME.key in `folder`, vouched for by the `authority` there; `names` is an openssl extension."""
+    openssl(folder, f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr")
+    (folder / "names").write_text(names, encoding="utf-8")
+    signing = "-CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names"
+    openssl(folder, f"x509 -req -in {name}.csr {signing} -out {name}.crt")
+
+
 def secure_broker(folder: Path, further: str = "") -> Broker:
     """Start one; `authority.crt` in `folder` vouches for it. `further`: lines that win over those above."""
     authority(folder, "authority")
-    openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=broker -keyout broker.key -out broker.csr")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1", encoding="utf-8")
-    signing = "-CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names"
-    openssl(folder, f"x509 -req -in broker.csr {signing} -out broker.crt")
+    signed(folder, "broker", "subjectAltName=IP:127.0.0.1")
     pem = (folder / "broker.key").read_text() + (folder / "broker.crt").read_text()
     (folder / "broker.pem").write_text(pem)
     more = PROPERTIES.format(admin=ADMIN, password=ADMIN_PASSWORD, folder=folder) + further

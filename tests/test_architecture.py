@@ -16,7 +16,7 @@ PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox")
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("shoal.__init__", "shoal.errors"),
     ("shoal.codec", "shoal.contract", "shoal.environment"),
-    ("shoal.settings", "shoal.events", "shoal.running", "shoal.reference"),
+    ("shoal.section", "shoal.mqtt_settings", "shoal.settings", "shoal.events", "shoal.running", "shoal.reference"),
     ("shoal.kernels",),
     ("shoal.algorithms", "shoal.privacy", "shoal.evaluation", "shoal.metrics"),
     ("shoal.messages", "shoal.transports", "shoal.checkpoint", "shoal.local_federation"),

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from shoal.errors import SettingsError
+from shoal.mqtt_settings import MqttSettings
 from shoal.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, ServerSettings, load_config
 
 CONTRACT = """
@@ -81,6 +82,17 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
         ("[server]\nport = -1", "[server]: port: should be greater than or equal to 0"),
         ("[server]\nhost = 3", "[server]: host: should be a valid string"),
         ("[log]\naddress = 3", "[log]: address: should be a valid string"),
+        ("[mqtt]\nport = 65536", "[mqtt]: port: should be less than or equal to 65535"),
+        ('[mqtt]\nversion = "3"', "[mqtt]: version: should be '5' or '3.1.1'"),
+        ('[mqtt]\nca_file = "a"', "[mqtt]: ca_file, certificate_file and key_file are for TLS: set tls = true"),
+        ('[mqtt]\ntls = true\nkey_file = "a"', "[mqtt]: certificate_file and key_file go together"),
+        ('[mqtt]\nuser = "u"', "[mqtt]: user and secret_file go together"),
+        ('[mqtt.topics]\na = "x/+"', "[mqtt]: topics.a: write topic or topic#field, without wildcards"),
+        ('[mqtt.topics]\na = "x/#"', "[mqtt]: topics.a: write topic or topic#field, without wildcards"),
+        ('[mqtt.topics]\na = "#field"', "[mqtt]: topics.a: write topic or topic#field, without wildcards"),
+        ('[mqtt]\ntime = "t"\n[mqtt.topics]\na = "x"', "[mqtt]: topics.a: a plain number has no time"),
+        ('[mqtt.topics]\nb = "x"', "[mqtt.topics]: 'a' has no topic; there is one line for each feature: a"),
+        ('[mqtt.topics]\na = "x"\nb = "y"', "[mqtt.topics]: 'b' is no feature of this federation; there is one line"),
     ],
 )
 def test_every_rule_names_the_section_the_name_and_the_range(tmp_path: Path, settings: str, said: str) -> None:
@@ -100,7 +112,7 @@ def test_a_mistake_in_the_contract_is_told_first(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings])
+@pytest.mark.parametrize("form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings])
 def test_every_setting_has_a_default_and_a_sentence_and_the_default_is_in_its_range(form: type[BaseModel]) -> None:
     for name, field in form.model_fields.items():
         assert not field.is_required(), name
@@ -142,6 +154,14 @@ def test_relative_folders_are_relative_to_the_file(tmp_path: Path, monkeypatch: 
     assert (config.client.folder, config.server.folder) == (tmp_path / "c", Path("/home/somebody/s"))
     config = config_of(tmp_path, '[client]\nfolder = "/abs"')
     assert config.client.folder == Path("/abs")
+
+
+def test_files_of_secrets_and_certificates_are_relative_to_the_file(tmp_path: Path) -> None:
+    mqtt = 'user = "u"\nsecret_file = "s"\ntls = true\nca_file = "/abs/ca"'
+    config = config_of(tmp_path, f"[mqtt]\n{mqtt}")
+    assert (config.mqtt.secret_file, config.mqtt.ca_file) == (tmp_path / "s", Path("/abs/ca"))
+    assert config.mqtt.address == "mqtts://localhost:8883"
+    assert config_of(tmp_path).mqtt.address == "mqtt://localhost:1883"
 
 
 def test_a_file_named_without_a_folder_means_the_folder_the_process_is_in(

@@ -10,6 +10,7 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from shoal.errors import SettingsError
+from shoal.section import text_of
 from shoal.settings import BrokerSettings
 from shoal.transports.contract import TopicSettings
 
@@ -55,12 +56,12 @@ def reach(servers: list[str], settings: BrokerSettings) -> dict[str, Any]:
     }
     for name, file in files.items():
         if file is not None:
-            text_of(file)  # kafka-python would not say which file it misses
+            text_of(file, "log")  # kafka-python would not say which file it misses
             known[name] = str(file)
     if settings.sasl == "none":
         return known
     assert settings.secret_file is not None  # BrokerSettings sees to it
-    secret = text_of(settings.secret_file)
+    secret = text_of(settings.secret_file, "log")
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":
         known["sasl_oauth_token_provider"] = TokenFile(settings.secret_file)
@@ -76,17 +77,7 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ha
         self._file = file
 
     def token(self) -> str:
-        return text_of(self._file)
-
-
-def text_of(file: Path) -> str:
-    """What stands in a small file, such as a password. Raises `SettingsError`, without any of it."""
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"[log] {file}: cannot be read ({type(error).__name__}); name a file this user may read"
-        ) from None
+        return text_of(self._file, "log")
 
 
 def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from prometheus_client import generate_latest
 from small_plant import FORMAL, OFF, PAPER, plant
 
 from client_nodes.intake import Reason
+from client_nodes.node import ClientNode
 from premises_of import Site, readings
 from shoal.border import Border
 from shoal.codec import pack
@@ -158,6 +159,27 @@ def test_what_is_said_does_not_depend_on_how_readings_come_in_batches(
     assert len(first) == 3
     for other in others:
         assert other == first
+
+
+def test_the_lag_behind_event_time_grows_while_nothing_comes_and_after_a_restart(site: Site) -> None:
+    def lag_s(node: ClientNode) -> float | None:
+        return node.metrics.registry.get_sample_value("shoal_event_time_lag_seconds")
+
+    with site.node() as node:
+        assert math.isnan(lag_s(node) or 0.0), "nobody knows before the first reading"
+        site.measure(readings(10), started_at=site.clock.now - 100)
+        node.step()
+        assert lag_s(node) == 91
+        site.clock.now += 500
+        assert not node.step()
+        assert lag_s(node) == 591
+        node.step()
+        site.measure(readings(1), started_at=site.clock.now - 1)
+        node.step()
+        assert lag_s(node) == 1
+    site.clock.now += 60
+    with site.node() as node:
+        assert lag_s(node) == 61
 
 
 def test_the_newest_time_is_that_of_the_readings_behind_an_update(site: Site) -> None:

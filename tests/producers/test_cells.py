@@ -101,3 +101,8 @@ def test_any_instant_written_in_iso_8601_is_read_back(instant: datetime) -> None
 
 def test_a_class_is_the_text_of_its_cell_without_blanks_around() -> None:
     assert [text_of(cell) for cell in (None, " a b ", 3, "")] == ["", "a b", "3", ""]
+
+
+@pytest.mark.parametrize("cell", [10**400, -(10**400), "1" + "0" * 400, "9999-12-31T23:59:59-14:00"])
+def test_a_time_beyond_the_calendar_is_none(cell: Any) -> None:
+    assert seconds_of(cell) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -240,3 +241,33 @@ def test_asked_to_stop_it_ends_in_order_and_says_how_far_it_came(
     assert done["published"] == stored_rows(folder, "client-1")
     assert 3 <= done["published"] < 100
     assert told("--config", config, data)["published"] == 100 - done["published"]
+
+
+# Sensors over MQTT: what is refused before anybody is spoken to.
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--mqtt"], "--mqtt and --name CLIENT go together"),
+        (["--name", "attic"], "--mqtt and --name CLIENT go together"),
+        (["--mqtt", "--name", "The Attic"], "client name 'The Attic'"),
+        (["--mqtt", "--name", "attic"], r"--mqtt needs the section \[mqtt.topics\]"),
+        (["--mqtt", "--name", "attic", "--limit", "3"], "--limit means nothing with --mqtt; leave it out"),
+        (["--mqtt", "--name", "attic", "--speed", "60x"], "--speed means nothing with --mqtt"),
+        (["--mqtt", "--name", "attic", "--synthetic", "plant"], "--synthetic means nothing with --mqtt"),
+        (["--mqtt", "--name", "attic", "--column", "a=b"], "--column means nothing with --mqtt"),
+        (["--mqtt", "--name", "attic", "a.csv"], "FILES means nothing with --mqtt"),
+    ],
+)
+def test_what_means_nothing_with_mqtt_is_refused(config: Path, words: list[str], why: str) -> None:
+    assert re.search(why, refused("--config", config, *words))
+
+
+def test_without_the_library_the_command_to_install_it_is_told(config: Path) -> None:
+    config.write_text(FEDERATION + '[mqtt.topics]\na = "x"\nb = "y"\n')
+    words = ["producer", "--config", str(config), "--mqtt", "--name", "attic"]
+    program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "shoal: MQTT needs an extra: pip install 'shoal[mqtt]'"

@@ -1,0 +1,219 @@
+"""From the sensors to the clusters: MQTT, a producer, a client, a server. And the producer killed at every call."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mosquitto_broker import Mosquitto, Sensor
+
+from client_nodes.premises import client_at_home
+from power import cut_the_power, in_a_process
+from processes import PATIENCE_S, Process, none_left_over
+from producers import mqtt
+from producers.listener import Tally
+from producers.listening import listener_at_home
+from producers.mqtt import Connection
+from producers.outlet import Outlet
+from producers.payloads import topics_of
+from producers.silence import Silence
+from server_node.home import server_at_home
+from shoal.checkpoint import Checkpoint
+from shoal.messages import Reading
+from shoal.settings import Config, load_config
+from shoal.topics import READINGS
+from small_federation import all_records, weather, write_federation
+
+pytestmark = [
+    pytest.mark.needs("mosquitto"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here"),
+]
+CLIENT = "attic"
+CALLS = [(Checkpoint, "save"), (Outlet, "publish"), (Outlet, "flush"), (Connection, "acknowledge")]
+
+
+@pytest.fixture
+def own_broker(can_run_mosquitto: None, tmp_path: Path) -> Iterator[Mosquitto]:
+    (tmp_path / "broker").mkdir()
+    broker = Mosquitto(tmp_path / "broker")
+    yield broker
+    broker.stop()
+
+
+def with_sensors(folder: Path, port: int, settings: str = "") -> Config:
+    """A federation of two features, with the sensors of each client at a broker."""
+    file = write_federation(folder, pool_clients=1)
+    topics = f'[mqtt.topics]\nwarm = "{folder.name}/{{client}}/warm"\ndamp = "{folder.name}/{{client}}/damp"\n'
+    # However long a kill takes, the values of a reading belong together: here they have the times they arrive.
+    settings += "\ntolerance_s = 3600"
+    client_id = f'client_id = "{folder.name}-{{client}}"'
+    mqtt_table = f'[mqtt]\nhost = "127.0.0.1"\nport = {port}\n{client_id}\n{settings}\n{topics}'
+    file.write_text(file.read_text() + mqtt_table, encoding="utf-8")
+    return load_config(file)
+
+
+def said_by(config: Config, folder: Path, rows: Any) -> list[tuple[str, str | bytes]]:
+    """What the sensors of the client say of these rows, one value to a message."""
+    names = ("warm", "damp")
+    return [
+        (f"{folder.name}/{CLIENT}/{name}", repr(value))
+        for row in rows
+        for name, value in zip(names, row.tolist(), strict=True)
+    ]
+
+
+def listened(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Tally:
+    """Listen until so many readings are stored, in all lives, and nothing comes any more."""
+    tally = Tally(Silence(topics_of(config.mqtt, config.contract, CLIENT), 0.0))
+    end = time.monotonic() + PATIENCE_S
+    with listener_at_home(config, CLIENT, config.client.folder, tally) as listener:
+        while listener.step(quiet_s) or tally.position < readings:
+            assert time.monotonic() < end
+    return tally
+
+
+def stored(config: Config) -> list[list[float]]:
+    address = f"sqlite:{config.client.folder / CLIENT / 'readings.db'}"
+    readings = [Reading.decode(record.value, record.headers) for record in all_records(address, READINGS)]
+    return [list(reading.values) for reading in readings]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[1])
+def test_a_producer_killed_at_any_call_loses_no_message_and_stores_none_twice(
+    tmp_path: Path,
+    mosquitto_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    call: tuple[type, str],
+    number: int,
+    after: bool,
+) -> None:
+    config = with_sensors(tmp_path, mosquitto_port)
+    listened(config)
+    rows = np.arange(60.0).reshape(30, 2)
+    with Sensor(mosquitto_port) as sensor:
+        sensor.say_all(said_by(config, tmp_path, rows))
+    # An odd number: the power is cut while one value of a reading waits for the other.
+    monkeypatch.setattr(mqtt, "BATCH_MESSAGES_MAX", 7)
+
+    def life() -> None:
+        cut_the_power(*call, number, after)
+        listened(config, len(rows))
+
+    assert in_a_process(life) == signal.SIGKILL
+    listened(config, len(rows))
+    assert stored(config) == rows.tolist()
+
+
+def until(holds: Callable[[], bool], process: Process) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert process.running(), process.said()
+        assert time.monotonic() < end, process.said()
+        time.sleep(0.05)
+
+
+def test_a_producer_and_a_broker_stopped_at_random_moments_while_sensors_speak_end_with_every_reading(
+    tmp_path: Path, own_broker: Mosquitto
+) -> None:
+    config = with_sensors(tmp_path, own_broker.port)
+    rows = np.arange(1200.0).reshape(600, 2)
+    chance = random.Random(20232)
+    words = ["producer", "--config", str(tmp_path / "house.toml"), "--mqtt", "--name", CLIENT]
+    processes = [Process(words, tmp_path / "producer.txt")]
+    with none_left_over(processes):
+        until(lambda: "mqtt_connected" in processes[0].said(), processes[0])
+        for part in range(4):
+            with Sensor(own_broker.port) as sensor:
+                sensor.say_all(said_by(config, tmp_path, rows[150 * part : 150 * part + 75]))
+                time.sleep(chance.uniform(0.0, 0.2))
+                processes[0].kill()
+                sensor.say_all(said_by(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)]))
+            if part == 1:
+                own_broker.stop()
+            processes[0] = processes[0].again()
+            if part == 1:
+                until(lambda: "waiting" in processes[0].said(), processes[0])
+                own_broker.start()
+        until(lambda: len(stored(config)) >= len(rows), processes[0])
+        assert processes[0].stop() == 0, processes[0].said()
+    assert stored(config) == rows.tolist()
+
+
+def test_what_sensors_say_becomes_clusters(tmp_path: Path, mosquitto_port: int) -> None:
+    config = with_sensors(tmp_path, mosquitto_port)
+    listened(config)
+    rows = weather(600, 7)
+    with Sensor(mosquitto_port) as sensor:
+        sensor.say_all(said_by(config, tmp_path, rows))
+    assert listened(config, 600).published == 600
+    with client_at_home(config, CLIENT) as client:
+        while client.step():
+            pass
+        assert client.totals["learned"] == 600
+    with server_at_home(config) as server:
+        while server.step():
+            pass
+        assert server.models()["clusters"].snapshot.clusters >= 2
+
+
+def test_the_command_says_what_it_did_and_stops_when_asked(tmp_path: Path, own_broker: Mosquitto) -> None:
+    config = with_sensors(tmp_path, own_broker.port, "silent_s = 0.5")
+    file = tmp_path / "house.toml"
+    words = [sys.executable, "-m", "shoal", "producer", "--config", str(file), "--mqtt", "--name", CLIENT, "--json"]
+    with (tmp_path / "said.txt").open("w") as said:
+        producer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True)
+    try:
+        end = time.monotonic() + PATIENCE_S
+        while "mqtt_connected" not in (tmp_path / "said.txt").read_text():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        with Sensor(own_broker.port) as sensor:
+            sensor.say_all(said_by(config, tmp_path, np.arange(20.0).reshape(10, 2)))
+            sensor.say(f"{tmp_path.name}/{CLIENT}/warm", "broken")
+        while "sensor_silent" not in (tmp_path / "said.txt").read_text() or len(stored(config)) < 10:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        producer.terminate()
+        done = json.loads(producer.communicate(timeout=PATIENCE_S)[0])
+    finally:
+        producer.kill()
+        producer.wait()
+    assert producer.returncode == 0
+    assert (done["published"], done["clients"], done["position"]) == (10, {CLIENT: 10}, 10)
+    assert done["faults"] == {"not_a_number": 1}
+    assert not done["finished"]
+    events = [json.loads(line) for line in (tmp_path / "said.txt").read_text().splitlines() if line.startswith("{")]
+    assert {"started", "mqtt_connected", "sensor_silent", "messages_refused"} <= {event["event"] for event in events}
+
+
+def test_a_wrong_password_ends_the_command_with_one_line(tmp_path: Path, can_run_mosquitto: None) -> None:
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    (folder / "passwords").write_text("producer:right\n")
+    subprocess.run(["mosquitto_passwd", "-U", str(folder / "passwords")], check=True)
+    broker = Mosquitto(folder, f"allow_anonymous false\npassword_file {folder}/passwords")
+    (tmp_path / "secret").write_text("wrong-one")
+    with_sensors(tmp_path, broker.port, 'user = "producer"\nsecret_file = "secret"')
+    words = ["producer", "--config", str(tmp_path / "house.toml"), "--mqtt", "--name", CLIENT]
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "shoal", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    finally:
+        broker.stop()
+    assert ended.returncode == 4
+    assert "check user and secret_file" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "wrong-one" not in ended.stderr

@@ -1,0 +1,152 @@
+"""What messages say, and what is no message: numbers, JSON, times, and everything else a network can bring."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producers.joining import Part
+from producers.payloads import Said, Wanted, topics_of, understood
+from producers.report import FAULTS
+from shoal.contract import Contract, contract_of
+from shoal.errors import SettingsError
+from shoal.mqtt_settings import MqttSettings
+
+NOW = 1_700_000_000.0
+PLAIN = [Wanted(0, "")]
+JSON = [Wanted(0, "warm"), Wanted(2, "air.damp")]
+
+
+def contract(*names: str) -> Contract:
+    features = [{"name": name, "low": 0, "high": 1} for name in names]
+    models = [{"name": "m", "algorithm": "fcac"}]
+    return contract_of(
+        {"federation": {"name": "t"}, "features": features, "privacy": {"mode": "off"}, "models": models}
+    )
+
+
+def said(payload: str | bytes, wanted: list[Wanted] = JSON, **settings: Any) -> Said:
+    raw = payload.encode() if isinstance(payload, str) else payload
+    return understood(raw, wanted, MqttSettings(**settings), NOW)
+
+
+@pytest.mark.parametrize("text", ["21.5", " 21.5\n", "2.15e1", "+21.5"])
+def test_a_plain_number_is_of_the_time_it_arrives(text: str) -> None:
+    assert said(text, PLAIN) == Said(Part(NOW, {0: 21.5}), [])
+
+
+def test_fields_of_an_object_are_found_by_name_and_inside_one_another() -> None:
+    assert said('{"warm": 21, "air": {"damp": "40.5"}, "more": [1]}') == Said(Part(NOW, {0: 21.0, 2: 40.5}), [])
+
+
+def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
+    assert said('{"warm": 1, "air.damp": 2}').part == Part(NOW, {0: 1.0, 2: 2.0})
+
+
+@pytest.mark.parametrize(
+    ("written", "time"),
+    [
+        ("1699999999.5", 1_699_999_999.5),
+        ("1699999999500", 1_699_999_999.5),
+        ('"2023-11-14T22:13:19Z"', 1_699_999_999.0),
+        ('"2023-11-14T23:13:19+01:00"', 1_699_999_999.0),
+    ],
+)
+def test_the_time_is_the_messages_own(written: str, time: float) -> None:
+    assert said(f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t").part == Part(time, {0: 1.0, 2: 2.0})
+
+
+@pytest.mark.parametrize("written", ["null", '"yesterday"', "true", "[]", "{}", "1e30", "NaN", "1" + "0" * 400])
+def test_a_time_that_is_none_makes_a_message_of_no_use(written: str) -> None:
+    assert said(f'{{"warm": 1, "t": {written}}}', time="t") == Said(None, ["timeless"])
+    assert said('{"warm": 1}', time="t") == Said(None, ["timeless"])
+
+
+def test_a_time_in_the_future_would_make_everybody_else_late() -> None:
+    message = json.dumps({"warm": 1, "air": {"damp": 2}, "t": NOW + 61})
+    assert said(message, time="t") == Said(None, ["ahead"])
+    assert said(message, time="t", ahead_s=61).part is not None
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "not_json"),
+        (b"\xff\xfe", "not_text"),
+        (b"21.5", "not_json"),
+        (b"[1, 2]", "not_json"),
+        (b'{"warm": 1', "not_json"),
+        (b"[" * 60_000, "not_json"),
+        (b"9" * 5000, "not_json"),
+        (b" " * 65_537, "oversized"),
+    ],
+)
+def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str) -> None:
+    assert said(payload) == Said(None, [reason])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("null", "missing"),
+        ('""', "missing"),
+        ("true", "not_a_number"),
+        ('"wet"', "not_a_number"),
+        ("[1]", "not_a_number"),
+        ("NaN", "not_a_number"),
+        ("Infinity", "infinite"),
+        ("-1e999", "infinite"),
+        ("1" + "0" * 400, "infinite"),
+    ],
+)
+def test_a_value_that_is_no_number_is_refused_and_the_others_are_used(value: str, reason: str) -> None:
+    assert said(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == Said(Part(NOW, {2: 2.0}), [reason])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("", "missing"), ("wet", "not_a_number"), ("nan", "not_a_number"), ("inf", "infinite")]
+)
+def test_a_plain_message_that_is_no_number_is_refused(text: str, reason: str) -> None:
+    assert said(text, PLAIN) == Said(None, [reason])
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists))
+def test_nothing_that_can_be_sent_does_harm_and_every_reason_has_its_words(payload: Any) -> None:
+    raw = (
+        payload if isinstance(payload, bytes) else json.dumps({"warm": payload, "t": payload, "air": payload}).encode()
+    )
+    for wanted in (PLAIN, JSON):
+        for settings in (MqttSettings(), MqttSettings(time="t")):
+            found = understood(raw, wanted, settings, NOW)
+            assert found.part is not None or found.refused
+            assert set(found.refused) <= set(FAULTS)
+
+
+def test_several_features_may_be_of_one_topic() -> None:
+    settings = MqttSettings(topics={"a": "hall#warm", "b": "roof", "c": "hall#damp"})
+    assert topics_of(settings, contract("a", "b", "c"), "x") == {
+        "hall": [Wanted(0, "warm"), Wanted(2, "damp")],
+        "roof": [Wanted(1, "")],
+    }
+
+
+def test_one_file_serves_all_clients() -> None:
+    settings = MqttSettings(topics={"a": "rooms/{client}/a"})
+    assert list(topics_of(settings, contract("a"), "attic")) == ["rooms/attic/a"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "why"),
+    [
+        ({}, r"needs the section \[mqtt.topics\]"),
+        ({"a": "hall", "b": "hall#damp"}, "hall: its messages are plain numbers or JSON, not both"),
+        ({"a": "x" * 65_536, "b": "y"}, "at most 65535 bytes"),
+    ],
+)
+def test_topics_that_cannot_be_are_told(topics: dict[str, str], why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        topics_of(MqttSettings(topics=topics), contract("a", "b"), "x")
