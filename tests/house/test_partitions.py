@@ -1,4 +1,4 @@
-"""Updates on several partitions: each model has its own order, and the models are the same to the bit."""
+"""On brokers or embedded, on one partition or several: each model has its own order, and is the same to the bit."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def models_after(config: Config) -> dict[str, bytes]:
         }
 
 
-@pytest.mark.parametrize("where", ["sqlite", "kafka"])
-def test_three_models_on_three_partitions_are_the_models_on_one(
-    where: str, tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize(("where", "partitions"), [("sqlite", 3), ("kafka", 1), ("kafka", 3)])
+def test_three_models_on_a_broker_or_on_three_partitions_are_the_models_on_one_embedded(
+    where: str, partitions: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     # What is drawn at a start is drawn from the federation's name, so both have the same.
     name = f"house-{uuid.uuid4().hex}"
-    for folder in (one := tmp_path / "one", three := tmp_path / "three"):
+    for folder in (one := tmp_path / "one", other := tmp_path / "other"):
         folder.mkdir()
         file = begin_in_rounds(folder, MODELS)
         file.write_text(file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"'), "utf-8")
-    config = on_partitions(three / "house.toml", 3)
+    config = on_partitions(other / "house.toml", partitions)
     if where == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
         config = config.model_copy(update={"log": config.log.model_copy(update={"address": address})})
@@ -73,8 +73,8 @@ def test_three_models_on_three_partitions_are_the_models_on_one(
     assert models_after(config) == alone
     assert len(alone) == 3
     places = Counter((r.partition, r.key) for r in all_records(config.log.address, config.contract.updates_topic))
-    assert {partition for partition, _ in places} == {0, 1, 2}
-    assert all(partition == partition_of(key, 3) for partition, key in places)
+    assert {partition for partition, _ in places} == set(range(partitions))
+    assert all(partition == partition_of(key, partitions) for partition, key in places)
 
 
 def test_a_log_with_one_partition_is_not_taken_for_one_with_three(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""Real processes killed in the middle of a round, on every log: the rounds end as if nothing had happened.
+
+What every client knows is taken in before the first round, and a round waits for everybody, so that there is one right
+end: the one of a federation in one process that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_nodes.premises import client_at_home
+from onebox.federation import OneBox
+from processes import Process, kill_at_once, none_left_over
+from rounds_federation import begin_in_rounds
+from server_node.home import server_at_home
+from server_node.node import ServerNode
+from server_node.rounds import RoundsModel
+from shoal.codec import pack
+from shoal.messages import Snapshot, Update
+from shoal.settings import Config, load_config
+from shoal.transports import open_log
+from shoal.transports.contract import Log, latest
+from small_federation import CLIENTS, all_records, clock, model_bytes
+
+ROUNDS_MAX = 28
+MODELS = f"""
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+
+[[models]]
+name = "heaps"
+algorithm = "kmeans"
+options = {{ clusters = 5 }}
+[models.rounds]
+quorum = 1
+deadline_s = 3600
+wake_s = 86400
+
+[[models]]
+name = "fuzzy"
+algorithm = "fcm"
+options = {{ clusters = 3 }}
+[models.rounds]
+quorum = 1
+deadline_s = 3600
+wake_s = 86400
+tolerance = 0
+rounds_max = {ROUNDS_MAX}
+"""
+SERVER, ATTIC, CELLAR, GARDEN = range(4)
+VICTIMS = ((ATTIC,), (SERVER,), (SERVER, CELLAR), (ATTIC, CELLAR, GARDEN), (SERVER,), (GARDEN,))
+EVERY = 4
+"""rounds from one kill to the next"""
+PATIENCE_S = 200.0
+
+
+def federation(folder: Path, name: str, address: str = "sqlite:federation.db") -> Config:
+    """Clients that have taken in all their readings, and a server that has not begun."""
+    folder.mkdir()
+    file = begin_in_rounds(folder, MODELS, readings=200)
+    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"')
+    file.write_text(text.replace('"sqlite:federation.db"', f'"{address}"'), encoding="utf-8")
+    config = load_config(file)
+    for client in CLIENTS:
+        with client_at_home(config, client, clock=clock) as node:
+            while node.step():
+                pass
+    return config
+
+
+def newest(config: Config, log: Log) -> dict[str, Snapshot]:
+    """model -> its newest snapshot."""
+    found = latest(log, config.contract.snapshots_topic)
+    said = {model.name: found.get(model.name.encode()) for model in config.contract.models}  # a claim stands there too
+    return {name: Snapshot.decode(one.value, one.headers) for name, one in said.items() if one is not None}
+
+
+def round_of(config: Config, log: Log) -> int:
+    snapshot = newest(config, log).get("fuzzy")
+    return 0 if snapshot is None else snapshot.round or 0
+
+
+def asleep(config: Config, log: Log) -> bool:
+    said = newest(config, log)
+    return all(model in said and said[model].call is None for model in ("heaps", "fuzzy"))
+
+
+def wait_for(what: Callable[[], bool], processes: list[Process]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until, [process.said()[-2000:] for process in processes]
+        time.sleep(0.01)
+
+
+def outcome(config: Config, server: ServerNode) -> dict[str, Any]:
+    """What the models are, how many rounds there were, and what each client answered in each."""
+    answers: dict[tuple[str, str, int | None], set[bytes]] = {}
+    for record in all_records(config.log.address, config.contract.updates_topic):
+        update = Update.decode(record.value, record.headers)
+        if update.round is not None:
+            answers.setdefault((update.model, update.client, update.round), set()).add(pack(update.arrays))
+    assert not all_records(config.log.address, config.contract.rejected_topic)
+    rounds = {}
+    for name, model in server.models().items():
+        if isinstance(model, RoundsModel):
+            seen = model.picture().rounds
+            assert seen is not None
+            rounds[name] = (pack(model.params), seen.round, seen.answers)
+    return {"clusters": model_bytes(server), "rounds": rounds, "answers": answers}
+
+
+@pytest.mark.parametrize("where", ["sqlite", "kafka"])
+def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    # What is drawn at a start is drawn from the federation's name, so both have the same.
+    name = f"house-{uuid.uuid4().hex}"
+    undisturbed = federation(tmp_path / "undisturbed", name)
+    with OneBox(undisturbed, CLIENTS, clock) as box:
+        box.run_until_quiet()
+        wanted = outcome(undisturbed, box.server)
+    assert wanted["rounds"]["fuzzy"][1:] == (ROUNDS_MAX, len(CLIENTS))
+
+    address = "sqlite:federation.db"
+    if where == "kafka":
+        address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
+    home = tmp_path / "killed"
+    config = federation(home, name, address)
+    words = [["server", "--config", "house.toml", "--no-page"]]
+    words += [["client", "--config", "house.toml", "--name", client] for client in CLIENTS]
+    processes = [Process(said, home / f"{said[-1]}-{place}.txt") for place, said in enumerate(words)]
+    with none_left_over(processes), closing(open_log(config.log)) as log:
+        for number, victims in enumerate(VICTIMS):
+            wait_for(lambda number=number: round_of(config, log) > EVERY * number, processes)
+            kill_at_once(processes[place] for place in victims)
+            for place in victims:
+                processes[place] = processes[place].again()
+        assert not asleep(config, log), "the last ones were killed after all rounds"
+        wait_for(lambda: asleep(config, log), processes)
+        for process in processes:
+            assert process.stop() == 0, process.said()
+    with server_at_home(config, clock=clock) as server:
+        assert outcome(config, server) == wanted
