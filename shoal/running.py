@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
@@ -35,11 +37,14 @@ def run(
     after a kill, so there is only one to get right. Other errors end the process.
     """
     wait_s = WAIT_FIRST_S
+    tell_systemd("READY=1")
     while not stop.is_set():
+        tell_systemd("WATCHDOG=1")
         try:
             with build() as node:
                 idle_s = 0.0
                 while not stop.is_set():
+                    tell_systemd("WATCHDOG=1")
                     if node.step(poll_s):
                         idle_s, wait_s = 0.0, WAIT_FIRST_S
                         continue
@@ -52,6 +57,17 @@ def run(
             log_event("waiting", logging.WARNING, error=str(error), wait_s=wait_s)
             stop.wait(wait_s)
             wait_s = min(2 * wait_s, WAIT_MAX_S)
+
+
+def tell_systemd(word: str) -> None:
+    """What a service of `Type=notify` says to who started it; nothing where that was somebody else.
+
+    READY=1: the file is right, the loop runs. WATCHDOG=1: it still turns.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address and hasattr(socket, "AF_UNIX"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
+            line.sendto(word.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
 
 
 @contextmanager

@@ -57,6 +57,14 @@ def data_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def systemd_analyze() -> str:
+    """The path of systemd's own checker; it needs no running systemd."""
+    return shutil.which("systemd-analyze") or without(
+        "systemd-analyze", "not on the PATH; on Debian: apt install systemd"
+    )
+
+
+@pytest.fixture(scope="session")
 def can_run_mosquitto() -> None:
     """For tests that need a broker of their own."""
     if mosquitto() is None:

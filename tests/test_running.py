@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +148,27 @@ def test_the_first_signal_asks_and_the_second_insists() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+# What a service says to systemd.
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_that_the_loop_runs_and_that_it_still_turns(
+    stop: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
+    name = f"shoal-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name}" if abstract else name)
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
+        run(Script(True, False).build, stop, until_idle_s=0.5)
+        heard = [systemd.recv(100) for _ in range(4)]
+    assert heard == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+
+
+def test_nobody_is_told_where_nobody_listens(
+    stop: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    run(Script(True).build, stop, until_idle_s=0.5)

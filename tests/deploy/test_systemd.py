@@ -1,0 +1,185 @@
+"""The systemd units: right by systemd's own word, tight by its own measure; and what they run runs on their terms."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mosquitto_broker import PATIENCE_S
+
+from producers.synthetic import federation_file
+
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+SERVICES = ("shoal-server.service", "shoal-client@.service", "shoal-producer-mqtt@.service")
+EXPOSURE_MAX = 12
+"""tenths, of `systemd-analyze security`: 0 is sealed, 100 is open"""
+TOPICS = '[mqtt]\nhost = "127.0.0.1"\nport = {port}\n[mqtt.topics]\n'
+
+needs_systemd = pytest.mark.needs("systemd-analyze")
+
+
+@pytest.fixture
+def installed(systemd_analyze: str, tmp_path: Path) -> Path:
+    """A root folder with systemd's own units, ours and their drop-in, and the program they start."""
+    root = tmp_path / "root"
+    place = root / "etc" / "systemd" / "system"
+    place.mkdir(parents=True)
+    for file in UNITS.glob("shoal*"):
+        shutil.copy(file, place)
+    for service in SERVICES:
+        (place / f"{service}.d").mkdir()
+        shutil.copy(UNITS / "password.conf", place / f"{service}.d")
+    theirs = next(path for path in (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system")) if path.is_dir())
+    shutil.copytree(theirs, root / "usr/lib/systemd/system", symlinks=True, ignore_dangling_symlinks=True)
+    program = root / "opt/shoal/bin/shoal"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return root
+
+
+def analysed(systemd_analyze: str, root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [systemd_analyze, "--no-pager", f"--root={root}", *words], capture_output=True, text=True, check=False
+    )
+
+
+def instance(service: str) -> str:
+    return service.replace("@.", "@attic.")
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong_with_the_units(systemd_analyze: str, installed: Path) -> None:
+    told = analysed(systemd_analyze, installed, "verify", "--man=no", *map(instance, SERVICES), "shoal.target")
+    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+
+
+@needs_systemd
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_unit_without_its_program_or_with_a_word_systemd_does_not_know_is_told(
+    systemd_analyze: str, installed: Path, service: str
+) -> None:
+    unit = installed / "etc/systemd/system" / service
+    unit.write_text(unit.read_text().replace("ProtectHome=", "ProtectHouse="))
+    (installed / "opt/shoal/bin/shoal").unlink()
+    told = analysed(systemd_analyze, installed, "verify", "--man=no", instance(service))
+    assert told.returncode != 0
+    assert "ProtectHouse" in told.stderr
+    assert "/opt/shoal/bin/shoal is not executable" in told.stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_units_are_tight_by_systemds_own_measure(systemd_analyze: str, installed: Path, service: str) -> None:
+    words = ("security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", instance(service))
+    told = analysed(systemd_analyze, installed, *words)
+    assert told.returncode == 0, told.stdout
+    for word in ("User=/DynamicUser=", "ProtectSystem=", "SystemCallFilter=~@mount", "RestrictNamespaces=~mnt"):
+        assert f"✓ {word}" in told.stdout, word
+
+
+def test_no_unit_can_see_anothers_folder() -> None:
+    folders = {service: settings_of(service)["StateDirectory"][0].split() for service in SERVICES}
+    assert folders["shoal-server.service"] == ["shoal-server", "shoal-log"]
+    assert folders["shoal-client@.service"] == ["shoal-client/%i", "shoal-log"]
+    assert folders["shoal-producer-mqtt@.service"] == ["shoal-client/%i"], "sensors have no business with the log"
+
+
+# What they run, under their terms.
+
+
+def settings_of(service: str) -> dict[str, list[str]]:
+    """name -> its values, in the order of the file."""
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / service).read_text(encoding="utf-8").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.fixture
+def confined() -> list[str]:
+    """Starts a program that may do nothing, and write in one folder only: that comes next, then the program's words."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("setpriv") is None:
+        pytest.skip("only root can take everything away: run as root, with unshare and setpriv (util-linux)")
+    mounts = 'mount --bind "$1" "$1" && mount -o remount,ro,bind / && shift'
+    powerless = "setpriv --no-new-privs --bounding-set=-all --inh-caps=-all"
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec {powerless} "$@"', "confined"]
+
+
+@contextlib.contextmanager
+def started(service: str, confined: list[str], state: Path, config: Path) -> Iterator[list[str]]:
+    """The process of the unit's ExecStart, with its environment, ready; what it told systemd is appended."""
+    settings = settings_of(service)
+    command = settings["ExecStart"][0].replace("%i", "attic").replace("/etc/shoal/federation.toml", str(config))
+    program, *words = command.split()
+    assert program == "/opt/shoal/bin/shoal"
+    given = dict(pair.split("=", 1) for line in settings.get("Environment", []) for pair in line.split())
+    environment = os.environ | {name: value.replace("%S", str(state)) for name, value in given.items()}
+    for folder in settings["StateDirectory"][0].replace("%i", "attic").split():
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    told: list[str] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(state / "notify"))
+        systemd.settimeout(PATIENCE_S)
+        environment |= {"NOTIFY_SOCKET": str(state / "notify"), "PYTHONDONTWRITEBYTECODE": "1"}
+        run = [*confined, str(state), sys.executable, "-m", "shoal", *words]
+        with (state / "said.txt").open("w") as said:
+            process = subprocess.Popen(run, env=environment, stdout=said, stderr=said)
+        try:
+            told.append(systemd.recv(100).decode())
+            told.append(systemd.recv(100).decode())
+            yield told
+            process.terminate()
+            assert process.wait(PATIENCE_S) == 0, (state / "said.txt").read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return tmp_path / "state"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_a_unit_runs_runs_where_only_its_own_folders_can_be_written(
+    service: str, confined: list[str], state: Path, tmp_path: Path, mosquitto_port: int
+) -> None:
+    config = tmp_path / "federation.toml"
+    plant = federation_file("gaussians")
+    features = re.findall(r'\[\[features\]\]\nname = "([^"]+)"', plant)
+    topics = "".join(f'{name} = "{tmp_path.name}/{name}"\n' for name in features)
+    log = f'[log]\naddress = "sqlite:{state}/shoal-log/federation.db"\n[server]\nport = 0\n'
+    config.write_text(plant + log + TOPICS.format(port=mosquitto_port) + topics)
+    begun = {
+        "shoal-server.service": "shoal-server/checkpoint.db",
+        "shoal-client@.service": "shoal-client/attic/checkpoint.db",
+        "shoal-producer-mqtt@.service": "shoal-client/attic/mqtt.db",
+    }
+    with started(service, confined, state, config) as told:
+        assert told == ["READY=1", "WATCHDOG=1"]
+        end = time.monotonic() + PATIENCE_S
+        while not (state / begun[service]).exists():
+            assert time.monotonic() < end, (state / "said.txt").read_text()
+            time.sleep(0.05)
+
+
+def test_the_confinement_of_these_tests_confines(confined: list[str], state: Path, tmp_path: Path) -> None:
+    script = (
+        f"touch {state}/inside && ! touch {tmp_path}/outside 2>/dev/null && grep -q 'CapEff:.*0000$' /proc/self/status"
+    )
+    assert subprocess.run([*confined, str(state), "sh", "-c", script], check=False).returncode == 0
+    assert (state / "inside").exists()
+    assert not (tmp_path / "outside").exists()
