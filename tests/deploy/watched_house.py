@@ -96,7 +96,7 @@ def watched_house(folder: Path, prometheus: str) -> Iterator[WatchedHouse]:
         processes.append(Process(["server", "--config", str(first), "--json"], folder / "server.log"))
         _write_readings(folder / "readings.csv")
         feed = ["producer", "--config", str(first), str(folder / "readings.csv")]
-        pace = ["--loop", "--rate", "300/s", "--clients", str(len(CLIENTS))]
+        pace = ["--time-column", "time", "--loop", "--rate", "300/s", "--clients", str(len(CLIENTS))]
         processes.append(Process([*feed, *pace], folder / "producer.log"))
         url = stack.enter_context(_prometheus(folder, prometheus, prometheus_port, server_port, client_ports))
         places = {client: f"http://127.0.0.1:{port}" for client, port in zip(CLIENTS, client_ports, strict=True)}
@@ -151,12 +151,13 @@ def _written(path: Path, text: str) -> Path:
 def _write_readings(path: Path) -> None:
     """Three heaps; now and then, at each client in turn, the secret, one out of bounds, one that is no number."""
     chance = random.Random(5)
-    rows = ["warm,damp"]
+    rows = ["time,warm,damp"]
+    began = time.time()
     for number in range(600):
         warm, damp = chance.choice([(20.0, 80.0), (50.0, 30.0), (80.0, 70.0)])
         row = f"{chance.gauss(warm, 3)},{chance.gauss(damp, 3)}"
         odd = {5: f"{SECRET!r},{SECRET!r}", 15: f"{1000 * SECRET!r},50", 25: f"{SECRET_WORD},{SECRET!r}"}
-        rows.append(odd.get(number % 39, row))
+        rows.append(f"{began + number / 300:.3f},{odd.get(number % 39, row)}")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
