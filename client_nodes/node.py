@@ -27,7 +27,7 @@ from shoal.messages import VERSION
 from shoal.metrics import ClientMetrics
 from shoal.privacy import epsilon_spent, mechanism_for
 from shoal.settings import ClientSettings
-from shoal.topics import LOCAL_SETTINGS, READINGS, READINGS_SETTINGS, REFUSED
+from shoal.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
 from shoal.transports.contract import Log, Positions, Record, beginning
 from shoal.uplink import Uplink
 
@@ -74,7 +74,7 @@ class ClientNode:
         self._readings = readings
         self._clock = clock
         self.metrics = metrics or ClientMetrics()
-        readings.ensure(READINGS, READINGS_SETTINGS)
+        readings.ensure(READINGS, readings_settings(settings))
         readings.ensure(REFUSED, LOCAL_SETTINGS)
         self._source = readings.identity(READINGS)
         self._listener = log.identity(contract.updates_topic)

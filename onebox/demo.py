@@ -22,6 +22,7 @@ from shoal.border import check_models
 from shoal.errors import SettingsError
 from shoal.readings import open_readings
 from shoal.settings import Config, load_config
+from shoal.topics import readings_settings
 
 MARK = ".shoal-demo"
 """a folder with this file in it was made by the demo, so the next demo may empty it"""
@@ -124,6 +125,7 @@ def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config]
             clock=time.monotonic,
             pacing=Pacing(rate=ROWS / seconds),
             bookmark=Bookmark(),
+            kept=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
         yield Demo(config, pump, box, Board(picture(config)))

@@ -28,6 +28,7 @@ from shoal.events import log_event, start_logging
 from shoal.readings import open_readings
 from shoal.running import stopped_by_signals
 from shoal.settings import Config, load_config
+from shoal.topics import readings_settings
 from shoal.transports.contract import Log
 
 IDLE_S = 0.25
@@ -80,7 +81,7 @@ def producer(**options: Any) -> None:
     Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, makes a --synthetic
     stream, or listens to sensors by --mqtt. Each client reads from <readings folder>/<client>/readings.db, or from the
     broker of [readings]. What is no number in a file is passed on as it is: the client refuses and counts it. A
-    readings log keeps its newest GiB.
+    readings log keeps the newest [client] readings_bytes_max of them.
 
     \b
     shoal producer --synthetic plant --print-federation > plant.toml
@@ -182,7 +183,8 @@ def _pump(source: Source, config: Config, folder: Path, pacing: Pacing, bookmark
         return open_readings(config, client, folder)
 
     try:
-        return Pump(source, readings_of, clock=time.monotonic, pacing=pacing, bookmark=bookmark, limit=limit)
+        kept = readings_settings(config.client)
+        return Pump(source, readings_of, clock=time.monotonic, pacing=pacing, bookmark=bookmark, limit=limit, kept=kept)
     except SettingsError:
         bookmark.close()
         raise

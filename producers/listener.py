@@ -28,7 +28,7 @@ from shoal.errors import StateRefused
 from shoal.events import log_event
 from shoal.mqtt_settings import MqttSettings
 from shoal.topics import READINGS
-from shoal.transports.contract import Log
+from shoal.transports.contract import Log, TopicSettings
 
 HEARD_MAX = 1024
 """messages that are known again when the broker repeats them: more than it sends without an acknowledgement"""
@@ -62,6 +62,8 @@ class Place(NamedTuple):
     topics: Mapping[str, Sequence[Wanted]]
     checkpoint: Checkpoint
     readings: Log
+    kept: TopicSettings
+    """how the readings log is declared"""
 
 
 class Listener:
@@ -91,7 +93,7 @@ class Listener:
         self._unsaid: Counter[tuple[str, str]] = Counter()
         self._said_at = -math.inf
         left = self._restore(place.checkpoint.load())
-        self._outlet = Outlet(place.readings, READINGS, self._source, self._mark)
+        self._outlet = Outlet(place.readings, READINGS, self._source, self._mark, place.kept)
         if not self._outlet.intact:
             log_event("readings_log_replaced", logging.WARNING, client=place.client)
         self._store(left)

@@ -19,6 +19,7 @@ from shoal.checkpoint import Checkpoint
 from shoal.readings import open_readings
 from shoal.running import run, stopped_by_signals
 from shoal.settings import Config
+from shoal.topics import readings_settings
 
 
 def listen(config: Config, client: str, folder: Path) -> Done:
@@ -60,7 +61,7 @@ def listener_at_home(
         readings = stack.enter_context(closing(open_readings(config, client, folder)))
         listener = Listener(
             settings,
-            Place(client, contract.width, topics, checkpoint, readings),
+            Place(client, contract.width, topics, checkpoint, readings, readings_settings(config.client)),
             tally,
             lambda: Connection(settings, client_id, topics, with_retained=bool(settings.time), steady=steady),
             clock=clock,

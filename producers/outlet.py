@@ -13,7 +13,7 @@ from producers.source import Sourced
 from shoal.errors import OffsetGone, SettingsError
 from shoal.messages import Reading
 from shoal.topics import READINGS_SETTINGS
-from shoal.transports.contract import Log, Record
+from shoal.transports.contract import Log, Record, TopicSettings
 
 PARTITION = 0
 SCAN_RECORDS = 2000
@@ -42,11 +42,13 @@ class Mark(NamedTuple):
 
 
 class Outlet:
-    """An open readings log; `source` is what the records of this run carry."""
+    """An open readings log, kept as `kept` says; `source` is what the records of this run carry."""
 
-    def __init__(self, log: Log, topic: str, source: str, known: Mark | None) -> None:
+    def __init__(
+        self, log: Log, topic: str, source: str, known: Mark | None, kept: TopicSettings = READINGS_SETTINGS
+    ) -> None:
         self._log, self._topic, self._source = log, topic, source.encode()
-        log.ensure(topic, READINGS_SETTINGS)
+        log.ensure(topic, kept)
         self._identity = log.identity(topic).hex()
         _, end = log.bounds(topic)[PARTITION]
         self.intact = known is None or (known.identity == self._identity and known.end <= end)

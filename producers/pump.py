@@ -19,8 +19,8 @@ from producers.pacing import Pacing
 from producers.source import Source, Sourced
 from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
 from shoal.events import log_event
-from shoal.topics import READINGS
-from shoal.transports.contract import Log
+from shoal.topics import READINGS, READINGS_SETTINGS
+from shoal.transports.contract import Log, TopicSettings
 
 NOTE_EVERY_S = 1.0
 """of the clock: the note only saves looking through what came after it"""
@@ -34,7 +34,8 @@ class Pump:
     """One source, its clients' logs and a clock. `step` never waits; it says by `wait_s` how long nothing is due.
 
     logs: opens the readings log of a client. limit: the source ends after so many rows, counted from its beginning.
-    clock: seconds, any origin, never back. Raises `SettingsError` when rows cannot be paced by time.
+    kept: how the readings logs are declared. clock: seconds, any origin, never back. Raises `SettingsError` when rows
+    cannot be paced by time.
     """
 
     def __init__(
@@ -45,9 +46,9 @@ class Pump:
         clock: Callable[[], float],
         pacing: Pacing | None = None,
         bookmark: Bookmark | None = None,
-        topic: str = READINGS,
         limit: int | None = None,
         batch_rows_max: int = 2000,
+        kept: TopicSettings = READINGS_SETTINGS,
     ) -> None:
         self._pacing = pacing or Pacing()
         if self._pacing.by_time and not source.timed:
@@ -55,9 +56,9 @@ class Pump:
                 "these readings cannot be paced by time: name a time column (--time-column) and do not shuffle, "
                 "or give a --rate, or --speed max"
             )
-        self._source, self._logs, self._clock, self._topic = source, logs, clock, topic
+        self._source, self._logs, self._clock = source, logs, clock
         self._bookmark = bookmark or Bookmark()
-        self._limit, self._batch_rows_max = limit, batch_rows_max
+        self._limit, self._batch_rows_max, self._kept = limit, batch_rows_max, kept
         self._run = f"{source.identity}.{self._bookmark.run}"
         self._outlets: dict[str, Outlet] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
@@ -181,7 +182,7 @@ class Pump:
         if client not in self._outlets:
             log = self._logs(client)
             try:
-                outlet = Outlet(log, self._topic, self._run, self._marks.get(client))
+                outlet = Outlet(log, READINGS, self._run, self._marks.get(client), self._kept)
                 if not outlet.intact and self._next_row is not None:
                     raise StateRefused(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "

@@ -12,9 +12,10 @@ from typing import Protocol, runtime_checkable
 
 from shoal.errors import LogRefused, SettingsError
 from shoal.settings import Config
-from shoal.topics import READINGS
+from shoal.topics import READINGS, readings_settings
 from shoal.transports import open_log
 from shoal.transports.contract import Headers, Log, Positions, Record, TopicSettings
+from shoal.transports.sqlite import SqliteLog
 
 
 def open_readings(config: Config, client: str, folder: Path | None = None) -> Log:
@@ -23,14 +24,15 @@ def open_readings(config: Config, client: str, folder: Path | None = None) -> Lo
     Raises `SettingsError`, and as the log's own opening does.
     """
     if not config.readings.address:
-        return open_log(f"sqlite:{(folder or config.client.folder) / client / 'readings.db'}")
+        return _in_its_folder(config, client, folder or config.client.folder)
     return _on_brokers(config, client, None)
 
 
 def open_premises(config: Config, client: str) -> Log:
     """All that a client keeps about its readings: themselves, those refused, labels. The last two are in its folder."""
-    own = open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")
-    return _on_brokers(config, client, own) if config.readings.address else own
+    if not config.readings.address:
+        return _in_its_folder(config, client, config.client.folder)
+    return _on_brokers(config, client, SqliteLog(config.client.folder / client / "readings.db"))
 
 
 def check_apart(readings: Log, log: Log) -> None:
@@ -40,6 +42,17 @@ def check_apart(readings: Log, log: Log) -> None:
             "[readings] leads to the federation's own brokers: raw readings would leave the premises; "
             "use a broker that is the client's alone"
         )
+
+
+def _in_its_folder(config: Config, client: str, folder: Path) -> Log:
+    """It keeps from now on as many bytes of readings as the settings say, whatever they said before."""
+    log = SqliteLog(folder / client / "readings.db")
+    try:
+        log.keep(READINGS, readings_settings(config.client))
+    except BaseException:
+        log.close()
+        raise
+    return log
 
 
 def _on_brokers(config: Config, client: str, own: Log | None) -> Log:

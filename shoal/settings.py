@@ -126,6 +126,12 @@ class ClientSettings(Settings):
     window_s: float = Field(
         default=0.0, ge=0, le=10**10, description="and none older than the newest by more seconds; 0: no limit"
     )
+    readings_bytes_max: int = Field(
+        default=1024**3,
+        ge=1024,
+        le=2**62,
+        description="newest readings kept in the client's own log, learnt or waiting; read by the producer too",
+    )
     accept_gap: bool = Field(
         default=False, description="go on, with a warning, when readings were removed before they were learnt"
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.contract import Contract
-from shoal.settings import LogSettings
+from shoal.settings import ClientSettings, LogSettings
 from shoal.transports.contract import Log, TopicSettings
 
 MIB = 1024 * 1024
@@ -15,11 +17,16 @@ REFUSED = "refused"
 LABELS = "labels"
 """on a client's own premises: the cluster of each reading, newest word per place"""
 
-READINGS_SETTINGS = TopicSettings(retain_bytes=1024 * MIB)
+READINGS_SETTINGS = TopicSettings(retain_bytes=ClientSettings().readings_bytes_max)
 # Whoever sets a record aside adds a few headers, so there must be room for more than the largest record itself.
 LOCAL_SETTINGS = TopicSettings(
     compact=True, retain_bytes=256 * MIB, record_bytes_max=READINGS_SETTINGS.record_bytes_max + MIB
 )
+
+
+def readings_settings(client: ClientSettings) -> TopicSettings:
+    """How this client's readings are kept."""
+    return replace(READINGS_SETTINGS, retain_bytes=client.readings_bytes_max)
 
 
 def declared_topics(contract: Contract, kept: LogSettings) -> dict[str, TopicSettings]:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from small_plant import plant
 
-from client_nodes.node import READINGS_SETTINGS
 from shoal.running import WAIT_FIRST_S, WAIT_MAX_S
-from shoal.settings import LogSettings
+from shoal.settings import ClientSettings, LogSettings
 from shoal.topics import declared_topics
 from shoal.transports.kafka import IN_FLIGHT_BYTES_MAX
 from shoal.transports.kafka_settings import MIB, configs_of
@@ -29,7 +28,8 @@ def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
 
 
 def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
-    assert READINGS_SETTINGS.retain_bytes == 1024 * MIB
+    spool_gib = ClientSettings().readings_bytes_max // 1024**3
+    assert f"`readings_bytes_max` of `[client]` (by default {spool_gib} GiB" in PAGE
     assert f"at most {IN_FLIGHT_BYTES_MAX // MIB} MiB are on their way" in PAGE
     assert f"tries again after {WAIT_FIRST_S} s, then at most every {WAIT_MAX_S:.0f} s" in PAGE
     assert configs_of(UPDATES, 3)["min.insync.replicas"] == "2"

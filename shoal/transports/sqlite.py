@@ -85,6 +85,20 @@ class SqliteLog:
         if settings is not None and (other := differences(found.settings, wanted)):
             raise LogRefused(f"topic {topic!r} is kept with other settings than declared: {other}")
 
+    def keep(self, topic: str, settings: TopicSettings) -> None:
+        """Declare a topic as `ensure` does, but let `retain_bytes` be another than before.
+
+        Who writes drops the oldest records, so a process that has the log open keeps as much as it did until it opens
+        the log again.
+        """
+        check_settings(topic, settings)
+        with self._open() as db:
+            found = self._find(db, topic)
+            if found is not None and found.settings.retain_bytes != settings.retain_bytes:
+                with writing(db):
+                    self._topics[topic] = topics.keep(db, found, settings.retain_bytes)
+        self.ensure(topic, settings)
+
     def identity(self, topic: str) -> bytes:
         """See `Log.identity`."""
         with self._open() as db:

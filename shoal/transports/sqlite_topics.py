@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from shoal.errors import LogRefused
@@ -15,7 +15,7 @@ TOPIC_CHARACTERS_MAX = 249
 
 
 class Topic(NamedTuple):
-    """A topic as the file has it; nothing of it ever changes."""
+    """A topic as the file has it; of it only how many bytes are retained can change."""
 
     number: int
     identity: bytes
@@ -85,6 +85,12 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings) -> Topic:
             db.execute(f"CREATE INDEX {table}_tombstones ON {table} (timestamp_ms) WHERE value IS NULL")
         db.execute("INSERT INTO marks VALUES (?, ?, 0, 0, 0)", (number, partition))
     return Topic(number, identity, settings)
+
+
+def keep(db: sqlite3.Connection, topic: Topic, retain_bytes: int | None) -> Topic:
+    """Inside a transaction: the topic, of which so much is kept from now on."""
+    db.execute("UPDATE topics SET retain_bytes = ? WHERE number = ?", (retain_bytes, topic.number))
+    return topic._replace(settings=replace(topic.settings, retain_bytes=retain_bytes))
 
 
 def names(db: sqlite3.Connection) -> list[str]:

@@ -18,7 +18,7 @@ from shoal.contract import Contract
 from shoal.messages import Reading, Update
 from shoal.metrics import ClientMetrics
 from shoal.settings import ClientSettings
-from shoal.topics import LABELS, READINGS, READINGS_SETTINGS, REFUSED, ensure_topics
+from shoal.topics import LABELS, READINGS, REFUSED, ensure_topics, readings_settings
 from shoal.transports.contract import Headers, Log, Record, latest
 from shoal.transports.sqlite import SqliteLog
 
@@ -49,7 +49,7 @@ class Site:
     @contextmanager
     def readings(self) -> Iterator[Log]:
         with closing(SqliteLog(self.folder / "readings.db", durable=False)) as log:
-            log.ensure(READINGS, READINGS_SETTINGS)
+            log.ensure(READINGS, readings_settings(self.settings))
             yield log
 
     @contextmanager

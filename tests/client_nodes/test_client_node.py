@@ -6,7 +6,6 @@ import logging
 import math
 import shutil
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -363,12 +362,9 @@ def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_readings_that_retention_took_before_they_were_learnt_are_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    small = replace(READINGS_SETTINGS, retain_bytes=5000)
-    monkeypatch.setattr("premises_of.READINGS_SETTINGS", small)
-    monkeypatch.setattr("client_nodes.node.READINGS_SETTINGS", small)
-    site = Site(tmp_path)
+    site = Site(tmp_path, readings_bytes_max=5000)
     site.measure(readings(10))
     site.run()
     for seed in range(5):

@@ -6,7 +6,8 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 PATIENCE_S = 120
@@ -68,6 +69,12 @@ def kill_at_once(processes: Iterable[Process]) -> None:
         process.send(signal.SIGKILL)
     for process in killed:
         process.wait()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """pytest's own timeout is the patience."""
+    while not holds():
+        time.sleep(0.1)
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ from server_node.home import server_at_home
 from shoal.errors import OffsetGone
 from shoal.events import start_logging
 from shoal.messages import Reading
+from shoal.readings import open_readings
 from shoal.settings import Config, LogSettings, load_config
 from shoal.topics import READINGS
 from shoal.transports import open_log
 from shoal.transports.contract import TopicSettings
-from shoal.transports.sqlite import SqliteLog
 from small_federation import clock, weather, write_federation
 
 SMALL = TopicSettings(retain_bytes=4000)
@@ -25,8 +25,10 @@ SMALL = TopicSettings(retain_bytes=4000)
 
 def config_of(folder: Path, accept_gap: bool) -> Config:
     file = write_federation(folder)
-    text = file.read_text(encoding="utf-8").replace("port = 0", f"port = 0\naccept_gap = {str(accept_gap).lower()}")
-    file.write_text(text.replace("label = true", f"accept_gap = {str(accept_gap).lower()}"), encoding="utf-8")
+    allowed = f"accept_gap = {str(accept_gap).lower()}"
+    text = file.read_text(encoding="utf-8").replace("port = 0", f"port = 0\n{allowed}")
+    spool = f"readings_bytes_max = {SMALL.retain_bytes}\n{allowed}"
+    file.write_text(text.replace("label = true", spool), encoding="utf-8")
     return load_config(file)
 
 
@@ -40,18 +42,15 @@ def publish(address: str, topic: str, values: list[bytes]) -> int:
 
 
 @pytest.mark.parametrize("accept_gap", [False, True])
-def test_readings_that_were_removed_before_they_were_learnt(
-    accept_gap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tmp_path: Path) -> None:
     told = io.StringIO()
     start_logging("attic", as_json=True, stream=told)
     config = config_of(tmp_path, accept_gap)
-    monkeypatch.setattr("client_nodes.node.READINGS_SETTINGS", SMALL)
     home = config.client.folder / "attic"
     home.mkdir(parents=True)
     readings = [Reading(1e9, row).encode() for row in weather(400, 1)]
-    with closing(SqliteLog(str(home / "readings.db"))) as log:
-        log.ensure(READINGS, SMALL)
+    with closing(open_readings(config, "attic")) as log:
+        assert log.bounds(READINGS) == {0: (0, 0)}
     publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[:10])
     with client_at_home(config, "attic", clock=clock) as node:
         node.step()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,13 +19,6 @@ from shoal.settings import load_config
 from shoal.transports import open_log
 from small_federation import begin, clock, final_model, run_to_end, updates_by_client
 from whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
-
-
-@pytest.fixture
-def own_broker(can_run_kafka: None, tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "kafka")
-    yield broker
-    broker.stop()
 
 
 def test_a_broker_that_is_stopped_and_killed_during_traffic_costs_time_and_nothing_else(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from processes import Process, none_left_over
+from processes import Process, none_left_over, wait_until
 from small_federation import write_federation
 
 CLAIM_S = 0.5
@@ -33,12 +32,6 @@ def in_another_folder(file: Path) -> Path:
     other = file.with_name("other.toml")
     other.write_text(file.read_text().replace('folder = "server"', 'folder = "elsewhere"'), encoding="utf-8")
     return other
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """pytest's own timeout is the patience."""
-    while not holds():
-        time.sleep(0.05)
 
 
 @pytest.fixture

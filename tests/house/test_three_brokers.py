@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka_broker import Cluster
 
-from processes import Process, none_left_over
+from processes import Process, none_left_over, wait_until
 from shoal.settings import load_config
 from whole_house import check_nothing_lost_and_nothing_twice, every_reading_came_once, finish, start_all, whole_house
 
@@ -38,12 +37,6 @@ def leadership(brokers: Cluster, topic: str) -> tuple[int, int]:
     if not described["partitions"]:
         return -1, 0
     return described["partitions"][0]["leader_id"], len(described["partitions"][0]["isr_nodes"])
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """pytest's own timeout is the patience."""
-    while not holds():
-        time.sleep(0.1)
 
 
 def wait_for_updates(clients: Sequence[Process], number: int = 3) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -60,6 +61,17 @@ def start_all(file: Path, rate: int = 1500) -> list[Process]:
     words["producer"] = ["producer", "--config", str(file), str(folder / "sites.csv")]
     words["producer"] += ["--split", "column:site", "--time-column", "time", "--rate", f"{rate}/s"]
     return [Process(said_words, folder / f"{name}.txt") for name, said_words in words.items()]
+
+
+def at_work(clients: Sequence[Process]) -> bool:
+    """Whether all of these have published."""
+    return all(client.said().count("updates_published") > 2 for client in clients)
+
+
+def spooled(config: Config, client: str) -> tuple[int, int]:
+    """The first reading that is kept, and where the next one goes."""
+    with closing(open_readings(config, client)) as log:
+        return log.bounds(READINGS)[0]
 
 
 def every_reading_came_once(config: Config) -> bool:

@@ -154,13 +154,13 @@ def test_readings_that_retention_takes_while_a_log_is_looked_through_are_no_matt
         def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
             return {partition: (0, end) for partition, (_, end) in self._log.bounds(topic).items()}
 
-    monkeypatch.setattr("producers.outlet.READINGS_SETTINGS", TopicSettings(retain_bytes=1000))
-    drained(pump_of(replay(path), tmp_path, limit=50, batch_rows_max=5))
+    small = TopicSettings(retain_bytes=1000)
+    drained(pump_of(replay(path), tmp_path, limit=50, batch_rows_max=5, kept=small))
     for note in tmp_path.glob("producer.*"):
         note.unlink()
     kept = rows_by_client(tmp_path)
     assert kept["client-1"][0] > 0
-    pump = drained(pump_of(replay(path), tmp_path, logs=lambda client: Late(logs_in(tmp_path)(client))))
+    pump = drained(pump_of(replay(path), tmp_path, logs=lambda client: Late(logs_in(tmp_path)(client)), kept=small))
     assert (pump.already_there, pump.published.total()) == (50, ROWS - 50)
 
 

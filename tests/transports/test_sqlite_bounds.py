@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embedded import MIB, TOPIC, Clock, disk_bytes, everything, opened, values
-from shoal.errors import LogUnavailable, OffsetGone
+from shoal.errors import LogRefused, LogUnavailable, OffsetGone
 from shoal.transports.contract import TopicSettings, beginning, latest
 from shoal.transports.sqlite import SqliteLog
 from shoal.transports.sqlite_schema import connect
@@ -51,6 +51,24 @@ def test_retention_makes_the_room_that_a_file_at_its_limit_needs(path: Path) -> 
         assert end == 200
         assert (end - first) * 50_000 <= MIB // 2 < (end - first + 1) * 50_000
     assert path.stat().st_size <= MIB
+
+
+def test_another_number_of_bytes_can_be_kept_from_now_on_and_nothing_else(path: Path) -> None:
+    with closing(SqliteLog(path, durable=False)) as log:
+        log.keep(TOPIC, TopicSettings(retain_bytes=100_000))
+        identity = log.identity(TOPIC)
+        for _ in range(100):
+            log.publish(TOPIC, b"x" * 1000)
+            log.flush()
+        log.keep(TOPIC, TopicSettings(retain_bytes=5_000))
+        log.publish(TOPIC, b"x" * 1000)
+        log.flush()
+        assert log.bounds(TOPIC) == {0: (96, 101)}
+        with pytest.raises(LogRefused, match="record_bytes_max"):
+            log.keep(TOPIC, TopicSettings(retain_bytes=5_000, record_bytes_max=10))
+    with closing(SqliteLog(path, durable=False)) as log:
+        log.ensure(TOPIC, TopicSettings(retain_bytes=5_000))
+        assert log.identity(TOPIC) == identity
 
 
 @pytest.mark.parametrize("value_bytes", [1000, 200_000])
