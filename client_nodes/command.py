@@ -7,18 +7,21 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from client_nodes.health import Beating, Pulse, serve
 from client_nodes.premises import client_at_home
+from client_nodes.pulse import Beating, Pulse
 from shoal.border import check_models, terms_of
 from shoal.contract import client_name
 from shoal.events import log_event, start_logging
-from shoal.metrics import ClientMetrics
 from shoal.privacy import announce
 from shoal.running import run, stopped_by_signals
-from shoal.settings import Config, load_config
+from shoal.settings import ClientSettings, Config, load_config
+
+if TYPE_CHECKING:
+    from shoal.metrics import ClientMetrics
 
 
 @click.command()
@@ -45,21 +48,29 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=announce(terms_of(config.contract)))
     totals: dict[str, int] = {}
-    metrics, pulse = ClientMetrics(), Pulse()
+    pulse = Pulse()
     with stopped_by_signals() as stop:
-        if config.client.metrics_port:
-            serve(config.client.metrics_host, config.client.metrics_port, metrics.registry, pulse)
-            where = f"http://{config.client.metrics_host}:{config.client.metrics_port}/metrics"
-            log_event("metrics_served", address=where)
+        metrics = _served(config.client, pulse) if config.client.metrics_port else None
         run(lambda: _observed(config, name, metrics, pulse, totals), stop, until_idle)
     log_event("stopped", **totals)
     if as_json:
         click.echo(json.dumps({"client": name, **totals}))
 
 
+def _served(settings: ClientSettings, pulse: Pulse) -> ClientMetrics:
+    """Metrics, for whoever looks at them over HTTP. Who is not asked does not load what it takes."""
+    from client_nodes.health import serve  # noqa: PLC0415
+    from shoal.metrics import ClientMetrics  # noqa: PLC0415
+
+    metrics = ClientMetrics()
+    serve(settings.metrics_host, settings.metrics_port, metrics.registry, pulse)
+    log_event("metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics")
+    return metrics
+
+
 @contextmanager
 def _observed(
-    config: Config, name: str, metrics: ClientMetrics, pulse: Pulse, totals: dict[str, int]
+    config: Config, name: str, metrics: ClientMetrics | None, pulse: Pulse, totals: dict[str, int]
 ) -> Iterator[Beating]:
     """The client at home, its pulse felt; its totals are kept for the last word."""
     pulse.beat()

@@ -6,11 +6,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from client_nodes.answers import Answers
+from client_nodes.counting import READINGS_BECAME, Counting
 from client_nodes.intake import Intake, Refused, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
@@ -24,18 +25,18 @@ from shoal.downlink import read_on
 from shoal.errors import StateRefused
 from shoal.events import log_event
 from shoal.messages import VERSION
-from shoal.metrics import ClientMetrics
-from shoal.privacy import epsilon_spent, mechanism_for
+from shoal.privacy import mechanism_for
 from shoal.settings import ClientSettings
 from shoal.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
 from shoal.transports.contract import Log, Positions, Record, beginning
 from shoal.uplink import Uplink
 
+if TYPE_CHECKING:
+    from shoal.metrics import ClientMetrics
+
 STATE_VERSION = 1
 CALLS_POLL_S = 0.02
 """how often one looks for the next call, while readings are waited for and a model is in the midst of its rounds"""
-READINGS_BECAME = ("learned", "rejected", "withheld", "clipped")
-"""what can become of a reading; a clipped one is learnt too"""
 TOTALS = (*READINGS_BECAME, "updates")
 
 
@@ -73,7 +74,9 @@ class ClientNode:
         self._settings = settings
         self._readings = readings
         self._clock = clock
-        self.metrics = metrics or ClientMetrics()
+        self.metrics = metrics
+        """None: nobody looks at them"""
+        self._counting = Counting(metrics)
         readings.ensure(READINGS, readings_settings(settings))
         readings.ensure(REFUSED, LOCAL_SETTINGS)
         self._source = readings.identity(READINGS)
@@ -92,7 +95,8 @@ class ClientNode:
         self._totals: Counter[str] = Counter()
         self._spoke_at = clock()
         self._positions = self._restore(checkpoint.load())
-        self._announce()
+        self._counting.watch_event_time(clock, lambda: self._newest_reading_at)
+        self._counting.begun(self._mechanism.statement, terms_of(contract), self._totals)
         self._uplink.speak()
 
     @property
@@ -128,7 +132,7 @@ class ClientNode:
         began = time.perf_counter()
         words = self._learn(intake)
         if records:
-            self.metrics.learn.observe(time.perf_counter() - began)
+            self._counting.learnt(time.perf_counter() - began)
         if (self._since_update or self._unheard) and self._waited_long_enough():
             words += self._speak()
         now = self._clock()
@@ -222,7 +226,7 @@ class ClientNode:
         if self._answers:
             state["answers"] = self._answers.state()
         self._uplink.remember(state, words, now)
-        self.metrics.checkpoint_at.set(now)
+        self._counting.remembered(now)
 
     def _restore(self, state: dict[str, Any] | None) -> Positions:
         if state is None:
@@ -260,37 +264,12 @@ class ClientNode:
         self._answers.unsay()
         self._unheard = True
 
-    def _announce(self) -> None:
-        self.metrics.watch_event_time(self._clock, lambda: self._newest_reading_at)
-        statement = self._mechanism.statement
-        labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
-        self.metrics.guarantee.labels(**labels).set(1)
-        spent, limit = epsilon_spent(terms_of(self._contract))
-        self.metrics.epsilon.set(spent)
-        self.metrics.epsilon_limit.set(limit)
-        counted = self.metrics.counted
-        # What an earlier node of this process had learnt and not saved is learnt again: that counts once as learnt.
-        replayed = max(0, counted["learned"] - self._totals["learned"]) if counted else 0
-        self.metrics.readings.labels(result="replayed").inc(replayed)
-        if not counted:
-            counted.update(self._totals)
-        # From 0 on, so that the first of a kind shows as one more and not as something new.
-        for result in READINGS_BECAME:
-            self.metrics.readings.labels(result=result).inc(0)
-        self.metrics.updates.labels(result="published").inc(0)
-
     def _count(self, intake: Intake, words: Sequence[Word]) -> None:
-        for result in READINGS_BECAME:
-            new = max(0, self._totals[result] - self.metrics.counted[result])
-            self.metrics.readings.labels(result=result).inc(new)
-            self.metrics.counted[result] += new
-        self.metrics.updates.labels(result="published").inc(len(words))
-        for learner in self._learners:
-            self.metrics.nodes.labels(model=learner.name).set(learner.nodes)
+        self._counting.refused(intake.refused)
+        if not words and not self._counting.asked:
+            return
         ends = self._readings.bounds(READINGS)
         lag = sum(end - self._positions.get(partition, 0) for partition, (_, end) in ends.items())
-        self.metrics.lag.labels(topic=READINGS).set(lag)
-        for reason, number in Counter(refused.reason for refused in intake.refused).items():
-            log_event("readings_refused", reason=reason, readings=number)
+        self._counting.stepped(self._totals, {learner.name: learner.nodes for learner in self._learners}, lag)
         if words:
-            log_event("updates_published", updates=len(words), learned=self._totals["learned"], lag=lag)
+            self._counting.published(len(words), self._totals["learned"], lag)

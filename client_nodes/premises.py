@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from client_nodes.node import ClientNode, Premises
 from shoal.checkpoint import Checkpoint
 from shoal.contract import client_name
 from shoal.errors import StateRefused
-from shoal.metrics import ClientMetrics
 from shoal.privacy import load_or_create_key
 from shoal.readings import check_apart, open_premises
 from shoal.settings import Config
 from shoal.topics import ensure_topics
 from shoal.transports import open_log
+
+if TYPE_CHECKING:
+    from shoal.metrics import ClientMetrics
 
 
 @contextmanager

@@ -169,6 +169,8 @@ class Checkpoint:
         # The words are published right after a save, so a save must survive a power cut too.
         self._file.execute("PRAGMA synchronous=FULL")
         self._file.execute("PRAGMA journal_size_limit=4194304")
+        # Nothing is read twice here, so a small machine need not keep SQLite's usual 2 MiB of it.
+        self._file.execute("PRAGMA cache_size=-256")
         self._file.execute("BEGIN EXCLUSIVE")
         self._file.execute("COMMIT")
         flaws = self._file.execute("PRAGMA quick_check(1)").fetchall()

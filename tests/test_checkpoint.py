@@ -436,3 +436,8 @@ def test_every_refusal_is_one_of_ours(tmp_path: Path) -> None:
     for wrong in (Path("/dev/null/x/checkpoint.db"), tmp_path):
         with pytest.raises(ShoalError):
             Checkpoint(wrong, OWNER)
+
+
+def test_a_checkpoint_keeps_little_of_its_file_in_memory(tmp_path: Path) -> None:
+    with Checkpoint(tmp_path / "checkpoint.db", "a") as checkpoint:
+        assert checkpoint._file.execute("PRAGMA cache_size").fetchone() == (-256,)  # KiB

@@ -19,6 +19,8 @@ APPLICATION_ID = 0x53484F4C
 SCHEMA_VERSION = 1
 
 PAGE_BYTES = 16 * 1024
+CACHE_BYTES = 512 * 1024
+"""of a connection; records are written and read once and in order, so keeping more of them would help nobody"""
 WAL_PAGES = 1000
 """pages after which a commit moves the write-ahead log into the file (16 MiB)"""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
@@ -103,6 +105,7 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
             if durable:  # on macOS fsync alone leaves commits in the drive's cache
                 db.execute("PRAGMA fullfsync = ON")
             db.execute("PRAGMA secure_delete = FAST")
+            db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
             db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
             db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
             if file_bytes_max is not None:

@@ -11,8 +11,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from client_nodes.health import LIVE_S, Beating, Pulse, serve
+from client_nodes.health import serve
 from client_nodes.node import ClientNode
+from client_nodes.pulse import LIVE_S, Beating, Pulse
 from shoal.errors import SettingsError
 from shoal.metrics import ClientMetrics
 

@@ -197,3 +197,10 @@ def test_a_power_cut_at_any_byte_leaves_a_prefix_of_whole_flushes(path: Path, tm
                 assert survivor.bounds(TOPIC) == {0: (0, len(kept) + 1)}
         assert found == sorted(found)
         assert (found[0], found[-1]) == (0, 30)
+
+
+def test_a_log_keeps_little_of_its_file_in_memory_however_much_goes_through_it(tmp_path: Path) -> None:
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        assert log._connection is not None
+        (kept,) = log._connection.execute("PRAGMA cache_size").fetchone()
+    assert kept == -512  # KiB; SQLite's own default is four times as much for each connection
