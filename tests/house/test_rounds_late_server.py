@@ -1,0 +1,51 @@
+"""A server that comes back after a round's deadline reads every answer that stands in the log before it closes."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from client_nodes.premises import client_at_home
+from onebox.federation import OneBox
+from rounds_federation import KMEANS, begin_in_rounds
+from server_node.home import server_at_home
+from server_node.node import ServerNode
+from server_node.view import RoundsSeen
+from shoal.settings import load_config
+from small_federation import CLIENTS, clock
+
+
+def rounds_of(server: ServerNode) -> RoundsSeen:
+    seen = server.models()["heaps"].picture().rounds
+    assert seen is not None
+    return seen
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
+    partitions: int, tmp_path: Path, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.transports.kafka_reader.FETCH_BYTES", 1)  # a batch comes all the same, one of them
+    file = begin_in_rounds(tmp_path, KMEANS.replace("quorum = 1", "quorum = 1\ndeadline_s = 10"))
+    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"')
+    text = text.replace('address = "sqlite:federation.db"', f'address = "kafka://{kafka_bootstrap}"')
+    file.write_text(text.replace("[client]", f"partitions = {partitions}\n[client]", 1), encoding="utf-8")
+    config = load_config(file)
+    with OneBox(config, CLIENTS, clock) as box:
+        while rounds_of(box.server).round < 2:
+            box.step()
+        before = rounds_of(box.server)
+        assert before.here == 0
+    for client in CLIENTS:
+        with client_at_home(config, client, clock=clock) as node:
+            while node.step():
+                pass
+    with server_at_home(config, clock=lambda: clock() + 3600) as server:
+        steps = 0
+        while rounds_of(server).round == before.round:
+            assert server.step()
+            steps += 1
+        assert rounds_of(server).answers == len(CLIENTS)
+        assert steps > 1, "all answers came at once: this has tried nothing"
