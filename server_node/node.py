@@ -148,8 +148,12 @@ class ServerNode:
     def picture(self) -> Picture:
         """What people may see now."""
         now = self._clock()
-        lag = sum(end - self._positions.get(partition, 0) for partition, end in self._ends().items())
-        self.metrics.lag.labels(topic=self._contract.updates_topic).set(lag)
+        topic, at = self._contract.updates_topic, self._positions
+        bounds = self._log.bounds(topic)
+        lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
+        self.metrics.lag.labels(topic=topic).set(lag)
+        margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
+        self.metrics.margin.labels(topic=topic).set(margin)
         return Picture(
             contract=self._contract,
             started_at=self._started_at,

@@ -105,6 +105,12 @@ class ServerMetrics:
             registry=self.registry,
         )
         self.lag = Gauge("shoal_consumer_lag_records", "Records not read yet", ["topic"], registry=self.registry)
+        self.margin = Gauge(
+            "shoal_retention_margin_records",
+            "Records read that the log still keeps: before one is lost unread, so many go",
+            ["topic"],
+            registry=self.registry,
+        )
         self.learn = Histogram(
             "shoal_learn_duration_seconds", "Time to absorb one batch", buckets=LEARN_BUCKETS_S, registry=self.registry
         )

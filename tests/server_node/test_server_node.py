@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from small_plant import an_update, forged, plant
 
+from server_node.node import ServerNode
 from server_room import Room, models_of, remembered
 from shoal.errors import MessageRefused, OffsetGone, StateRefused
 from shoal.messages import COUNT_MAX, REASONS, Update
@@ -423,6 +424,28 @@ def test_a_picture_tells_how_far_behind_the_server_is(room: Room) -> None:
         assert server.picture().ready
         room.say(*said(room, ("attic", 6)))
         assert server.picture().ready, "what stood there at the start is read"
+
+
+def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.kept = LogSettings(updates_keep_bytes=2000)
+    labels = {"topic": room.contract.updates_topic}
+
+    def margin(server: ServerNode) -> float | None:
+        server.picture()
+        return server.metrics.registry.get_sample_value("shoal_retention_margin_records", labels)
+
+    room.say(*said(room, ("attic", 1)))
+    with room.server() as server:
+        assert margin(server) == 0
+        server.step()
+        assert margin(server) == 1
+        for n in range(2, 20):
+            room.say(*said(room, ("attic", n)))
+        with room.log() as log:
+            first, _ = log.bounds(room.contract.updates_topic)[0]
+        assert first > 1
+        assert margin(server) == 1 - first
 
 
 # Memory that does not fit.
