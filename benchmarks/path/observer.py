@@ -30,7 +30,9 @@ def watch(config: Config) -> None:
                 while True:
                     records, at = log.read(config.contract.snapshots_topic, at, timeout_s=POLL_S)
                     for record in records:
-                        tell(record)
+                        # Servers also leave their marks there.
+                        if ("type", Snapshot.TYPE.encode()) in record.headers:
+                            tell(record)
         except LogUnavailable:
             time.sleep(AGAIN_S)
 
