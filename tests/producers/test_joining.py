@@ -103,6 +103,25 @@ def test_a_value_older_than_the_newest_reading_is_late_and_changes_nothing() -> 
     assert joiner.counts["late"] == 1
 
 
+def test_a_value_of_the_very_time_of_a_reading_that_was_given_up_is_late() -> None:
+    out, joiner = joined(TWO, (5.0, 0, 1.0), (20.0, 0, 2.0), (5.0, 1, 3.0))
+    assert (out, joiner.pending) == ([], 1)
+    assert joiner.counts == {"incomplete": 1, "late": 1}
+
+
+def test_readings_that_waited_come_out_in_the_order_of_their_times_not_of_their_coming() -> None:
+    hold = TWO._replace(missing="hold", hold_s=50.0)
+    out, _ = joined(hold, (0.0, 0, 1.0), (0.0, 1, 2.0), (12.0, 0, 4.0), (11.0, 0, 3.0), (40.0, 0, 5.0))
+    assert out == [[0.0, 1.0, 2.0], [11.0, 3.0, 2.0], [12.0, 4.0, 2.0]]
+
+
+def test_the_value_held_is_the_sensors_newest_whatever_reading_it_was_in() -> None:
+    hold = Rules(width=3, tolerance_s=1.0, wait_s=10.0, missing="hold", hold_s=50.0)
+    first = [(5.2, 0, 1.0), (5.3, 2, 2.0), (5.0, 0, 3.0), (5.9, 2, 4.0)]
+    out, _ = joined(hold, *first, (20.0, 1, 5.0), (40.0, 1, 6.0))
+    assert out == [[20.0, 1.0, 5.0, 4.0]]
+
+
 def test_the_same_value_again_is_dropped_whether_its_reading_waits_or_is_out() -> None:
     out, joiner = joined(TWO, (5.0, 0, 1.0), (5.0, 0, 1.0), (5.0, 1, 2.0), (5.0, 1, 2.0), (5.0, 0, 1.0))
     assert out == [[5.0, 1.0, 2.0]]

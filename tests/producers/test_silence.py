@@ -33,6 +33,7 @@ def test_nobody_is_silent_while_nobody_could_be_heard() -> None:
     silence.listen(500.0)
     assert silence.newly_silent(559.0) == [], "a is known to be silent, b had no chance"
     assert silence.newly_silent(560.0) == ["b"]
+    assert silence.hear("a", 600.0) == 600.0, "silent since before the others could not be heard"
 
 
 def test_nobody_minds_when_told_so() -> None:
