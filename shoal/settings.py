@@ -9,6 +9,7 @@ A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self, TypeVar
@@ -253,8 +254,10 @@ def _readings_beside(readings: ReadingsSettings, log: LogSettings, path: Path) -
 
 
 def _hosts(address: str) -> set[str]:
+    """The brokers an address names, each by one of its names: this machine has several for itself."""
     scheme, _, servers = address.lower().partition("://")
-    return set(servers.rstrip("/").split(",")) if scheme == "kafka" else set()
+    named = re.sub(r"(^|,)(127\.0\.0\.1|\[::1\])(?=:)", r"\1localhost", servers.rstrip("/"))
+    return set(named.split(",")) if scheme == "kafka" else set()
 
 
 def _files_beside(settings: BrokerSettings | MqttSettings, path: Path) -> dict[str, Path]:

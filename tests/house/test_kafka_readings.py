@@ -157,9 +157,11 @@ def test_readings_that_retention_removed_are_told_and_stepped_over_if_that_is_al
         assert client.totals["learned"] + client.totals["rejected"] == 240 + 180
 
 
-@pytest.mark.parametrize("readings", ["kafka://a:9092", "KAFKA://B:9092,c:1/", "kafka://x:1,b:9092"])
+@pytest.mark.parametrize(
+    "readings", ["kafka://a:9092", "KAFKA://B:9092,c:1/", "kafka://x:1,b:9092", "kafka://localhost:9092"]
+)
 def test_an_address_of_the_federations_brokers_is_refused_for_raw_readings(readings: str, tmp_path: Path) -> None:
-    file = whole_house(tmp_path, "kafka://a:9092,b:9092")
+    file = whole_house(tmp_path, "kafka://a:9092,b:9092,127.0.0.1:9092")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("[server]\n", f'[readings]\naddress = "{readings}"\n[server]\n'), "utf-8")
     with pytest.raises(SettingsError, match=r"raw readings would leave the premises"):
@@ -168,7 +170,7 @@ def test_an_address_of_the_federations_brokers_is_refused_for_raw_readings(readi
 
 def test_the_federations_brokers_under_another_name_are_refused_too(tmp_path: Path, kafka_bootstrap: str) -> None:
     port = kafka_bootstrap.rpartition(":")[2]
-    file = with_readings_on(f"localhost:{port}", whole_house(tmp_path, f"kafka://127.0.0.1:{port}"))
+    file = with_readings_on(f"127.1:{port}", whole_house(tmp_path, f"kafka://127.0.0.1:{port}"))
     with (
         pytest.raises(SettingsError, match="raw readings would leave the premises"),
         client_at_home(load_config(file), "attic", clock=clock),
