@@ -40,7 +40,7 @@ class Feed:
                     yield _event(drawing)
                 elif quiet_s >= HEARTBEAT_S:
                     quiet_s = 0.0
-                    yield b"event: alive\ndata:\n\n"
+                    yield b"event: alive\ndata: nothing new\n\n"
                 await asyncio.sleep(INTERVAL_S)
                 quiet_s += INTERVAL_S
         finally:

@@ -205,7 +205,9 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
     first = driven.look(0.0)
     run_rounds_once(driven, list(SITES))
     assert driven.newest.round == 2
-    called = driven.newest
+    called, asked = driven.newest, driven.model.picture().rounds
+    assert asked is not None
+    assert asked.expected == len(SITES)
     for _ in range(2):
         run_rounds_once(driven, ["attic", "cellar"])
     assert driven.newest.round == 4
@@ -222,7 +224,7 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
     run_rounds_once(driven, ["attic", "cellar"])
     seen = driven.model.picture().rounds
     assert seen is not None
-    assert seen.answers == 3
+    assert (seen.answers, seen.expected) == (3, 3), "nobody waits any more for who missed three calls"
 
 
 def test_an_answer_to_a_round_that_was_never_called_is_refused() -> None:

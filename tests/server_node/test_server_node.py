@@ -385,17 +385,21 @@ def test_identities_survive_a_restart(room: Room) -> None:
     with room.server() as server:
         while server.step():
             pass
-        before = server.picture().models["clusters"].lineage
+        before, since = server.picture().models["clusters"].lineage, server.picture().models["clusters"].since
         assert before.of_node
+        assert set(since) == set(before.slots)
     with room.server() as server:
         assert server.picture().models["clusters"].lineage == before
+        assert server.picture().models["clusters"].since == since
         room.say(*said(room, *(("attic", n) for n in range(7, 9))))
         while server.step():
             pass
-        after = server.picture().models["clusters"].lineage
+        after, later = server.picture().models["clusters"].lineage, server.picture().models["clusters"].since
     shared = set(before.of_node) & set(after.of_node)
     assert any(before.of_node[node] == after.of_node[node] for node in shared)
     assert after.born >= before.born
+    assert all(later[who] == since[who] for who in set(later) & set(since)), "what stays is as old as it was"
+    assert set(later) == set(after.slots), "and what is gone is forgotten"
 
 
 def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

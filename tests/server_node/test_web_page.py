@@ -51,6 +51,7 @@ def test_the_page_shows_what_the_server_knows_and_never_complains(chromium: str,
             _nodes_are_read_with_the_keyboard(tab)
             _it_fits_a_phone_and_the_dark(tab)
             _another_model_is_chosen(tab)
+            _it_notices_a_server_that_says_nothing(tab)
             assert tab.complaints() == []
             web.stop()
             _it_says_when_the_server_is_gone(tab)
@@ -138,6 +139,21 @@ def _another_model_is_chosen(tab: Tab) -> None:
     for key, selected in (("ArrowRight", 0), ("End", 1), ("Home", 0), ("ArrowLeft", 1)):
         tab.press(key)
         tab.until(f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement === {tabs}[{selected}]")
+
+
+def _it_notices_a_server_that_says_nothing(tab: Tab) -> None:
+    """A minute goes by at once on the page's clock: it takes the stream for dead, says so, and opens another."""
+    tab.value_of("""void (() => {
+      const [connection, clock] = [document.getElementById('connection'), Date.now];
+      window.states = [];
+      new MutationObserver(() => states.push(connection.textContent)).observe(connection, {childList: true});
+      Date.now = () => clock() + 60_000;
+    })()""")
+    tab.until("window.states.length === 2")
+    silent, live = tab.value_of("window.states")
+    assert silent.startswith("no word since ")
+    assert live == "live"
+    assert not tab.value_of("document.body.classList.contains('stale')")
 
 
 def _it_says_when_the_server_is_gone(tab: Tab) -> None:

@@ -41,6 +41,7 @@ class Watching:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         self._connection.request("GET", "/events", headers={"last-event-id": seen} if seen else {})
         self.answer = self._connection.getresponse()
+        self.signs_of_life = 0
 
     def next(self) -> Event | None:
         """The next event, None when the stream has ended."""
@@ -48,7 +49,10 @@ class Watching:
         while line := self.answer.readline().decode():
             name, _, content = line.rstrip("\n").partition(": ")
             told[name] = content
-            if not name and "data" in told:
+            if not name and told.get("event") == "alive":
+                self.signs_of_life += 1
+                told = {}
+            elif not name and "data" in told:
                 assert told["event"] == "picture"
                 return Event(told["id"], json.loads(told["data"]))
         return None
@@ -153,6 +157,18 @@ def test_what_changes_is_pushed_and_what_does_not_is_not() -> None:
         assert second
         assert (first.picture["lag_records"], second.picture["lag_records"]) == (0, 3)
         assert first.mark != second.mark
+
+
+def test_while_nothing_changes_a_watcher_hears_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server_node.web.feed.HEARTBEAT_S", 0.3)
+    with serving() as (board, port, _), watching(port) as watcher:
+        assert watcher.next()
+        hung = threading.Timer(2.0, lambda: board.hang(replace(LEARNT, lag_records=3)))
+        hung.start()
+        event = watcher.next()
+        assert event
+        assert event.picture["lag_records"] == 3
+        assert watcher.signs_of_life >= 1
 
 
 def test_a_watcher_that_comes_back_is_told_only_what_it_has_not_seen() -> None:

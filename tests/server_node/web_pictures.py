@@ -27,12 +27,17 @@ FEATURES = (
 )
 
 
-def a_contract(width: int = 2, privacy: dict[str, Any] | None = None, models: Sequence[str] = ("fcac",)) -> Contract:
+def a_contract(
+    width: int = 2,
+    privacy: dict[str, Any] | None = None,
+    models: Sequence[str] = ("fcac",),
+    name: str = "greenhouse",
+) -> Contract:
     """A federation of `width` features; beyond the five with a name they are numbered."""
     numbered = ({"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(len(FEATURES), width))
     return contract_of(
         {
-            "federation": {"name": "greenhouse"},
+            "federation": {"name": name},
             "features": [*FEATURES, *numbered][:width],
             "privacy": privacy or FORMAL,
             "models": [{"name": name, "algorithm": "fcac"} for name in models],
