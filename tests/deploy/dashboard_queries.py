@@ -10,6 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,10 @@ def check_every_panel(url: str, folder: Path, patience_s: float = 60.0) -> None:
     assert dashboards, f"no dashboards in {folder}"
     until = time.monotonic() + patience_s
     while True:
-        empty = empty_panels(url, dashboards)
+        try:
+            empty = empty_panels(url, dashboards)
+        except OSError as away:
+            empty = [f"{url} does not answer: {away}"]
         if not empty:
             return
         assert time.monotonic() < until, "no data for:\n" + "\n".join(empty)
@@ -126,6 +130,8 @@ def _get(url: str, path: str) -> Any:
         with urllib.request.urlopen(url + path, timeout=30) as answer:
             told = json.load(answer)
     except urllib.error.HTTPError as refused:
+        if refused.code == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise ConnectionError("it is starting") from None
         raise AssertionError(f"{urllib.parse.unquote_plus(path)}: {refused.read().decode()}") from None
     assert told["status"] == "success", told
     return told["data"]

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -122,7 +121,8 @@ def until(holds: Callable[[], bool], house: WatchedHouse) -> None:
         try:
             if holds():
                 return
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:
+            # Not listening yet, or too busy to answer in time.
             pass
         assert time.monotonic() < end, house.said()[-3000:]
         time.sleep(0.1)
