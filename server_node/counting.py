@@ -28,6 +28,7 @@ class Counting:
         self._rejected: Counter[str] = Counter()
         self._unshown: defaultdict[str, list[float]] = defaultdict(list)
         self._labelled: set[str] = set()
+        self._again = False
         # From 0 on, so that the first of a kind shows as one more and not as something new.
         for result in ("absorbed", "repeated", "rejected"):
             metrics.updates.labels(result=result).inc(0)
@@ -50,8 +51,15 @@ class Counting:
         """reason -> messages set aside since the start."""
         return dict(self._rejected)
 
+    def reading(self, record: Record) -> None:
+        """The record that is heard next; after an error it may be one that was counted already."""
+        newest = self.metrics.counted.get(record.partition, -1)
+        self._again = record.offset <= newest
+        self.metrics.counted[record.partition] = max(record.offset, newest)
+
     def heard(self, update: Update, new: bool, now: float) -> None:
         """An update that passed the border; `new` unless it was heard before."""
+        new = new and not self._again
         self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
         if update.round is None:
             # Answers to calls are about the same rows again and again.
@@ -64,6 +72,8 @@ class Counting:
     def set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> None:
         """A message that did not; `update` if it could be read at all, so that one knows whose it says it is."""
         self._rejected[refused.reason] += 1
+        if self._again:
+            return
         self.metrics.updates.labels(result="rejected").inc()
         self.metrics.rejected.labels(reason=refused.reason).inc()
         place = f"{record.topic}/{record.partition}/{record.offset}"

@@ -34,6 +34,7 @@ class Hearing:
 
     def hear(self, record: Record) -> Sequence[Word]:
         """Absorb one record; what is refused becomes a word for the rejected topic."""
+        self._counting.reading(record)
         update: Update | None = None
         try:
             if ("type", Wake.TYPE.encode()) in record.headers:

@@ -80,6 +80,8 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         self.registry = _registry("server")
+        self.counted: dict[int, int] = {}
+        """partition -> newest record counted; a node that is built again after an error hears some once more"""
         self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
         self.rejected = Counter("shoal_rejected", "Messages set aside, by reason", ["reason"], registry=self.registry)
         self.readings = Counter("shoal_readings", "Readings behind the updates", ["result"], registry=self.registry)

@@ -14,6 +14,7 @@ from shoal.checkpoint import Checkpoint
 from shoal.codec import pack
 from shoal.contract import Contract
 from shoal.messages import Snapshot, Update
+from shoal.metrics import ServerMetrics
 from shoal.settings import LogSettings, ServerSettings
 from shoal.topics import ensure_topics
 from shoal.transports.contract import Headers, Log, Record, beginning, latest
@@ -40,7 +41,9 @@ class Room:
             yield log
 
     @contextmanager
-    def server(self, rebuild: bool = False, contract: Contract | None = None) -> Iterator[ServerNode]:
+    def server(
+        self, rebuild: bool = False, contract: Contract | None = None, metrics: ServerMetrics | None = None
+    ) -> Iterator[ServerNode]:
         agreed = contract or self.contract
         with ExitStack() as stack:
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
@@ -48,7 +51,7 @@ class Room:
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
-            yield ServerNode(agreed, self.settings, log, checkpoint, rebuild, clock=self.clock)
+            yield ServerNode(agreed, self.settings, log, checkpoint, rebuild, metrics, self.clock)
 
     def say(self, *updates: Update) -> None:
         """Publish updates in this order."""

@@ -16,6 +16,7 @@ from server_node.node import ServerNode
 from server_room import Room, models_of, remembered
 from shoal.errors import MessageRefused, OffsetGone, StateRefused
 from shoal.messages import COUNT_MAX, REASONS, Update
+from shoal.metrics import ServerMetrics
 from shoal.settings import LogSettings
 from shoal.transports.contract import Headers
 
@@ -334,6 +335,24 @@ def test_metrics_tell_what_was_heard(room: Room) -> None:
         assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9, "heard before the restart"
         assert value("shoal_updates_total", {"result": "rejected"}) == 0, "from 0 on, so that the first one shows"
         assert value("shoal_rejected_total", {"reason": "privacy"}) == 0
+
+
+def test_what_was_heard_and_not_saved_is_heard_again_and_counts_once(tmp_path: Path) -> None:
+    room = Room(tmp_path, pool_clients=5)
+    metrics = ServerMetrics()
+    value = metrics.registry.get_sample_value
+    room.say(*said(room, ("attic", 1), ("cellar", 1)))
+    room.publish(("clusters", b"junk", Update.headers()))
+    for _ in range(2):
+        with room.server(metrics=metrics) as server:
+            server.step()
+        # It was thrown away, and nothing it did was saved.
+        room.forget()
+    assert value("shoal_updates_total", {"result": "absorbed"}) == 2
+    assert value("shoal_updates_total", {"result": "repeated"}) == 2
+    assert value("shoal_updates_total", {"result": "rejected"}) == 1
+    assert value("shoal_readings_total", {"result": "learned"}) == 80
+    assert value("shoal_readings_total", {"result": "replayed"}) == 80
 
 
 def test_before_the_first_snapshot_the_version_is_0(room: Room) -> None:
