@@ -1,38 +1,33 @@
-"""Rounds: time per row of an answer against K, d and other ways to calculate it; time and bytes of a round.
+"""Rounds: time per row of an answer against K, d and other ways to calculate it; time and bytes of a round; memory.
 
 An answer takes turns with the plain NumPy form of the same sums, with one step of scikit-learn's (k-means' Lloyd
 iteration, a mixture's EM step), and with a loop over the rows in Python. A round is measured at 1 000 clients: what
-folding and combining add to the clients' own arithmetic.
+folding and combining add to the clients' own arithmetic, and what the whole service does. Memory is measured at up to
+ten million rows.
 """
 
 from __future__ import annotations
 
-import gc
 import time
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, spread, table, write
-from shoal.algorithms.federations import hint
+from benchmarks.results import rounded, table, write
+from benchmarks.rounds_answers import measured_answers, rows_and_params
+from benchmarks.rounds_memory import measured_memory
+from benchmarks.rounds_service import measured_service
 from shoal.algorithms.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Params, Stats
 from shoal.codec import pack
 
-Floats = NDArray[np.float64]
-Work = Callable[[], Any]
-SEED = 3
 PACKAGES = ("numpy", "scikit-learn")
 
 
@@ -47,144 +42,44 @@ class Size:
     """K, d"""
     clients: int
     client_rows: int
+    service: tuple[str, ...]
+    """algorithms whose rounds go through the service"""
+    service_rows: int
+    """of a client there: its window"""
+    service_rounds: int
+    memory: Mapping[str, tuple[int, ...]]
+    """algorithm -> numbers of rows"""
 
 
-FULL = Size(20_000, 200, 7, ((3, 2), (10, 16), (50, 16), (10, 64)), 1000, 200)
-QUICK = Size(2_000, 50, 3, ((3, 2), (10, 16)), 50, 50)
-
-
-# The same sums, other ways. Each is what somebody would write who has read the papers.
-
-
-def plain_kmeans(params: Params, rows: Floats) -> Stats:
-    far = ((rows[:, None, :] - params["centre"]) ** 2).sum(axis=2)
-    hot = np.eye(len(params["centre"]))[far.argmin(axis=1)]
-    return {"count": hot.sum(axis=0), "sum": hot.T @ rows, "inertia": far.min(axis=1).sum()}
-
-
-def plain_fcm(params: Params, rows: Floats) -> Stats:
-    far = ((rows[:, None, :] - params["centre"]) ** 2).sum(axis=2) ** (1 / (params["fuzzifier"][0] - 1))
-    weights = (1 / (far * (1 / far).sum(axis=1, keepdims=True))) ** params["fuzzifier"][0]
-    return {"mass": weights.sum(axis=0), "sum": weights.T @ rows}
-
-
-def plain_gmm(params: Params, rows: Floats) -> Stats:
-    k, d = params["centre"].shape
-    covariances = np.empty((k, d, d))
-    above = np.triu_indices(d)
-    covariances[:, above[0], above[1]] = covariances[:, above[1], above[0]] = params["spread"]
-    gaps = rows[:, None, :] - params["centre"]
-    far = np.einsum("nkd,kde,nke->nk", gaps, np.linalg.inv(covariances), gaps, optimize=True)
-    logs = -0.5 * (d * np.log(2 * np.pi) + np.linalg.slogdet(covariances)[1] + far) - np.log(k)
-    peak = logs.max(axis=1, keepdims=True)
-    shares = np.exp(logs - peak)
-    heights = shares.sum(axis=1, keepdims=True)
-    shares /= heights
-    second = np.einsum("nk,nd,ne->kde", shares, rows, rows, optimize=True)
-    return {
-        "mass": shares.sum(axis=0),
-        "sum": shares.T @ rows,
-        "second": second,
-        "likelihood": (peak + np.log(heights)).sum(),
-    }
-
-
-PLAIN: Mapping[str, Callable[[Params, Floats], Stats]] = {
-    "kmeans": plain_kmeans,
-    "fcm": plain_fcm,
-    "gmm": plain_gmm,
-}
-
-
-def by_row(name: str, params: Params, rows: Floats) -> None:
-    """A loop over the rows in Python, each with the plain form."""
-    for row in rows:
-        PLAIN[name](params, row[None])
-
-
-def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
-    """One of scikit-learn's own steps on the same rows from the same place; fuzzy c-means it has not."""
-    if name == "kmeans":
-        from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
-
-        k = len(params["centre"])
-        weights, new, mass = np.ones(len(rows)), np.zeros_like(params["centre"]), np.zeros(k)
-        labels, moved = np.zeros(len(rows), dtype=np.int32), np.zeros(k)
-        centre = params["centre"].copy()
-        return lambda: _k_means_lloyd.lloyd_iter_chunked_dense(rows, weights, centre, new, mass, labels, moved, 1)
-    if name == "gmm":
-        from sklearn.mixture import GaussianMixture  # noqa: PLC0415
-
-        mixture = GaussianMixture(len(params["centre"]), max_iter=1, tol=0.0, means_init=params["centre"])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            mixture.fit(rows)
-
-        def step() -> None:
-            _, logs = mixture._e_step(rows)
-            mixture._m_step(rows, logs)
-
-        return step
-    return None
-
-
-def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
-    generator = np.random.default_rng([SEED, k, d])
-    centres = generator.normal(size=(k, d)) * 3
-    rows = centres[generator.integers(0, k, n)] + generator.normal(size=(n, d))
-    algorithm = ROUNDS[name]
-    params = algorithm.start({"clusters": k}, d, hint([rows], SEED))
-    for _ in range(2):
-        params = algorithm.combine(params, [algorithm.answer(params, rows)])
-    return rows, params
-
-
-def measured_answers(size: Size) -> list[dict[str, Any]]:
-    found = []
-    for name in PLAIN:
-        for k, d in size.shapes:
-            rows, params = rows_and_params(name, k, d, size.rows)
-            ways: dict[str, tuple[Work, int]] = {
-                "ours": (partial(ROUNDS[name].answer, params, rows), len(rows)),
-                "plain NumPy": (partial(PLAIN[name], params, rows), len(rows)),
-                "loop": (partial(by_row, name, params, rows[: size.loop_rows]), size.loop_rows),
-            }
-            step = scikit_step(name, params, rows)
-            if step is not None:
-                ways["scikit-learn"] = (step, len(rows))
-            seconds = take_turns({way: work for way, (work, _) in ways.items()}, size.turns)
-            per_row = {way: [each / ways[way][1] for each in seconds[way]] for way in ways}
-            ratios = {
-                way: spread([other / ours for other, ours in zip(per_row[way], per_row["ours"], strict=True)])
-                for way in ways
-                if way != "ours"
-            }
-            found.append(
-                {
-                    "algorithm": name,
-                    "K": k,
-                    "d": d,
-                    "ns_per_row": {way: spread([1e9 * each for each in times]) for way, times in per_row.items()},
-                    "times_as_fast_as": ratios,
-                    "bytes_up": len(pack(dict(ROUNDS[name].answer(params, rows)))),
-                    "bytes_down": len(pack(dict(params))),
-                }
-            )
-    return found
-
-
-def take_turns(ways: Mapping[str, Work], turns: int) -> dict[str, list[float]]:
-    """Processor seconds of each way, turn by turn, after one untimed turn each."""
-    for work in ways.values():
-        work()
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(turns):
-        for way, work in ways.items():
-            gc.collect()
-            begun = time.process_time()
-            work()
-            seconds[way].append(time.process_time() - begun)
-    return seconds
+FULL = Size(
+    20_000,
+    200,
+    7,
+    ((3, 2), (10, 16), (50, 16), (10, 64)),
+    1000,
+    200,
+    service=("kmeans", "gmm"),
+    service_rows=2000,
+    service_rounds=3,
+    memory={
+        "kmeans": (1_000_000, 10_000_000),
+        "fcm": (1_000_000, 10_000_000),
+        "gmm": (1_000_000, 10_000_000),
+        "kfed": (100_000, 1_000_000),
+    },
+)
+QUICK = Size(
+    2_000,
+    50,
+    3,
+    ((3, 2), (10, 16)),
+    50,
+    50,
+    service=("kmeans",),
+    service_rows=200,
+    service_rounds=2,
+    memory={"kmeans": (50_000, 200_000)},
+)
 
 
 def measured_rounds(size: Size) -> list[dict[str, Any]]:
@@ -279,7 +174,42 @@ def markdown(measured: Mapping[str, Any]) -> str:
         f"# Rounds\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
         'An answer, one thread; medians of turns. "x" is how many times as fast ours is.\n\n'
         f"{answers}\nA round in one process. The server's share is what folding and combining add to the clients' time."
-        f"\n\n{rounds}\n{one_line(measured['machine'])}\n"
+        f"\n\n{rounds}\n{_service(measured)}\n{_memory(measured)}\n{one_line(measured['machine'])}\n"
+    )
+
+
+def _service(measured: Mapping[str, Any]) -> str:
+    lines = [
+        [
+            each["algorithm"],
+            str(each["clients"]),
+            str(each["rows_each"]),
+            *(rounded(each[name]["median"]) for name in ("round_s", "round_cpu_s", "arithmetic_cpu_s")),
+            f"{each['round_to_arithmetic']['median']:.2f}",
+        ]
+        for each in measured["service"]
+    ]
+    head = ["algorithm", "clients", "rows each", "round, s", "round, CPU s", "arithmetic, CPU s", "round / arithmetic"]
+    return (
+        f"{table(head, lines)}\nA round through the service in one process: every client reads the call from the "
+        "embedded log, checks it, answers, checks its answer and stores it with a flush of its own; the server reads, "
+        "checks, folds, remembers and calls again. The arithmetic is the answers and their sum alone, in turn.\n"
+    )
+
+
+def _memory(measured: Mapping[str, Any]) -> str:
+    lines = [
+        [
+            each["algorithm"],
+            rounded(each["rows"]),
+            *(rounded(each[name]) for name in ("rows_mib", "beyond_mib", "cpu_s")),
+        ]
+        for each in measured["memory"]
+    ]
+    head = ["algorithm", "rows, d = 2", "the rows, MiB", "beyond them, MiB", "CPU s"]
+    return (
+        f"{table(head, lines)}\nWhat an answer needs at most besides the rows it is given, by the kernel's peak of a "
+        "process of its own.\n"
     )
 
 
@@ -293,8 +223,10 @@ def main(quick: bool, out: Path) -> None:
         measured = {
             "made_by": "python -m benchmarks.rounds" + " --quick" * quick,
             "machine": facts(PACKAGES),
-            "answers": measured_answers(size),
+            "answers": measured_answers(size.shapes, size.rows, size.loop_rows, size.turns),
             "rounds": measured_rounds(size),
+            "service": measured_service(size.service, size.clients, size.service_rows, size.service_rounds),
+            "memory": measured_memory(size.memory),
         }
     write(out, "rounds", measured, markdown(measured))
     click.echo(markdown(measured))

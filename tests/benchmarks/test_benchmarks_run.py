@@ -129,6 +129,11 @@ def test_every_algorithm_in_rounds_is_measured_beside_other_ways_and_in_a_round(
     for each in result["rounds"]:
         assert each["round_s"] > 0
         assert each["server_share"] > 0
+    for each in result["service"]:
+        assert is_spread(each["round_to_arithmetic"])
+        assert each["round_to_arithmetic"]["median"] > 1
+    assert [each["rows"] for each in result["memory"]] == [50_000, 200_000]
+    assert all(each["beyond_mib"] < each["rows_mib"] + 8 for each in result["memory"])
 
 
 def test_a_number_of_features_that_is_not_measured_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,157 @@
+"""What an answer takes: time per row against K, d and other ways to calculate the same sums."""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.results import spread
+from shoal.algorithms.federations import hint
+from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.rounds import Params, Stats
+from shoal.codec import pack
+
+Floats = NDArray[np.float64]
+Work = Callable[[], Any]
+SEED = 3
+
+# The same sums, other ways. Each is what somebody would write who has read the papers.
+
+
+def plain_kmeans(params: Params, rows: Floats) -> Stats:
+    far = ((rows[:, None, :] - params["centre"]) ** 2).sum(axis=2)
+    hot = np.eye(len(params["centre"]))[far.argmin(axis=1)]
+    return {"count": hot.sum(axis=0), "sum": hot.T @ rows, "inertia": far.min(axis=1).sum()}
+
+
+def plain_fcm(params: Params, rows: Floats) -> Stats:
+    far = ((rows[:, None, :] - params["centre"]) ** 2).sum(axis=2) ** (1 / (params["fuzzifier"][0] - 1))
+    weights = (1 / (far * (1 / far).sum(axis=1, keepdims=True))) ** params["fuzzifier"][0]
+    return {"mass": weights.sum(axis=0), "sum": weights.T @ rows}
+
+
+def plain_gmm(params: Params, rows: Floats) -> Stats:
+    k, d = params["centre"].shape
+    covariances = np.empty((k, d, d))
+    above = np.triu_indices(d)
+    covariances[:, above[0], above[1]] = covariances[:, above[1], above[0]] = params["spread"]
+    gaps = rows[:, None, :] - params["centre"]
+    far = np.einsum("nkd,kde,nke->nk", gaps, np.linalg.inv(covariances), gaps, optimize=True)
+    logs = -0.5 * (d * np.log(2 * np.pi) + np.linalg.slogdet(covariances)[1] + far) - np.log(k)
+    peak = logs.max(axis=1, keepdims=True)
+    shares = np.exp(logs - peak)
+    heights = shares.sum(axis=1, keepdims=True)
+    shares /= heights
+    second = np.einsum("nk,nd,ne->kde", shares, rows, rows, optimize=True)
+    return {
+        "mass": shares.sum(axis=0),
+        "sum": shares.T @ rows,
+        "second": second,
+        "likelihood": (peak + np.log(heights)).sum(),
+    }
+
+
+PLAIN: Mapping[str, Callable[[Params, Floats], Stats]] = {
+    "kmeans": plain_kmeans,
+    "fcm": plain_fcm,
+    "gmm": plain_gmm,
+}
+
+
+def by_row(name: str, params: Params, rows: Floats) -> None:
+    """A loop over the rows in Python, each with the plain form."""
+    for row in rows:
+        PLAIN[name](params, row[None])
+
+
+def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
+    """One of scikit-learn's own steps on the same rows from the same place; fuzzy c-means it has not."""
+    if name == "kmeans":
+        from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
+
+        k = len(params["centre"])
+        weights, new, mass = np.ones(len(rows)), np.zeros_like(params["centre"]), np.zeros(k)
+        labels, moved = np.zeros(len(rows), dtype=np.int32), np.zeros(k)
+        centre = params["centre"].copy()
+        return lambda: _k_means_lloyd.lloyd_iter_chunked_dense(rows, weights, centre, new, mass, labels, moved, 1)
+    if name == "gmm":
+        from sklearn.mixture import GaussianMixture  # noqa: PLC0415
+
+        mixture = GaussianMixture(len(params["centre"]), max_iter=1, tol=0.0, means_init=params["centre"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mixture.fit(rows)
+
+        def step() -> None:
+            _, logs = mixture._e_step(rows)
+            mixture._m_step(rows, logs)
+
+        return step
+    return None
+
+
+def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
+    generator = np.random.default_rng([SEED, k, d])
+    centres = generator.normal(size=(k, d)) * 3
+    rows = centres[generator.integers(0, k, n)] + generator.normal(size=(n, d))
+    algorithm = ROUNDS[name]
+    params = algorithm.start({"clusters": k}, d, hint([rows], SEED))
+    for _ in range(2):
+        params = algorithm.combine(params, [algorithm.answer(params, rows)])
+    return rows, params
+
+
+def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, turns: int) -> list[dict[str, Any]]:
+    """For each algorithm and (K, d): nanoseconds per row of ours and of the others, in turns over `n` rows."""
+    found = []
+    for name in PLAIN:
+        for k, d in shapes:
+            rows, params = rows_and_params(name, k, d, n)
+            ways: dict[str, tuple[Work, int]] = {
+                "ours": (partial(ROUNDS[name].answer, params, rows), len(rows)),
+                "plain NumPy": (partial(PLAIN[name], params, rows), len(rows)),
+                "loop": (partial(by_row, name, params, rows[:loop_rows]), loop_rows),
+            }
+            step = scikit_step(name, params, rows)
+            if step is not None:
+                ways["scikit-learn"] = (step, len(rows))
+            seconds = take_turns({way: work for way, (work, _) in ways.items()}, turns)
+            per_row = {way: [each / ways[way][1] for each in seconds[way]] for way in ways}
+            ratios = {
+                way: spread([other / ours for other, ours in zip(per_row[way], per_row["ours"], strict=True)])
+                for way in ways
+                if way != "ours"
+            }
+            found.append(
+                {
+                    "algorithm": name,
+                    "K": k,
+                    "d": d,
+                    "ns_per_row": {way: spread([1e9 * each for each in times]) for way, times in per_row.items()},
+                    "times_as_fast_as": ratios,
+                    "bytes_up": len(pack(dict(ROUNDS[name].answer(params, rows)))),
+                    "bytes_down": len(pack(dict(params))),
+                }
+            )
+    return found
+
+
+def take_turns(ways: Mapping[str, Work], turns: int) -> dict[str, list[float]]:
+    """Processor seconds of each way, turn by turn, after one untimed turn each."""
+    for work in ways.values():
+        work()
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(turns):
+        for way, work in ways.items():
+            gc.collect()
+            begun = time.process_time()
+            work()
+            seconds[way].append(time.process_time() - begun)
+    return seconds

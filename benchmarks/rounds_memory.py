@@ -1,0 +1,63 @@
+"""What an answer needs besides its rows, in a process of its own: does it grow with them?"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.process import MIB
+from shoal.algorithms.federations import hint
+from shoal.algorithms.registry import ROUNDS
+
+D, K, SEED = 2, 3, 3
+PEAK = Path("/proc/self/clear_refs")
+"""where the kernel is told to count the peak anew"""
+spawn = multiprocessing.get_context("spawn")
+
+
+def measured_memory(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any]]:
+    """algorithm -> numbers of rows; for each the memory at most beyond the rows, and the time. Linux; else nothing."""
+    found: list[dict[str, Any]] = []
+    if not PEAK.exists():
+        return found
+    for name, sizes in shapes.items():
+        for rows in sizes:
+            # One process each: what an earlier answer has left in the heap would hide what this one takes.
+            with spawn.Pool(1) as pool:
+                beyond, seconds = pool.apply(_answer, (name, rows))
+            found.append(
+                {
+                    "algorithm": name,
+                    "rows": rows,
+                    "rows_mib": round(rows * D * 8 / MIB, 1),
+                    "beyond_mib": round(beyond / MIB, 2),
+                    "cpu_s": round(seconds, 2),
+                }
+            )
+    return found
+
+
+def _answer(name: str, n: int) -> tuple[int, float]:
+    """Bytes resident at most during the answer beyond those before it, and its processor seconds."""
+    generator = np.random.default_rng(SEED)
+    centres = generator.normal(size=(K, D)) * 3
+    rows = generator.normal(size=(n, D))
+    rows += centres[np.arange(n) % K]
+    algorithm = ROUNDS[name]
+    params = algorithm.start({"clusters": K}, D, hint([rows[:1000]], SEED))
+    # Once over a few rows: what is loaded and made on first use is not the answer's.
+    algorithm.answer(params, rows[:1000])
+    PEAK.write_text("5", encoding="ascii")
+    before, begun = _status("VmRSS"), time.process_time()
+    algorithm.answer(params, rows)
+    return max(0, _status("VmHWM") - before), time.process_time() - begun
+
+
+def _status(field: str) -> int:
+    lines = (line.partition(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return next(int(value.split()[0]) * 1024 for name, _, value in lines if name == field)

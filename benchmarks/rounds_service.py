@@ -1,0 +1,134 @@
+"""A round of many clients through the service: calls and answers over the embedded log, all in one process.
+
+Each simulated client has what a client has between the log and the arithmetic: it reads the call, checks it, answers
+from its window, checks its own answer, and stores it with a flush of its own. It has no readings log, no checkpoint and
+no process of its own. The server is whole.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results import spread
+from client_nodes.answers import Answers
+from client_nodes.snapshots import Snapshots
+from server_node.node import ServerNode
+from shoal.algorithms.policies import Answer, Memory, Policy, fold
+from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.streaming import Rows
+from shoal.border import Border, terms_of
+from shoal.checkpoint import Checkpoint
+from shoal.contract import Contract, contract_of
+from shoal.privacy import expected_statement
+from shoal.settings import ClientSettings, ServerSettings
+from shoal.topics import ensure_topics
+from shoal.transports.sqlite import SqliteLog
+
+D, K, SEED = 16, 10, 3
+MODEL = "measured"
+PATIENCE_S = 86_400.0
+
+
+def measured_service(names: Sequence[str], clients: int, rows_each: int, rounds: int) -> list[dict[str, Any]]:
+    """A round's processor time through the service beside that of its arithmetic alone, in turn."""
+    return [_measure(name, clients, rows_each, rounds) for name in names]
+
+
+def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, Any]:
+    generator = np.random.default_rng(SEED)
+    centres = generator.uniform(0.2, 0.8, size=(K, D))
+    windows = [
+        np.clip(centres[generator.integers(K, size=rows_each)] + generator.normal(0, 0.05, (rows_each, D)), 0, 1)
+        for _ in range(clients)
+    ]
+    through, alone, waited = [], [], []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        house = _House(Path(folder), name, windows, stack)
+        house.round()  # untimed: the first one also makes the clients known
+        for _ in range(rounds):
+            used, clock = time.process_time(), time.perf_counter()
+            house.round()
+            through.append(time.process_time() - used)
+            waited.append(time.perf_counter() - clock)
+            alone.append(house.arithmetic(windows))
+    return {
+        "algorithm": name,
+        "clients": clients,
+        "rows_each": rows_each,
+        "K": K,
+        "d": D,
+        "round_cpu_s": spread(through),
+        "round_s": spread(waited),
+        "arithmetic_cpu_s": spread(alone),
+        "round_to_arithmetic": spread([all_of_it / sums for all_of_it, sums in zip(through, alone, strict=True)]),
+    }
+
+
+class _House:
+    """A server and many answering clients on one log."""
+
+    def __init__(self, folder: Path, name: str, windows: Sequence[Rows], stack: ExitStack) -> None:
+        self._contract = _contract(name, len(windows))
+        self._algorithm = ROUNDS[name]
+        self._statement = expected_statement(terms_of(self._contract))
+        self._log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
+        ensure_topics(self._log, self._contract)
+        server_log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
+        memory = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
+        settings = ServerSettings(pool_clients=len(windows), pool_s=PATIENCE_S)
+        self._server = ServerNode(self._contract, settings, server_log, memory)
+        border = Border(self._contract)
+        self._clients = []
+        for number, rows in enumerate(windows):
+            snapshots = Snapshots(self._contract, border, self._log)
+            client = Answers(
+                self._contract, f"client-{number}", border, snapshots, ClientSettings(window_rows=len(rows))
+            )
+            client.keep(rows, [float(place) for place in range(len(rows))], time.time())
+            self._clients.append(client)
+        while self._server.step():
+            pass
+
+    def round(self) -> None:
+        """From an open call to the next one."""
+        for client in self._clients:
+            for word in client.speak(self._statement, time.time()):
+                self._log.publish(word.topic, word.value, word.key, word.headers)
+            self._log.flush()
+        before = self._closed()
+        while self._closed() == before:
+            self._server.step()
+
+    def arithmetic(self, windows: Sequence[Rows]) -> float:
+        """Processor seconds of the same answers and their sum, nothing else."""
+        snapshot = self._server.models()[MODEL].snapshot
+        assert snapshot is not None
+        used = time.process_time()
+        answers = [
+            Answer(f"{n:06}", 0, self._algorithm.answer(snapshot.arrays, rows)) for n, rows in enumerate(windows)
+        ]
+        self._algorithm.combine(snapshot.arrays, fold(Policy(), Memory(), answers, 0)[1])
+        return time.process_time() - used
+
+    def _closed(self) -> int:
+        snapshot = self._server.models()[MODEL].snapshot
+        return 0 if snapshot is None or snapshot.round is None else snapshot.round
+
+
+def _contract(name: str, clients: int) -> Contract:
+    rounds = {"quorum": 1.0, "deadline_s": PATIENCE_S, "tolerance": 0.0, "rounds_max": 1000, "between": "fresh"}
+    return contract_of(
+        {
+            "federation": {"name": f"of-{clients}"},
+            "features": [{"name": f"x{number}", "low": 0.0, "high": 1.0} for number in range(D)],
+            "privacy": {"mode": "off"},
+            "models": [{"name": MODEL, "algorithm": name, "options": {"clusters": K}, "rounds": rounds}],
+        }
+    )
