@@ -12,9 +12,16 @@ from shoal.cli import ORDER, shoal
 from shoal.contract import Contract
 from shoal.environment import AGREED, OPTIONS
 from shoal.errors import SettingsError
+from shoal.mqtt_settings import MqttSettings
 from shoal.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, ServerSettings, load_config
 
-FORMS = {"log": LogSettings, "client": ClientSettings, "readings": ReadingsSettings, "server": ServerSettings}
+FORMS = {
+    "log": LogSettings,
+    "client": ClientSettings,
+    "readings": ReadingsSettings,
+    "server": ServerSettings,
+    "mqtt": MqttSettings,
+}
 CONTRACT = """
 [federation]
 name = "plant"
