@@ -34,10 +34,12 @@ class Counting:
         if self._metrics is not None:
             self._metrics.watch_event_time(clock, newest)
 
-    def begun(self, statement: Mapping[str, Any], terms: PrivacyTerms, totals: Mapping[str, int]) -> None:
-        """A node begins, with these totals from its checkpoint."""
+    def begun(self, statement: Mapping[str, Any], terms: PrivacyTerms, totals: Mapping[str, int], lag: int) -> None:
+        """A node begins, with these totals from its checkpoint and `lag` readings to read."""
         if self._metrics is None:
             return
+        # Also where no step ever ends, because nothing can be saved: that is when somebody must see it.
+        self._metrics.lag.labels(topic=READINGS).set(lag)
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
         spent, limit = epsilon_spent(terms)

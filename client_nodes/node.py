@@ -96,7 +96,7 @@ class ClientNode:
         self._spoke_at = clock()
         self._positions = self._restore(checkpoint.load())
         self._counting.watch_event_time(clock, lambda: self._newest_reading_at)
-        self._counting.begun(self._mechanism.statement, terms_of(contract), self._totals)
+        self._counting.begun(self._mechanism.statement, terms_of(contract), self._totals, self._lag())
         self._uplink.speak()
 
     @property
@@ -268,8 +268,12 @@ class ClientNode:
         self._counting.refused(intake.refused)
         if not words and not self._counting.asked:
             return
-        ends = self._readings.bounds(READINGS)
-        lag = sum(end - self._positions.get(partition, 0) for partition, (_, end) in ends.items())
+        lag = self._lag()
         self._counting.stepped(self._totals, {learner.name: learner.nodes for learner in self._learners}, lag)
         if words:
             self._counting.published(len(words), self._totals["learned"], lag)
+
+    def _lag(self) -> int:
+        """Readings not read yet."""
+        ends = self._readings.bounds(READINGS)
+        return sum(end - self._positions.get(partition, 0) for partition, (_, end) in ends.items())

@@ -527,6 +527,7 @@ def test_what_was_learnt_and_not_saved_is_learnt_again_and_counts_once(tmp_path:
         path.write_bytes(content)
     with site.node(metrics=metrics) as node:
         assert value("shoal_readings_total", {"result": "replayed"}) == 20
+        assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 20, "also before the first step"
         node.step()
         site.measure(readings(7, seed=2))
         node.step()
