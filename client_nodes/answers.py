@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from client_nodes.snapshots import Snapshots
+from client_nodes.voice import Said, Voice
 from client_nodes.window import Window
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.streaming import Rows
-from shoal.border import Border
 from shoal.calls import Call, call_of
-from shoal.checkpoint import Word
 from shoal.contract import Contract, Model
 from shoal.errors import DataRefused, MessageRefused, StateRefused
 from shoal.events import log_event
@@ -28,11 +27,11 @@ class Answers:
     """
 
     def __init__(
-        self, contract: Contract, client: str, border: Border, snapshots: Snapshots, settings: ClientSettings
+        self, contract: Contract, client: str, voice: Voice, snapshots: Snapshots, settings: ClientSettings
     ) -> None:
         self._contract = contract
         self._client = client
-        self._border = border
+        self._voice = voice
         self._snapshots = snapshots
         self._models = [model for model in contract.models if model.algorithm in ROUNDS]
         self.window = Window(contract.width, settings.window_rows, settings.window_s)
@@ -61,21 +60,21 @@ class Answers:
             self._snapshots.follow()
         return any(self._open_call(model, now) is not None for model in self._models)
 
-    def speak(self, statement: dict[str, Any], now: float) -> list[Word]:
+    def speak(self, statement: dict[str, Any], now: float) -> list[Said]:
         """The answers to all open calls that ask this client, as words to be remembered. Raises as the log does."""
-        words: list[Word] = []
+        answers: list[Said] = []
         if not self.due(now):
-            return words
+            return answers
         for model in self._models:
             if (asked := self._open_call(model, now)) is None:
                 continue
             # A call that cannot be answered is not tried again: its parameters stay what they are.
             self._answered[model.name] = asked.version
             try:
-                words.append(self._answer(model, asked, statement, now))
+                answers.append(self._answer(model, asked, statement, now))
             except (DataRefused, MessageRefused) as wrong:
                 log_event("call_refused", logging.WARNING, model=model.name, round=asked.round, detail=str(wrong))
-        return words
+        return answers
 
     def unsay(self) -> None:
         """The calls answered so far were somebody else's; those to come count from 1 again."""
@@ -104,7 +103,7 @@ class Answers:
             return None
         return call
 
-    def _answer(self, model: Model, call: Call, statement: dict[str, Any], now: float) -> Word:
+    def _answer(self, model: Model, call: Call, statement: dict[str, Any], now: float) -> Said:
         snapshot = self._snapshots.newest(model.name)
         assert isinstance(snapshot, Snapshot)
         update = Update(
@@ -121,8 +120,6 @@ class Answers:
             newest_reading_at=self.window.newest_reading_at,
             round=call.round,
         )
-        # What the server would refuse is not said in the first place: a fault shows where it is made.
-        self._border.admit_update(update)
-        word = Word(self._contract.updates_topic, update.encode(), model.name.encode(), Update.headers())
+        words = self._voice.say(update)
         self._sequence[model.name] += 1
-        return word
+        return words

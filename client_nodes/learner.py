@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from client_nodes.voice import Said, Voice
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
-from shoal.border import Border
-from shoal.checkpoint import Word
 from shoal.contract import Contract, Model
 from shoal.errors import StateRefused
 from shoal.messages import Update
@@ -16,11 +15,11 @@ from shoal.messages import Update
 class Learner:
     """Learns rows for one model and says what changed."""
 
-    def __init__(self, contract: Contract, model: Model, client: str, border: Border) -> None:
+    def __init__(self, contract: Contract, model: Model, client: str, voice: Voice) -> None:
         self._contract = contract
         self._model = model
         self._client = client
-        self._border = border
+        self._voice = voice
         self._half = STREAMING[model.algorithm].client(model.options, contract.width)
         self._sequence = 0
         self._readings = 0
@@ -39,11 +38,11 @@ class Learner:
         self._half.learn(rows)
         self._readings += len(rows)
 
-    def speak(self, statement: dict[str, Any], now: float, newest_reading_at: float | None) -> Word | None:
-        """The next update as a word to be remembered, or None when there is nothing to say yet."""
+    def speak(self, statement: dict[str, Any], now: float, newest_reading_at: float | None) -> Said:
+        """The next update as words to be remembered, none when there is nothing to say yet."""
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
-            return None
+            return []
         self._sequence += 1
         update = Update(
             federation=self._contract.federation,
@@ -58,10 +57,8 @@ class Learner:
             made_at=now,
             newest_reading_at=newest_reading_at,
         )
-        # What the server would refuse is not said in the first place: a fault shows where it is made.
-        self._border.admit_update(update)
         self._readings = 0
-        return Word(self._contract.updates_topic, update.encode(), self._model.name.encode(), Update.headers())
+        return self._voice.say(update)
 
     def unsay(self) -> None:
         """Nobody remembers what was said before: the next update says everything."""

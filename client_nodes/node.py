@@ -16,17 +16,18 @@ from client_nodes.intake import Intake, Refused, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
 from client_nodes.snapshots import Snapshots
+from client_nodes.voice import Said, Voice
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
 from shoal.border import Border, terms_of
-from shoal.checkpoint import Checkpoint, Word
+from shoal.checkpoint import Checkpoint
 from shoal.contract import Contract, client_name
 from shoal.downlink import read_on
 from shoal.errors import StateRefused
 from shoal.events import log_event
 from shoal.messages import VERSION
 from shoal.privacy import mechanism_for
-from shoal.settings import ClientSettings
+from shoal.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings
 from shoal.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
 from shoal.transports.contract import Log, Positions, Record, beginning
 from shoal.uplink import Uplink
@@ -66,8 +67,12 @@ class ClientNode:
         log: Log,
         metrics: ClientMetrics | None = None,
         clock: Callable[[], float] = time.time,
+        update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
     ) -> None:
-        """`log` is the federation's, with its topics in it. Raises `StateRefused` and `SettingsError`."""
+        """`log` is the federation's, with its topics in it; a record of updates may have `update_bytes_max`.
+
+        Raises `StateRefused` and `SettingsError`.
+        """
         client = client_name(client)
         readings, checkpoint, key = premises
         self._contract = contract
@@ -84,9 +89,10 @@ class ClientNode:
         self._mechanism = mechanism_for(terms_of(contract), key, client, self._source)
         border = Border(contract)
         streaming = [model for model in contract.models if model.algorithm in STREAMING]
-        self._learners = [Learner(contract, model, client, border) for model in streaming]
+        voice = Voice(contract, border, update_bytes_max)
+        self._learners = [Learner(contract, model, client, voice) for model in streaming]
         snapshots = Snapshots(contract, border, log)
-        self._answers = Answers(contract, client, border, snapshots, settings)
+        self._answers = Answers(contract, client, voice, snapshots, settings)
         self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
         self._uplink = Uplink(checkpoint, log)
         self._since_update = 0
@@ -130,21 +136,21 @@ class ClientNode:
         records, after = self._read(timeout_s)
         intake = take_in(records, self._contract.width)
         began = time.perf_counter()
-        words = self._learn(intake)
+        updates = self._learn(intake)
         if records:
             self._counting.learnt(time.perf_counter() - began)
         if (self._since_update or self._unheard) and self._waited_long_enough():
-            words += self._speak()
+            updates += self._speak()
         now = self._clock()
-        words += self._answers.speak(self._mechanism.statement, now)
+        updates += self._answers.speak(self._mechanism.statement, now)
         self._keep_locally(intake)
         self._positions = after
-        if words or self._uplink.is_time(len(records), self._settings.batch_readings_max, now):
-            self._remember(words, now)
+        if updates or self._uplink.is_time(len(records), self._settings.batch_readings_max, now):
+            self._remember(updates, now)
             self._uplink.speak()
-        if records or words:
-            self._count(intake, words)
-        return bool(records or words)
+        if records or updates:
+            self._count(intake, updates)
+        return bool(records or updates)
 
     def _read(self, timeout_s: float) -> tuple[Sequence[Record], Positions]:
         """The next readings. Who waits for readings must not keep others waiting for an answer."""
@@ -156,14 +162,14 @@ class ClientNode:
             if records or left_s <= 0 or self._answers.due(self._clock()):
                 return records, after
 
-    def _learn(self, intake: Intake) -> list[Word]:
+    def _learn(self, intake: Intake) -> list[Said]:
         """Updates fall due after a number of readings, wherever the batches happen to begin and end."""
         released = self._mechanism.privatise(intake.values, np.array(intake.places, dtype=np.int64).reshape(-1, 2))
         self._totals["clipped"] += released.clipped
         self._totals["withheld"] += len(intake.places) - len(released.rows)
         times = [time for time, kept in zip(intake.times, released.kept, strict=True) if kept]
         self._answers.keep(released.rows, times, self._clock())
-        words: list[Word] = []
+        updates: list[Said] = []
         start = 0
         while start < len(released.rows):
             stop = start + self._settings.publish_readings - self._since_update
@@ -176,8 +182,8 @@ class ClientNode:
             self._totals["learned"] += len(rows)
             start += len(rows)
             if self._since_update >= self._settings.publish_readings:
-                words += self._speak()
-        return words
+                updates += self._speak()
+        return updates
 
     def _waited_long_enough(self) -> bool:
         now = self._clock()
@@ -185,12 +191,12 @@ class ClientNode:
         self._spoke_at = min(self._spoke_at, now)
         return now >= self._spoke_at + self._settings.publish_s
 
-    def _speak(self) -> list[Word]:
+    def _speak(self) -> list[Said]:
         now = self._clock()
         said = [learner.speak(self._mechanism.statement, now, self._newest_reading_at) for learner in self._learners]
         self._since_update, self._unheard = 0, False
         self._spoke_at = now
-        return [word for word in said if word is not None]
+        return [words for words in said if words]
 
     def _keep_locally(self, intake: Intake) -> None:
         """What is for these premises alone. Keyed by place, so that a repeat after a kill changes nothing."""
@@ -209,8 +215,8 @@ class ClientNode:
         self._readings.publish(REFUSED, record.value or b"", key, headers)
         self._totals["rejected"] += 1
 
-    def _remember(self, words: Sequence[Word], now: float) -> None:
-        self._totals["updates"] += len(words)
+    def _remember(self, updates: Sequence[Said], now: float) -> None:
+        self._totals["updates"] += len(updates)
         state = {
             "version": STATE_VERSION,
             "contract": self._contract.digest,
@@ -225,7 +231,7 @@ class ClientNode:
         }
         if self._answers:
             state["answers"] = self._answers.state()
-        self._uplink.remember(state, words, now)
+        self._uplink.remember(state, [word for words in updates for word in words], now)
         self._counting.remembered(now)
 
     def _restore(self, state: dict[str, Any] | None) -> Positions:
@@ -264,14 +270,14 @@ class ClientNode:
         self._answers.unsay()
         self._unheard = True
 
-    def _count(self, intake: Intake, words: Sequence[Word]) -> None:
+    def _count(self, intake: Intake, updates: Sequence[Said]) -> None:
         self._counting.refused(intake.refused)
-        if not words and not self._counting.asked:
+        if not updates and not self._counting.asked:
             return
         lag = self._lag()
         self._counting.stepped(self._totals, {learner.name: learner.nodes for learner in self._learners}, lag)
-        if words:
-            self._counting.published(len(words), self._totals["learned"], lag)
+        if updates:
+            self._counting.published(len(updates), self._totals["learned"], lag)
 
     def _lag(self) -> int:
         """Readings not read yet."""

@@ -38,7 +38,8 @@ def client_at_home(
         check_apart(readings, log)
         ensure_topics(log, config.contract, config.log)
         premises = Premises(readings, checkpoint, key)
-        yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock)
+        record = config.log.update_bytes_max
+        yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock, record)
 
 
 def _memory(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, bytes]:

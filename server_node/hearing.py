@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from server_node.counting import Counting
+from server_node.joining import Joining
 from server_node.model import ServerModel
 from server_node.rounds import RoundsModel
 from shoal.border import Border
@@ -23,12 +24,14 @@ class Hearing:
         contract: Contract,
         border: Border,
         models: Mapping[str, ServerModel | RoundsModel],
+        joining: Joining,
         counting: Counting,
         clock: Callable[[], float],
     ) -> None:
         self._rejected_topic = contract.rejected_topic
         self._border = border
         self._models = models
+        self._joining = joining
         self._counting = counting
         self._clock = clock
 
@@ -42,11 +45,27 @@ class Hearing:
                 return []
             update = Update.decode(record.value, record.headers)
             self._border.admit_update(update)
-            new = self._models[update.model].hear(update, self._clock())
+            self._take_in(update, record.value or b"")
+            self._counting.waiting(len(self._joining))
         except MessageRefused as refused:
             return [self._set_aside(record, refused, update)]
-        self._counting.heard(update, new, self._clock())
         return []
+
+    def _take_in(self, update: Update, value: bytes) -> None:
+        model, now = self._models[update.model], self._clock()
+        if update.parts > 1:
+            if model.roster.knows(update.client, update.sequence):
+                return self._counting.heard(update, False, now)
+            whole = self._joining.take(update, value)
+            if whole is None:
+                return self._counting.part()
+            # Each part can be true, and all of them together too large to be.
+            self._border.admit_update(whole)
+            update = whole
+        new = model.hear(update, now)
+        if new:
+            self._joining.drop(update.model, update.client)
+        return self._counting.heard(update, new, now)
 
     def _wake(self, wake: Wake) -> None:
         self._border.admit_wake(wake)

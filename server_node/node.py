@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from server_node.counting import CLIENTS_SHOWN_MAX, Counting
 from server_node.hearing import Hearing
+from server_node.joining import Joining
 from server_node.model import ServerModel
 from server_node.remembering import begun, gone_on, remembered
 from server_node.rounds import RoundsModel
@@ -53,12 +54,13 @@ class ServerNode:
         self.metrics = metrics or ServerMetrics()
         self._models = self._make_models()
         self._counting = Counting(self.metrics)
-        self._hearing = Hearing(contract, self._border, self._models, self._counting, clock)
+        self._joining = Joining(self._counting.dropped)
+        self._hearing = Hearing(contract, self._border, self._models, self._joining, self._counting, clock)
         state = checkpoint.load()
         if state is None:
             self._positions = begun(contract, self._border, log, self._models, rebuild)
         else:
-            self._positions = gone_on(contract, log, state, self._models)
+            self._positions = gone_on(contract, log, state, self._models, self._joining)
         self._caught_up_at = dict(self._ends())
         self._started_at = clock()
         newest = {name: model.snapshot for name, model in self._models.items()}
@@ -138,7 +140,7 @@ class ServerNode:
         return words
 
     def _remember(self, words: Sequence[Word], now: float) -> None:
-        state = remembered(self._contract, self._log, self._positions, self._models)
+        state = remembered(self._contract, self._log, self._positions, self._models, self._joining)
         self._uplink.remember(state, words, now)
         self.metrics.checkpoint_at.set(now)
 

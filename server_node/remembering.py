@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from server_node.joining import Joining
 from server_node.model import ServerModel
 from server_node.rounds import RoundsModel
 from shoal.border import Border
@@ -20,7 +21,7 @@ STATE_VERSION = 1
 Models = Mapping[str, ServerModel | RoundsModel]
 
 
-def remembered(contract: Contract, log: Log, positions: Positions, models: Models) -> dict[str, Any]:
+def remembered(contract: Contract, log: Log, positions: Positions, models: Models, joining: Joining) -> dict[str, Any]:
     """Everything a restart needs."""
     return {
         "version": STATE_VERSION,
@@ -28,10 +29,11 @@ def remembered(contract: Contract, log: Log, positions: Positions, models: Model
         "log": log.identity(contract.updates_topic),
         "positions": [[partition, offset] for partition, offset in sorted(positions.items())],
         "models": {name: model.state() for name, model in models.items()},
+        "joining": joining.state(),
     }
 
 
-def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Models) -> Positions:
+def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Models, joining: Joining) -> Positions:
     """Put the models back as they were; the updates from there on are new to them. Raises `StateRefused`."""
     if state.get("version") != STATE_VERSION:
         raise StateRefused("the server's checkpoint is of another version of shoal; run that one")
@@ -46,6 +48,9 @@ def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Mode
         )
     for name, model in models.items():
         model.restore(state["models"][name])
+    # Before there were parts nothing was kept of them.
+    if "joining" in state:
+        joining.restore(state["joining"])
     log_event("checkpoint_restored", models=len(models))
     return dict(state["positions"])
 

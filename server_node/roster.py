@@ -29,12 +29,18 @@ class Heard:
         self._highest = max(self._ahead, default=seen_below - 1)
         self.may_jump = may_jump
 
-    def take(self, sequence: int) -> bool:
-        """True if `sequence` is new; it counts as heard from now on. `MessageRefused` if it cannot be true."""
+    def knows(self, sequence: int) -> bool:
+        """Whether `sequence` was heard. `MessageRefused` if it cannot be true."""
         if sequence < self._next or sequence in self._ahead:
-            return False
+            return True
         if sequence > self._highest + AHEAD_MAX and not self.may_jump:
             raise MessageRefused("sequence", f"{sequence} runs more than {AHEAD_MAX} ahead of {self._highest}")
+        return False
+
+    def take(self, sequence: int) -> bool:
+        """True if `sequence` is new; it counts as heard from now on. `MessageRefused` if it cannot be true."""
+        if self.knows(sequence):
+            return False
         self.may_jump = False
         self._ahead.add(sequence)
         self._highest = max(self._highest, sequence)
@@ -67,6 +73,10 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self._heard)
+
+    def knows(self, client: str, sequence: int) -> bool:
+        """Whether this update was heard. Raises `MessageRefused` ("sequence")."""
+        return (self._heard.get(client) or Heard()).knows(sequence)
 
     def take(self, client: str, sequence: int, readings: int, now: float) -> bool:
         """True if this update is new. Raises `MessageRefused` ("sequence")."""

@@ -22,8 +22,9 @@ from shoal.transports.contract import Headers, Positions
 VERSION = 1
 """of the envelope; a reader refuses any other before decoding"""
 RECORD_BYTES_MAX = 32 * 1024 * 1024
-"""of a record with its key and headers, as the topics of updates and snapshots take it"""
+"""of a record with its key and headers; updates are cut to less (`shoal.parts`)"""
 MESSAGE_BYTES_MAX = RECORD_BYTES_MAX - 64 * 1024
+PARTS_MAX = 4096
 MESSAGE_ITEMS_MAX = 16_384
 """values a message is made of; the largest honest one lists an epsilon or a number for each of 4096 features"""
 COUNT_MAX = 2**53
@@ -44,6 +45,7 @@ REASONS = (
     "not_finite",
     "bounds",
     "sequence",
+    "parts",
 )
 """every word `MessageRefused.reason` can be: a closed set, fit for a metric label"""
 
@@ -124,6 +126,9 @@ class Update(Envelope):
     """event time of the newest reading behind it"""
     round: int | None = None
     """the call it answers; None in the streaming family"""
+    part: int = 1
+    """which one this is, 1 to `parts`, of an update too large for one record"""
+    parts: int = 1
 
     def __post_init__(self) -> None:
         for name in ("federation", "contract", "model", "algorithm", "client"):
@@ -134,6 +139,8 @@ class Update(Envelope):
         _require(_moment(self.made_at), "malformed", "made_at")
         _require(self.newest_reading_at is None or _moment(self.newest_reading_at), "malformed", "newest_reading_at")
         _require(self.round is None or _count(self.round, 0), "malformed", "round")
+        _require(_count(self.parts, 1) and self.parts <= PARTS_MAX, "parts", f"it must have 1 to {PARTS_MAX} parts")
+        _require(_count(self.part, 1) and self.part <= self.parts, "parts", "it is no part of so many parts")
         _require_arrays(self.arrays)
 
 

@@ -26,6 +26,8 @@ MIB = 1024 * 1024
 DAY_S = 86400.0
 RECORD_BYTES_MAX = 32 * MIB
 """no message is larger: see shoal.messages, which is above this floor; a test holds the two together"""
+UPDATE_RECORD_BYTES_MAX = 960 * 1024
+"""with what Kafka adds, below the MiB that brokers take unless they are told otherwise"""
 SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "mqtt")
 
 
@@ -96,10 +98,10 @@ class LogSettings(BrokerSettings):
         default=256 * MIB, ge=1000, le=2**62, description="the newest rejected messages with so many bytes together"
     )
     update_bytes_max: int = Field(
-        default=RECORD_BYTES_MAX,
+        default=UPDATE_RECORD_BYTES_MAX,
         ge=128 * 1024,
         le=RECORD_BYTES_MAX,
-        description="largest update, with key and headers",
+        description="largest record of updates, with key and headers; a larger update travels in parts",
     )
     snapshot_bytes_max: int = Field(
         default=RECORD_BYTES_MAX,

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from small_plant import plant
 
+from server_node.joining import PATIENCE_PARTS, WAITING_BYTES_MAX, WAITING_MAX
+from shoal.messages import PARTS_MAX
+from shoal.parts import UPDATE_BYTES_MAX
 from shoal.running import WAIT_FIRST_S, WAIT_MAX_S
 from shoal.settings import ClientSettings, LogSettings
 from shoal.topics import declared_topics
@@ -20,11 +23,11 @@ PAGE = " ".join((Path(__file__).parent.parent / "docs" / "operating.md").read_te
 def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
     days = UPDATES.retain_s
     assert days is not None
-    largest = [s.record_bytes_max // MIB for s in (UPDATES, SNAPSHOTS, REJECTED)]
-    assert f"| model | 1 | {days / 86400:.0f} days | {largest[0]} MiB |" in PAGE
-    assert f"| model | 1 | newest per model (compacted) | {largest[1]} MiB |" in PAGE
+    largest = [s.record_bytes_max // 1024 for s in (UPDATES, SNAPSHOTS, REJECTED)]
+    assert f"| model | 1 | {days / 86400:.0f} days | {largest[0]} KiB |" in PAGE
+    assert f"| model | 1 | newest per model (compacted) | {largest[1] // 1024} MiB |" in PAGE
     kept = (REJECTED.retain_bytes or 0) // MIB
-    assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} MiB |" in PAGE
+    assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} KiB |" in PAGE
 
 
 def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
@@ -34,6 +37,12 @@ def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
     assert f"tries again after {WAIT_FIRST_S} s, then at most every {WAIT_MAX_S:.0f} s" in PAGE
     assert configs_of(UPDATES, 3)["min.insync.replicas"] == "2"
     assert "min.insync.replicas" not in configs_of(UPDATES, 0)
+
+
+def test_the_bounds_of_updates_in_parts_are_those_of_the_code() -> None:
+    assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {PARTS_MAX} parts" in PAGE
+    assert f"No more than {WAITING_MAX} updates and {WAITING_BYTES_MAX // MIB} MiB wait" in PAGE
+    assert f"nothing was heard for {PATIENCE_PARTS} parts" in PAGE
 
 
 def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:

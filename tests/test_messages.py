@@ -32,6 +32,7 @@ from shoal.messages import (
 )
 from shoal.settings import LogSettings
 from shoal.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
+from shoal.transports.kafka_settings import configs_of
 
 CONTRACT = plant()
 UPDATE = an_update(CONTRACT)
@@ -115,11 +116,16 @@ def test_a_message_nobody_could_receive_is_not_sent() -> None:
 def test_what_can_be_sent_fits_its_topic_with_key_and_headers() -> None:
     room = 64 * 1024
     updates, snapshots, rejected = declared_topics(CONTRACT, LogSettings()).values()
-    assert updates.record_bytes_max == snapshots.record_bytes_max == RECORD_BYTES_MAX
-    assert RECORD_BYTES_MAX == declared.RECORD_BYTES_MAX
+    assert snapshots.record_bytes_max == RECORD_BYTES_MAX == declared.RECORD_BYTES_MAX
     assert MESSAGE_BYTES_MAX + room <= RECORD_BYTES_MAX
-    assert RECORD_BYTES_MAX + ORIGINAL_HEADERS_BYTES_MAX + room <= rejected.record_bytes_max
+    assert updates.record_bytes_max + ORIGINAL_HEADERS_BYTES_MAX + room <= rejected.record_bytes_max
     assert READINGS_SETTINGS.record_bytes_max + room <= LOCAL_SETTINGS.record_bytes_max
+
+
+def test_a_record_of_updates_is_below_what_brokers_take_by_themselves() -> None:
+    updates, *_ = declared_topics(CONTRACT, LogSettings()).values()
+    by_themselves = 1_048_588
+    assert int(configs_of(updates, 0)["max.message.bytes"]) <= by_themselves
 
 
 BAD_NAMES = ["", "Attic", "a b", "a\nb", "a" * 65, "ätt", "../a", 7, None, b"attic", ["attic"], np.zeros(2)]

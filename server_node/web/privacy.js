@@ -17,6 +17,7 @@ const REASONS = {
   not_finite: "holding numbers that are not finite",
   bounds: "outside the agreed bounds",
   sequence: "with an impossible sequence number",
+  parts: "parts that fit no update",
 };
 
 export function showRejected(rejected) {

@@ -62,7 +62,10 @@ PARAMS: Final = {
     "fuzzifier": ArraySpec("<f8", (1,)),
 }
 """the centres, the mass behind each when it was made, and the fuzzifier"""
-STATS: Final = {"mass": ArraySpec("<f8", ("k",)), "sum": ArraySpec("<f8", ("k", "d"))}
+STATS: Final = {
+    "mass": ArraySpec("<f8", ("k",), per_node=True),
+    "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
+}
 
 # Server half.
 

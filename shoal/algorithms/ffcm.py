@@ -90,8 +90,8 @@ PARAMS: Final = {
 }
 """the centres and the support of each, none before the first round; the choices; the seed of avg2's first k-means"""
 STATS: Final = {
-    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True),
-    "support": ArraySpec("<f8", ("p",)),
+    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
+    "support": ArraySpec("<f8", ("p",), per_node=True),
 }
 
 # Server half.

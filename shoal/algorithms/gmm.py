@@ -115,9 +115,9 @@ PARAMS: Final = {
 """means, masses, covariances (see `shoal.kernels.gaussian`) and their form, the point that sums are relative to, which
 never moves, what is added to variances, and the mean log-likelihood under the parameters before, empty before any"""
 STATS: Final = {
-    "mass": ArraySpec("<f8", ("k",)),
-    "sum": ArraySpec("<f8", ("k", "d")),
-    "second": ArraySpec("<f8", ("c", "m")),
+    "mass": ArraySpec("<f8", ("k",), per_node=True),
+    "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
+    "second": ArraySpec("<f8", ("c", "m"), per_node=True),
     "rows": ArraySpec("<f8", (1,)),
     "likelihood": ArraySpec("<f8", (1,)),
 }

@@ -67,9 +67,9 @@ PARAMS: Final = {
     "steps": ArraySpec("<i8", (1,)),
 }
 STATS: Final = {
-    "mass": ArraySpec("<f8", ("p",)),
-    "mean": ArraySpec("<f8", ("p", "d"), rowlike=True),
-    "spread": ArraySpec("<f8", ("q", "m")),
+    "mass": ArraySpec("<f8", ("p",), per_node=True),
+    "mean": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
+    "spread": ArraySpec("<f8", ("q", "m"), per_node=True),
     "rows": ArraySpec("<f8", (1,)),
     "likelihood": ArraySpec("<f8", (1,)),
 }

@@ -84,8 +84,8 @@ PARAMS: Final = {
 """the centres found last and the rows behind them, none at first; how many to find, and how many each client; the
 seed; the choices"""
 STATS: Final = {
-    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True),
-    "count": ArraySpec("<f8", ("p",)),
+    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<f8", ("p",), per_node=True),
 }
 
 # Server half.

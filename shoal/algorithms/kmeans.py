@@ -71,8 +71,8 @@ PARAMS: Final = {
 """the centres, and the rows behind each when it was made: 0 for one that nobody has used yet"""
 LOCAL_PARAMS: Final = {**PARAMS, "average": ArraySpec("<i8", (1,)), "steps": ArraySpec("<i8", (1,))}
 STATS: Final = {
-    "count": ArraySpec("<f8", ("k",)),
-    "sum": ArraySpec("<f8", ("k", "d")),
+    "count": ArraySpec("<f8", ("k",), per_node=True),
+    "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
     "inertia": ArraySpec("<f8", (1,)),
 }
 

@@ -90,7 +90,10 @@ PARAMS: Final = {
 }
 """the centres found last and the rows behind them, none at first; how many to find, and how many each client; the
 seed; what cells are around; the corner, the number and the size of the cells of the grid"""
-STATS: Final = {"cell": ArraySpec("<i8", ("p", "d")), "count": ArraySpec("<f8", ("p",))}
+STATS: Final = {
+    "cell": ArraySpec("<i8", ("p", "d"), per_node=True),
+    "count": ArraySpec("<f8", ("p",), per_node=True),
+}
 
 # Server half.
 

@@ -68,3 +68,8 @@ ROUNDS: dict[str, RoundsAlgorithm] = {
 
 ALGORITHMS: dict[str, StreamingAlgorithm | RoundsAlgorithm] = {**STREAMING, **ROUNDS}
 """all of them: each can predict from its snapshot and sum it up"""
+
+
+def sent_up(name: str) -> Mapping[str, ArraySpec]:
+    """What travels from a client to the server for the algorithm of this name."""
+    return ROUNDS[name].stats if name in ROUNDS else STREAMING[name].update

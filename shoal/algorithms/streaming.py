@@ -39,6 +39,9 @@ class ArraySpec:
     """no value is 0 or below, such as a bandwidth that others divide by"""
     points_into: str | None = None
     """values are positions in the arrays whose first size has this name"""
+    per_node: bool = False
+    """one entry for each node: an update too large for one record is cut between nodes, in the order they have (FCAC's
+    by winning count, so that the first part is the weightiest). What is not per node travels in every part"""
 
 
 @dataclass(frozen=True)

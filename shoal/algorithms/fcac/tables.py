@@ -5,8 +5,8 @@ from __future__ import annotations
 from shoal.algorithms.streaming import ArraySpec
 
 UPDATE = {
-    "weight": ArraySpec("<f8", ("n", "d"), rowlike=True),
-    "count": ArraySpec("<i8", ("n",), positive=True),
+    "weight": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<i8", ("n",), positive=True, per_node=True),
 }
 """nodes of one client, by winning count from the highest, ties by age"""
 

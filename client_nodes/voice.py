@@ -1,0 +1,30 @@
+"""What a client says: checked as the server will check it, and cut into parts where one record would be too large."""
+
+from __future__ import annotations
+
+from shoal.algorithms.registry import sent_up
+from shoal.border import Border
+from shoal.checkpoint import Word
+from shoal.contract import Contract
+from shoal.messages import Update
+from shoal.parts import split
+
+Said = list[Word]
+"""the words of one update: one, or one for each of its parts"""
+
+
+class Voice:
+    """Turns updates into words to be remembered and then said."""
+
+    def __init__(self, contract: Contract, border: Border, record_bytes_max: int) -> None:
+        """`record_bytes_max` is what the topic of updates takes."""
+        self._topic = contract.updates_topic
+        self._border = border
+        self._record_bytes_max = record_bytes_max
+
+    def say(self, update: Update) -> Said:
+        """Raises `MessageRefused`."""
+        # What the server would refuse is not said in the first place: a fault shows where it is made.
+        self._border.admit_update(update)
+        parts = split(update, sent_up(update.algorithm), self._record_bytes_max)
+        return [Word(self._topic, part.encode(), update.model.encode(), Update.headers()) for part in parts]

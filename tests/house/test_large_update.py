@@ -1,0 +1,105 @@
+"""An update of 8 MiB from a client to the server, over topics that take less than a MiB at once."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from client_nodes.premises import client_at_home
+from server_node.home import server_at_home
+from shoal.algorithms.registry import sent_up
+from shoal.messages import RECORD_BYTES_MAX, Update
+from shoal.parts import joined
+from shoal.settings import Config, LogSettings, load_config
+from shoal.topics import ensure_topics
+from shoal.transports import open_log
+from shoal.transports.contract import Record
+from shoal.transports.kafka import KafkaLog
+from small_federation import clock, model_bytes, write_readings
+
+MIB = 1024 * 1024
+FEATURES = 4096
+READINGS = 270
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def address(request: pytest.FixtureRequest) -> str:
+    if request.param == "embedded":
+        return "sqlite:federation.db"
+    return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
+
+
+def wide_federation(folder: Path, address: str) -> Config:
+    """Readings of so many features that a few hundred of them are an update of 8 MiB."""
+    features = "".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1\n' for n in range(FEATURES))
+    name = f"wide-{uuid.uuid4().hex}"
+    text = f'[federation]\nname = "{name}"\n{features}[privacy]\nmode = "off"\n[[models]]\nname = "clusters"\n'
+    text += f'algorithm = "fcac"\n[log]\naddress = "{address}"\n[client]\npublish_readings = {READINGS}\n'
+    text += "[server]\npool_clients = 1\nsnapshot_updates = 1\n"
+    (folder / "wide.toml").write_text(text, encoding="utf-8")
+    return load_config(folder / "wide.toml")
+
+
+def records_of(config: Config) -> list[Record]:
+    with closing(open_log(config.log)) as log:
+        records, _ = log.read(config.contract.updates_topic, {0: 0}, 1000, 10.0)
+        end = log.bounds(config.contract.updates_topic)[0][1]
+        while len(records) < end:
+            records = [*records, *log.read(config.contract.updates_topic, {0: len(records)}, 1000, 10.0)[0]]
+    return list(records)
+
+
+def model_of(config: Config) -> tuple[bytes, int]:
+    """The model, and how often it was published."""
+    with server_at_home(config, clock=clock) as server:
+        while not server.up_to_date:
+            server.step(1.0)
+        snapshot = server.models()["clusters"].snapshot
+        assert snapshot is not None
+        return model_bytes(server), snapshot.updates
+
+
+def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(address: str, tmp_path: Path) -> None:
+    config = wide_federation(tmp_path, address)
+    write_readings(config, "attic", np.random.default_rng(0).uniform(size=(READINGS, FEATURES)))
+    with client_at_home(config, "attic", clock=clock) as client:
+        while client.step():
+            pass
+        assert client.totals["updates"] == 1
+    records = records_of(config)
+    parts = [Update.decode(record.value, record.headers) for record in records]
+    whole = joined(parts, sent_up("fcac"))
+    assert len(whole.encode()) >= 8 * MIB
+    assert max(len(record.value or b"") for record in records) < MIB
+    assert [part.part for part in parts] == list(range(1, len(records) + 1))
+    model, updates = model_of(config)
+    assert updates == 1
+
+    beside = config.model_copy(
+        update={
+            "log": LogSettings(address=f"sqlite:{tmp_path / 'unsplit.db'}", update_bytes_max=RECORD_BYTES_MAX),
+            "server": config.server.model_copy(update={"folder": tmp_path / "unsplit"}),
+        }
+    )
+    with closing(open_log(beside.log)) as log:
+        ensure_topics(log, config.contract, beside.log)
+        log.publish(config.contract.updates_topic, whole.encode(), b"clusters", Update.headers())
+    assert model_of(beside) == (model, 1)
+
+
+def test_a_topic_that_somebody_made_without_a_word_about_sizes_takes_a_whole_record(kafka_bootstrap: str) -> None:
+    topic = f"as-it-comes-{uuid.uuid4().hex}"
+    with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+        admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+        configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
+    assert configs["topic"][topic]["max.message.bytes"]["value"] == "1048588", "what brokers do by themselves"
+    with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
+        log.publish(topic, bytes(LogSettings().update_bytes_max))
+        log.flush()
+        assert log.bounds(topic) == {0: (0, 1)}
