@@ -6,21 +6,21 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from client_nodes.answers import Answers
+from client_nodes.belongings import Premises
 from client_nodes.counting import READINGS_BECAME, Counting
 from client_nodes.intake import Intake, Refused, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
 from client_nodes.snapshots import Snapshots
-from client_nodes.voice import Said, Voice
+from client_nodes.voice import Said, Voice, signer
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
 from shoal.border import Border, terms_of
-from shoal.checkpoint import Checkpoint
 from shoal.contract import Contract, client_name
 from shoal.downlink import read_on
 from shoal.errors import StateRefused
@@ -39,16 +39,6 @@ STATE_VERSION = 1
 CALLS_POLL_S = 0.02
 """how often one looks for the next call, while readings are waited for and a model is in the midst of its rounds"""
 TOTALS = (*READINGS_BECAME, "updates")
-
-
-class Premises(NamedTuple):
-    """What a client has of its own; nothing of it leaves the place."""
-
-    readings: Log
-    """raw readings, and what is kept about each of them"""
-    checkpoint: Checkpoint
-    key: bytes | None
-    """the noise key; none is needed where no noise is added"""
 
 
 class ClientNode:
@@ -74,7 +64,7 @@ class ClientNode:
         Raises `StateRefused` and `SettingsError`.
         """
         client = client_name(client)
-        readings, checkpoint, key = premises
+        readings, checkpoint, key, signing_key = premises
         self._contract = contract
         self._settings = settings
         self._readings = readings
@@ -94,7 +84,7 @@ class ClientNode:
         snapshots = Snapshots(contract, border, log)
         self._answers = Answers(contract, client, voice, snapshots, settings)
         self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
-        self._uplink = Uplink(checkpoint, log)
+        self._uplink = Uplink(checkpoint, log, signer(signing_key))
         self._since_update = 0
         self._unheard = False
         self._newest_reading_at: float | None = None

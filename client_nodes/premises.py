@@ -8,13 +8,15 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from client_nodes.node import ClientNode, Premises
+from client_nodes.belongings import Premises
+from client_nodes.node import ClientNode
 from shoal.checkpoint import Checkpoint
 from shoal.contract import client_name
 from shoal.errors import StateRefused
 from shoal.privacy import load_or_create_key
 from shoal.readings import check_apart, open_premises
 from shoal.settings import Config
+from shoal.signatures import client_file, read_keys
 from shoal.topics import ensure_topics
 from shoal.transports import open_log
 
@@ -31,13 +33,15 @@ def client_at_home(
 ) -> Iterator[ClientNode]:
     """The client as its folder remembers it, let go of at the end. Raises `StateRefused` when half of it is gone."""
     folder = config.client.folder / client_name(client)
+    template = config.client.signing_key_file
+    signing_key = None if template is None else read_keys(client_file(template, client))[0]
     with ExitStack() as stack:
         checkpoint, key = _memory(stack, folder, f"client {client} of {config.contract.federation}")
         readings = stack.enter_context(closing(open_premises(config, client)))
         log = stack.enter_context(closing(open_log(config.log)))
         check_apart(readings, log)
         ensure_topics(log, config.contract, config.log)
-        premises = Premises(readings, checkpoint, key)
+        premises = Premises(readings, checkpoint, key, signing_key)
         record = config.log.update_bytes_max
         yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock, record)
 

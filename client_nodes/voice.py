@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.algorithms.registry import sent_up
 from shoal.border import Border
 from shoal.checkpoint import Word
 from shoal.contract import Contract
 from shoal.messages import Update
 from shoal.parts import split
+from shoal.signatures import HEADER, signature
+from shoal.transports.contract import Headers
 
 Said = list[Word]
 """the words of one update: one, or one for each of its parts"""
@@ -28,3 +32,10 @@ class Voice:
         self._border.admit_update(update)
         parts = split(update, sent_up(update.algorithm), self._record_bytes_max)
         return [Word(self._topic, part.encode(), update.model.encode(), Update.headers()) for part in parts]
+
+
+def signer(key: bytes | None) -> Callable[[Word], Headers]:
+    """What a word is signed with when it is said; nothing without a key."""
+    if key is None:
+        return lambda _: ()
+    return lambda word: ((HEADER, signature(key, word.topic, word.value or b"")),)

@@ -71,7 +71,7 @@ class Counting:
 
     def part(self) -> None:
         """A part of an update that is not whole yet."""
-        self.metrics.updates.labels(result="part").inc()
+        self.metrics.updates.labels(result="part").inc(not self._again)
 
     def waiting(self, updates: int) -> None:
         """So many updates wait for their other parts."""

@@ -13,6 +13,7 @@ from shoal.checkpoint import Word
 from shoal.contract import Contract
 from shoal.errors import MessageRefused
 from shoal.messages import Rejected, Update, Wake
+from shoal.signatures import ClientKeys
 from shoal.transports.contract import Record
 
 
@@ -27,13 +28,16 @@ class Hearing:
         joining: Joining,
         counting: Counting,
         clock: Callable[[], float],
+        keys: ClientKeys | None = None,
     ) -> None:
+        """`keys` are the clients' secrets; None: nobody needs to sign."""
         self._rejected_topic = contract.rejected_topic
         self._border = border
         self._models = models
         self._joining = joining
         self._counting = counting
         self._clock = clock
+        self._keys = keys
 
     def hear(self, record: Record) -> Sequence[Word]:
         """Absorb one record; what is refused becomes a word for the rejected topic."""
@@ -44,6 +48,8 @@ class Hearing:
                 self._wake(Wake.decode(record.value, record.headers))
                 return []
             update = Update.decode(record.value, record.headers)
+            if self._keys is not None:
+                self._keys.check(update.client, record.topic, record.value or b"", record.headers)
             self._border.admit_update(update)
             self._take_in(update, record.value or b"")
             self._counting.waiting(len(self._joining))

@@ -21,6 +21,7 @@ from shoal.messages import Snapshot
 from shoal.metrics import ServerMetrics
 from shoal.privacy import expected_statement
 from shoal.settings import ServerSettings
+from shoal.signatures import ClientKeys
 from shoal.transports.contract import Log, Positions
 from shoal.uplink import Uplink
 
@@ -54,8 +55,9 @@ class ServerNode:
         self.metrics = metrics or ServerMetrics()
         self._models = self._make_models()
         self._counting = Counting(self.metrics)
+        keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._joining = Joining(self._counting.dropped)
-        self._hearing = Hearing(contract, self._border, self._models, self._joining, self._counting, clock)
+        self._hearing = Hearing(contract, self._border, self._models, self._joining, self._counting, clock, keys)
         state = checkpoint.load()
         if state is None:
             self._positions = begun(contract, self._border, log, self._models, rebuild)

@@ -18,7 +18,7 @@ from shoal import __version__
 from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
-ORDER = ("demo", "check", "producer", "client", "server", "wake", "topics", "rejected", "reproduce")
+ORDER = ("demo", "check", "producer", "client", "server", "wake", "topics", "rejected", "keys", "reproduce")
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 EXIT_CODES = (

@@ -46,6 +46,7 @@ REASONS = (
     "bounds",
     "sequence",
     "parts",
+    "signature",
 )
 """every word `MessageRefused.reason` can be: a closed set, fit for a metric label"""
 

@@ -29,6 +29,7 @@ RECORD_BYTES_MAX = 32 * MIB
 UPDATE_RECORD_BYTES_MAX = 960 * 1024
 """with what Kafka adds, below the MiB that brokers take unless they are told otherwise"""
 SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "mqtt")
+FILES = ("ca_file", "certificate_file", "key_file", "secret_file")
 
 
 Section = TypeVar("Section", bound=Settings)
@@ -144,6 +145,9 @@ class ClientSettings(Settings):
     metrics_host: str = Field(
         default="127.0.0.1", description="and here; its counts tell of readings, so not beyond the client's premises"
     )
+    signing_key_file: Folder | None = Field(
+        default=None, description="sign updates with the key in this file; `{client}` stands for the client's name"
+    )
 
 
 class ReadingsSettings(BrokerSettings):
@@ -182,6 +186,9 @@ class ServerSettings(Settings):
     )
     host: str = Field(default="127.0.0.1", description="where the page and the metrics are served")
     port: int = Field(default=8765, ge=0, le=65535, description="0: any free port, named at start")
+    client_keys: Folder | None = Field(
+        default=None, description="folder with a NAME.key per client: updates not signed with it are set aside"
+    )
 
 
 class Config(Settings):
@@ -210,11 +217,11 @@ def load_config(path: Path) -> Config:
     _check_topics(mqtt, contract, f"{path}: [mqtt.topics]")
     return Config(
         contract=contract,
-        log=log.model_copy(update={"address": _address_beside(log.address, path)} | _files_beside(log, path)),
-        client=client.model_copy(update={"folder": _beside(client.folder, path)}),
+        log=log.model_copy(update={"address": _address_beside(log.address, path)} | _all_beside(log, FILES, path)),
+        client=client.model_copy(update=_all_beside(client, ("folder", "signing_key_file"), path)),
         readings=_readings_beside(readings, log, path),
-        server=server.model_copy(update={"folder": _beside(server.folder, path)}),
-        mqtt=mqtt.model_copy(update=_files_beside(mqtt, path)),
+        server=server.model_copy(update=_all_beside(server, ("folder", "client_keys"), path)),
+        mqtt=mqtt.model_copy(update=_all_beside(mqtt, FILES, path)),
     )
 
 
@@ -252,7 +259,7 @@ def _readings_beside(readings: ReadingsSettings, log: LogSettings, path: Path) -
             f"{path}: [readings] and [log] both name {shared[0]}: raw readings would leave the premises; "
             "use a broker that is the client's alone"
         )
-    return readings.model_copy(update=_files_beside(readings, path))
+    return readings.model_copy(update=_all_beside(readings, FILES, path))
 
 
 def _hosts(address: str) -> set[str]:
@@ -262,8 +269,9 @@ def _hosts(address: str) -> set[str]:
     return set(named.split(",")) if scheme == "kafka" else set()
 
 
-def _files_beside(settings: BrokerSettings | MqttSettings, path: Path) -> dict[str, Path]:
-    named = {name: getattr(settings, name) for name in ("ca_file", "certificate_file", "key_file", "secret_file")}
+def _all_beside(section: Settings, names: tuple[str, ...], path: Path) -> dict[str, Path]:
+    """Those of these settings that name a place, beside the file."""
+    named = {name: getattr(section, name) for name in names}
     return {name: _beside(place, path) for name, place in named.items() if place is not None}
 
 

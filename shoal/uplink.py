@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shoal.checkpoint import Checkpoint, Word
-from shoal.transports.contract import Log
+from shoal.transports.contract import Headers, Log
 
 REMEMBER_S = 1.0
 """how long what has been learnt and not yet spoken of may be learnt again after a kill: a save makes the disk wait"""
@@ -20,9 +20,11 @@ class Uplink:
     learnt again from the log, which gives the same.
     """
 
-    def __init__(self, checkpoint: Checkpoint, log: Log) -> None:
+    def __init__(self, checkpoint: Checkpoint, log: Log, sign: Callable[[Word], Headers] = lambda _: ()) -> None:
+        """`sign` gives headers that a word gets when it is said: a key may change between two lives."""
         self._checkpoint = checkpoint
         self._log = log
+        self._sign = sign
         self._published_up_to = 0
         self._unsaved = 0
         self._saved_at = -math.inf
@@ -51,7 +53,7 @@ class Uplink:
         """
         words = self._checkpoint.unpublished(self._published_up_to)
         for _, word in words:
-            self._log.publish(word.topic, word.value, word.key, word.headers)
+            self._log.publish(word.topic, word.value, word.key, word.headers + self._sign(word))
         if words:
             self._log.flush()
             self._published_up_to = words[-1][0]

@@ -18,6 +18,7 @@ const REASONS = {
   bounds: "outside the agreed bounds",
   sequence: "with an impossible sequence number",
   parts: "parts that fit no update",
+  signature: "not signed by the client they name",
 };
 
 export function showRejected(rejected) {

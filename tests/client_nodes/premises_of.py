@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from small_plant import Clock, plant
 
-from client_nodes.node import ClientNode, Premises
+from client_nodes.belongings import Premises
+from client_nodes.node import ClientNode
 from shoal.checkpoint import Checkpoint
 from shoal.codec import unpack
 from shoal.contract import Contract

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from client_nodes.node import ClientNode, Premises
+from client_nodes.belongings import Premises
+from client_nodes.node import ClientNode
 from processes import Process
 from server_node.node import ServerNode
 from shoal.checkpoint import Checkpoint

@@ -264,12 +264,14 @@ def test_a_part_that_contradicts_the_others_is_set_aside_and_the_update_complete
     room: Room, change: dict[str, Any]
 ) -> None:
     first, *others = in_parts(large("attic"))
-    room.say(first, replace(others[0], **change), *others)
+    contradiction = replace(others[0], **change)
+    room.say(first, contradiction, *others)
     plain = Room(room.folder / "whole")
     plain.folder.mkdir()
     plain.say(large("attic"))
     assert room.run() == plain.run()
     assert reasons(room) == ["parts"]
+    assert [record.value for record in room.rejected().values()] == [contradiction.encode()]
 
 
 def test_another_part_under_the_same_number_is_set_aside(room: Room) -> None:

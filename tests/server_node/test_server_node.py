@@ -15,10 +15,13 @@ from small_plant import an_update, forged, plant
 from server_node.node import ServerNode
 from server_room import Room, models_of, remembered
 from shoal.errors import MessageRefused, OffsetGone, StateRefused
-from shoal.messages import COUNT_MAX, REASONS, Update
+from shoal.messages import COUNT_MAX, REASONS, RECORD_BYTES_MAX, Update
 from shoal.metrics import ServerMetrics
 from shoal.settings import LogSettings
 from shoal.transports.contract import Headers
+
+LARGE = LogSettings(update_bytes_max=RECORD_BYTES_MAX)
+"""a log that takes more than anybody should send"""
 
 
 @pytest.fixture
@@ -214,6 +217,7 @@ def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_ori
     ]
     expected = ["type", "type", "version", "malformed", "federation", "contract", "model", "privacy", "arrays"]
     expected += ["not_finite", "bounds", "sequence", "malformed", "oversized"]
+    room.kept = LARGE
     room.publish(*records)
     room.say(good)
     room.run()
@@ -273,6 +277,7 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: R
 
 
 def test_a_record_full_of_headers_is_set_aside_and_not_choked_on(room: Room) -> None:
+    room.kept = LARGE
     room.publish(("clusters", b"x", (("h", b""),) * 3_000_000))
     room.say(an_update(room.contract))
     room.run()

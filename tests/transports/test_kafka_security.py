@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 from client_nodes.premises import client_at_home
 from server_node.home import server_at_home
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
+from shoal.messages import Update
 from shoal.settings import LogSettings, load_config
+from shoal.signatures import HEADER, signature, write_keys
 from shoal.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.kafka import KafkaLog
@@ -126,6 +129,50 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
         assert client.totals["learned"] == 100
         with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), server_at_home(as_client) as server:
             server.step()
+
+
+def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_heard(
+    broker: Broker, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, ["attic", "cellar"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
+    text = file.read_text(encoding="utf-8").replace("label = true", 'signing_key_file = "{client}.key"')
+    file.write_text(text + 'client_keys = "keys"\n', encoding="utf-8")
+    config = load_config(file)
+    for client, key in (("attic", b"a" * 32), ("cellar", b"c" * 32)):
+        write_keys(tmp_path / f"{client}.key", [key])
+        write_keys(tmp_path / "keys" / f"{client}.key", [key])
+    contract, admin_log = config.contract, log_of(broker, ADMIN, ADMIN_PASSWORD)
+    with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._reach)) as admin:
+        ensure_topics(admin_log, contract)
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("cellar", "SCRAM-SHA-512", SECRET)])
+        rules = ((contract.updates_topic, ACLOperation.WRITE), (contract.snapshots_topic, ACLOperation.READ))
+        describe = (contract.rejected_topic, ACLOperation.DESCRIBE)
+        admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in (*rules, describe)])
+    with client_at_home(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
+        assert cellar.step()
+    # The attic's own login and its own key, and the cellar's name in what it says, under the cellar's next numbers.
+    with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
+        genuine = log.read(contract.updates_topic, {0: 0}, timeout_s=WAIT_S)[0][-1]
+    update = Update.decode(genuine.value, genuine.headers)
+    forged = replace(update, sequence=update.sequence + 1, readings=10**6).encode()
+    with closing(log_of(broker, "attic", SECRET)) as log:
+        by_attic = (HEADER, signature(b"a" * 32, contract.updates_topic, forged))
+        for headers in (Update.headers(), (*Update.headers(), by_attic)):
+            log.publish(contract.updates_topic, forged, b"clusters", headers)
+        log.flush()
+    with client_at_home(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
+        while cellar.step():
+            pass
+        said = cellar.totals["updates"]
+    as_admin = config.model_copy(update={"log": settings_of(broker, ADMIN, ADMIN_PASSWORD)})
+    with server_at_home(as_admin) as server:
+        while server.picture().lag_records:
+            server.step(1.0)
+        assert server.picture().rejected == {"signature": 2}
+        (heard,) = server.models()["clusters"].roster.clients()
+        assert heard[:3] == ("cellar", said, 100)
+        count = server.metrics.registry.get_sample_value("shoal_rejected_total", {"reason": "signature"})
+        assert count == 2.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,270 @@
+"""A federation whose clients sign: nobody speaks in another's name, and honest words get through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from client_nodes.premises import client_at_home
+from server_node.home import server_at_home
+from server_node.waking import wish
+from shoal.algorithms.registry import sent_up
+from shoal.errors import MessageRefused, SettingsError
+from shoal.keys_command import keys as keys_group
+from shoal.messages import Update, Wake
+from shoal.parts import split
+from shoal.rejected_command import rejected as rejected_group
+from shoal.settings import Config, load_config
+from shoal.signatures import HEADER, read_keys, signature
+from shoal.topics import ensure_topics
+from shoal.transports import open_log
+from shoal.transports.contract import Headers, latest
+from small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
+
+CLIENTS = ("attic", "cellar")
+
+
+def signed_house(folder: Path, clients: Sequence[str] = CLIENTS, **sizes: int) -> Path:
+    """A federation with readings, whose clients sign and whose server asks for it."""
+    file = begin(folder, clients, readings=120, pool_clients=len(clients), **sizes)
+    let_it_sign(file)
+    for client in clients:
+        make_key(file, client)
+    return file
+
+
+def let_it_sign(file: Path) -> None:
+    text = file.read_text(encoding="utf-8").replace("label = true", 'signing_key_file = "{client}/signing.key"')
+    file.write_text(text + 'client_keys = "keys"\n', encoding="utf-8")
+
+
+def make_key(file: Path, client: str, *more: str) -> str:
+    told = CliRunner().invoke(
+        keys_group, ["new", "--config", str(file), "--name", client, *more], catch_exceptions=False
+    )
+    assert told.exit_code == 0
+    return told.output
+
+
+def key_of(file: Path, client: str) -> bytes:
+    return read_keys(file.parent / "keys" / f"{client}.key")[0]
+
+
+def signed(config: Config, value: bytes, key: bytes) -> Headers:
+    return (*Update.headers(), (HEADER, signature(key, config.contract.updates_topic, value)))
+
+
+def publish(config: Config, *words: tuple[bytes, Headers]) -> None:
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        for value, headers in words:
+            log.publish(config.contract.updates_topic, value, b"clusters", headers)
+        log.flush()
+
+
+def rejected(config: Config) -> list[tuple[str, bytes]]:
+    with closing(open_log(config.log)) as log:
+        found = sorted(latest(log, config.contract.rejected_topic).values(), key=lambda record: record.offset)
+    return [(dict(record.headers)["reason"].decode(), record.value or b"") for record in found]
+
+
+def updates_of(config: Config, client: str) -> list[tuple[bytes, Headers]]:
+    records = all_records(config.log.address, config.contract.updates_topic)
+    said = [(record.value or b"", record.headers) for record in records]
+    return [word for word in said if Update.decode(*word).client == client]
+
+
+def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    config = load_config(file)
+    run_to_end(file, CLIENTS)
+    assert rejected(config) == []
+    with_signatures = final_model(file)
+    assert all(dict(headers).get(HEADER) for client in CLIENTS for _, headers in updates_of(config, client))
+    unasked = config.model_copy(
+        update={"server": config.server.model_copy(update={"client_keys": None, "folder": tmp_path / "unasked"})}
+    )
+    with server_at_home(unasked, rebuild=True, clock=clock) as server:
+        while server.step():
+            pass
+        assert server.models()["clusters"].snapshot is not None
+        assert model_bytes(server) == with_signatures
+
+
+def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    config = load_config(file)
+    with client_at_home(config, "attic", clock=clock) as client:
+        while client.step():
+            pass
+    (genuine, _), *_ = updates_of(config, "attic")
+    in_cellars_name = replace(Update.decode(genuine, Update.headers()), client="cellar").encode()
+    stranger = replace(Update.decode(genuine, Update.headers()), client="stranger").encode()
+    tampered = replace(Update.decode(genuine, Update.headers()), sequence=77).encode()
+    attics = key_of(file, "attic")
+    forged = [
+        (in_cellars_name, Update.headers()),
+        (in_cellars_name, signed(config, in_cellars_name, attics)),
+        (stranger, signed(config, stranger, attics)),
+        (tampered, signed(config, genuine, attics)),
+    ]
+    publish(config, *forged)
+    run_to_end(file, CLIENTS)
+    assert rejected(config) == [("signature", value) for value, _ in forged]
+    with server_at_home(config, clock=clock) as server:
+        heard = {client: updates for client, updates, *_ in server.models()["clusters"].roster.clients()}
+        assert heard == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
+        assert heard["cellar"] > 0
+        publish(config, forged[0])
+        server.step()
+        count = server.metrics.registry.get_sample_value("shoal_rejected_total", {"reason": "signature"})
+        assert count == 1.0
+        assert server.picture().rejected == {"signature": 1}
+
+
+def updates_of_signed(config: Config, client: str) -> set[bytes]:
+    """The different updates of a client that are signed by it."""
+    key = read_keys(config.server.client_keys / f"{client}.key")[0] if config.server.client_keys else b""
+    words = updates_of(config, client)
+    return {value for value, headers in words if headers == signed(config, value, key)}
+
+
+def test_a_genuine_message_that_somebody_repeats_later_changes_nothing(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    config = load_config(file)
+    run_to_end(file, CLIENTS)
+    before = final_model(file)
+    genuine = updates_of(config, "cellar")
+    publish(config, *genuine, *reversed(genuine))
+    run_to_end(file, CLIENTS)
+    assert final_model(file) == before
+    assert rejected(config) == []
+
+
+def test_a_message_of_another_federation_is_not_believed_though_its_key_is_the_same(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    config = load_config(file)
+    run_to_end(file, CLIENTS)
+    value = replace(Update.decode(*updates_of(config, "attic")[0]), sequence=99).encode()
+    elsewhere = (*Update.headers(), (HEADER, signature(key_of(file, "attic"), "other.updates", value)))
+    publish(config, (value, elsewhere))
+    run_to_end(file, CLIENTS)
+    assert rejected(config) == [("signature", value)]
+
+
+def test_every_part_is_signed_and_a_forged_one_does_not_keep_its_update_from_becoming_whole(tmp_path: Path) -> None:
+    file = signed_house(tmp_path, ["attic"], publish_readings=120)
+    config = load_config(file)
+    small = config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": 1700})})
+    with client_at_home(small, "attic", clock=clock) as client:
+        while client.step():
+            pass
+    words = updates_of(config, "attic")
+    assert len(words) > 2
+    parts = [Update.decode(*word) for word in words]
+    forged = replace(parts[1], arrays=parts[0].arrays).encode()
+    elsewhere = config.model_copy(
+        update={
+            "log": small.log.model_copy(update={"address": f"sqlite:{tmp_path / 'again.db'}"}),
+            "server": config.server.model_copy(update={"folder": tmp_path / "again"}),
+        }
+    )
+    publish(elsewhere, words[0], (forged, words[1][1]), (forged, Update.headers()), *words[1:])
+    with server_at_home(elsewhere, clock=clock) as server:
+        while server.step():
+            pass
+        assert [updates for _, updates, *_ in server.models()["clusters"].roster.clients()] == [1]
+    assert [reason for reason, _ in rejected(elsewhere)] == ["signature", "signature"]
+
+
+def test_what_was_set_aside_for_want_of_a_key_is_absorbed_when_the_key_has_come(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    config = load_config(file)
+    kept = (tmp_path / "keys" / "cellar.key").rename(tmp_path / "cellar.key")
+    run_to_end(file, CLIENTS)
+    assert {reason for reason, _ in rejected(config)} == {"signature"}
+    kept.rename(tmp_path / "keys" / "cellar.key")
+    for record in all_records(config.log.address, config.contract.rejected_topic):
+        assert record.key is not None
+        told = CliRunner().invoke(rejected_group, ["requeue", "--config", str(file), record.key.decode()])
+        assert told.exit_code == 0, told.output
+    run_to_end(file, CLIENTS)
+    with server_at_home(config, clock=clock) as server:
+        assert [client for client, *_ in server.models()["clusters"].roster.clients()] == list(CLIENTS)
+        assert server.picture().rejected == {}
+
+
+def test_a_key_is_changed_without_a_word_lost(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    config = load_config(file)
+    with client_at_home(config, "attic", clock=clock) as client:
+        client.step()
+    old = key_of(file, "attic")
+    make_key(file, "attic", "--again")
+    assert read_keys(tmp_path / "keys" / "attic.key") == [key_of(file, "attic"), old]
+    # The last words are repeated, and are signed with what is the key now.
+    run_to_end(file, CLIENTS)
+    new = key_of(file, "attic")
+    words = updates_of(config, "attic")
+    with_old = [headers == signed(config, value, old) for value, headers in words]
+    assert [headers == signed(config, value, new) for value, headers in words] == [not which for which in with_old]
+    assert set(with_old) == {True, False}
+    assert with_old == sorted(with_old, reverse=True)
+    assert rejected(config) == []
+
+
+def test_words_from_before_a_client_had_a_key_are_signed_when_they_are_repeated(tmp_path: Path) -> None:
+    file = begin(tmp_path, CLIENTS, readings=120, pool_clients=2)
+    config = load_config(file)
+    with client_at_home(config, "attic", clock=clock) as client:
+        client._uplink.speak = lambda: 0  # type: ignore[method-assign]
+        client.step()
+    let_it_sign(file)
+    for client_with_key in CLIENTS:
+        make_key(file, client_with_key)
+    run_to_end(file, CLIENTS)
+    assert rejected(config) == []
+
+
+def test_a_client_without_its_key_does_not_begin(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    (tmp_path / "attic" / "signing.key").unlink()
+    with pytest.raises(SettingsError, match=r"signing\.key cannot be read"), client_at_home(load_config(file), "attic"):
+        pass
+
+
+def test_anybody_who_may_write_may_wake_and_it_speaks_in_nobodys_name(tmp_path: Path) -> None:
+    file = signed_house(tmp_path)
+    more = '[[models]]\nname = "heaps"\nalgorithm = "kmeans"\noptions = { clusters = 2 }\n[log]'
+    file.write_text(file.read_text(encoding="utf-8").replace("[log]", more), encoding="utf-8")
+    config = load_config(file)
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        wish(config.contract, log, ("heaps",))
+    run_to_end(file, ())
+    assert rejected(config) == []
+    assert ("type", Wake.TYPE.encode()) in all_records(config.log.address, config.contract.updates_topic)[0].headers
+
+
+def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None:
+    file = signed_house(tmp_path, ["attic"])
+    config = load_config(file)
+    run_to_end(file, ["attic"])
+    update = Update.decode(*updates_of(config, "attic")[0])
+    smallest = next(size for size in range(1000, 5000, 10) if _can(update, size))
+    for part in split(update, sent_up("fcac"), smallest):
+        value = part.encode()
+        headers = signed(config, value, key_of(file, "attic"))
+        assert len(value) + len(b"clusters") + sum(len(name) + len(content) for name, content in headers) <= smallest
+
+
+def _can(update: Update, size: int) -> bool:
+    try:
+        return len(split(update, sent_up("fcac"), size)) > 0
+    except MessageRefused:
+        return False
