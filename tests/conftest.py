@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -26,6 +27,15 @@ def without(part: str, why: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"{part} is required here: {why}", pytrace=False)
     pytest.skip(f"{part}: {why}")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """The logger is the process's: a test that starts a command in its own process leaves it as it was found."""
+    logger = logging.getLogger("shoal")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
 
 
 @pytest.fixture(scope="session")

@@ -17,15 +17,6 @@ from hypothesis import strategies as st
 from shoal.events import log_event, start_logging
 
 
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    """The logger is the process's: it is left as it was found."""
-    logger = logging.getLogger("shoal")
-    before = logger.handlers[:], logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.level, logger.propagate = before
-
-
 def said(as_json: bool, event: str = "happened", level: int = logging.INFO, **fields: Any) -> str:
     stream = io.StringIO()
     start_logging("attic", as_json, stream=stream)

@@ -37,9 +37,8 @@ def own_broker(can_run_mosquitto: None, tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+def said(caplog: pytest.LogCaptureFixture) -> Any:
     """Asks for the events of a name, each with its fields."""
-    monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
     caplog.set_level(logging.INFO, "shoal")
     return lambda event: [vars(record)["fields"] for record in caplog.records if record.getMessage() == event]
 
