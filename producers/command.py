@@ -67,6 +67,7 @@ FOR_MQTT = {"config", "mqtt", "name", "readings", "as_json", "print_federation"}
     show_default=True,
     help="Seconds that a gap in time is waited for at most.",
 )
+@click.option("--live", is_flag=True, help="Readings have the time at which they are fed, not the source's.")
 @click.option("--loop", is_flag=True, help="Begin again after the last row, with later times.")
 @click.option("--shuffle", is_flag=True, help="In random order; this needs memory for all rows.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of everything random.")
@@ -170,11 +171,12 @@ def _refuse(options: dict[str, Any], given: str, *names: str) -> None:
 
 
 def _pacing(options: dict[str, Any]) -> Pacing:
+    wall = time.time if options["live"] else None
     if options["rate"] is not None:
         _refuse(options, "--rate", "speed")
-        return Pacing(rate=rate_of(options["rate"]))
+        return Pacing(rate=rate_of(options["rate"]), wall=wall)
     speed = options["speed"] or ("1x" if options["synthetic"] else "max")
-    return Pacing(speed=speed_of(speed), longest_wait_s=options["longest_wait"])
+    return Pacing(speed=speed_of(speed), longest_wait_s=options["longest_wait"], wall=wall)
 
 
 def _pump(source: Source, config: Config, folder: Path, pacing: Pacing, bookmark: Bookmark, limit: int | None) -> Pump:

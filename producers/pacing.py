@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from shoal.errors import SettingsError
 
@@ -14,18 +15,23 @@ class Pacing:
     """`due` is asked once per row, in order. Without speed and rate every row is due at once.
 
     speed: event seconds per second of the clock. rate: rows per second. longest_wait_s: of the clock, between two rows.
+    wall: a row happens when it is fed, by this clock of seconds since 1970, and not when its source says.
     Raises `SettingsError` when both are given or one is not above 0.
     """
 
     def __init__(
-        self, speed: float | None = None, rate: float | None = None, longest_wait_s: float = LONGEST_WAIT_S
+        self,
+        speed: float | None = None,
+        rate: float | None = None,
+        longest_wait_s: float = LONGEST_WAIT_S,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         if speed is not None and rate is not None:
             raise SettingsError("pacing: give a speed or a rate, not both")
         for name, value in (("speed", speed), ("rate", rate), ("longest wait", longest_wait_s)):
             if value is not None and not 0 < value < math.inf:
                 raise SettingsError(f"pacing: {name} is a number above 0, not {value:g}")
-        self._speed, self._rate, self._longest_wait_s = speed, rate, longest_wait_s
+        self._speed, self._rate, self._longest_wait_s, self._wall = speed, rate, longest_wait_s, wall
         self._due = -math.inf
         self._origin = 0.0
         self._first: float | None = None
@@ -35,6 +41,10 @@ class Pacing:
     def by_time(self) -> bool:
         """Whether rows need an event time."""
         return self._speed is not None
+
+    def time_of(self, own: float | None) -> float | None:
+        """The event time of a row that is due, whose source says `own`."""
+        return own if self._wall is None else self._wall()
 
     def due(self, time: float | None, now: float) -> float:
         """The clock's instant at which the next row, of event time `time`, is due; never before the row ahead of it."""

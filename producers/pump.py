@@ -149,7 +149,8 @@ class Pump:
                 self._due = self._pacing.due(self._ahead[0].time, now)
             if self._due > now:
                 return False
-            self._pending.append((self._next_row, self._ahead.popleft()))
+            row = self._ahead.popleft()
+            self._pending.append((self._next_row, row._replace(time=self._pacing.time_of(row.time))))
             self._next_row += 1
             self._due = None
         return False

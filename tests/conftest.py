@@ -15,6 +15,7 @@ from kafka_broker import Broker
 from mosquitto_broker import Mosquitto, mosquitto
 
 from deploy.kafka.broker import what_is_missing
+from engine import what_is_missing as what_an_engine_lacks
 
 # No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
 # everybody else's runs go on looking for new ones.
@@ -94,6 +95,13 @@ def can_run_kafka() -> None:
     """Java and Maven, for tests that need a broker of their own: to stop it, or to lock it up."""
     if (missing := what_is_missing()) is not None:
         without("Kafka", missing)
+
+
+@pytest.fixture(scope="session")
+def can_run_docker(can_run_kafka: None) -> None:
+    """What a Docker engine of the tests' own needs, and the jars that stand in for Kafka's image."""
+    if (missing := what_an_engine_lacks()) is not None:
+        without("Docker", missing)
 
 
 @pytest.fixture(scope="session")

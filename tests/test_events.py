@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest

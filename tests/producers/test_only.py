@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from at_work import Clock, all_of, comparable, csv_of, logs_in, plain_rows, replay, stored_in
 from producers.command import producer
+from producers.pacing import Pacing
 from producers.pump import Pump
 from producers.source import Sourced
 from producers.split import split_of
@@ -78,6 +79,19 @@ def test_producers_of_their_own_feed_what_one_producer_would(file: Path, tmp_pat
     assert {c: [list(s.values) for s in rows] for c, rows in alone.items()} == {
         c: [list(s.values) for s in rows] for c, rows in together.items()
     }
+
+
+def test_live_readings_have_the_time_at_which_they_are_fed(file: Path, tmp_path: Path) -> None:
+    clock, wall = Clock(0.0), Clock(1.7e9)
+    pump = Pump(replay(file), logs_in(tmp_path / "live"), clock=clock, pacing=Pacing(rate=1.0, wall=wall))
+    while not pump.finished:
+        pump.step()
+        clock.now += 1.0
+        wall.now += 1.0
+    pump.close()
+    rows = stored_in(tmp_path / "live")
+    assert [stored.time for stored in rows["client-1"]][:3] == [1.7e9, 1.7e9 + 2, 1.7e9 + 4]
+    assert sum(map(len, rows.values())) == 100
 
 
 def test_a_client_without_a_row_is_told(file: Path) -> None:

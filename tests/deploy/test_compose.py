@@ -1,0 +1,179 @@
+"""docker-compose.yml as it is, on a real Docker engine: it comes up, it is watched, it is hurt, and it loses nothing.
+
+The images that it pulls are stood in for (see stand_ins.py), all but Grafana's; what Grafana would ask is asked of the
+Prometheus that runs. The tests stand in the order of a day: each goes on with what the one before has left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compose_project import TOP, Project, wait_for
+from dashboard_queries import check_every_panel
+from engine import Engine
+from stand_ins import WITHOUT, make_all
+
+pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
+
+CLIENTS = [f"client-{number}" for number in range(1, 6)]
+PRODUCERS = [f"producer-{number}" for number in range(1, 6)]
+OURS = ["server", "sensors-1", *CLIENTS, *PRODUCERS]
+SAID = '{"temperature": 21.5, "humidity": 40.0, "light": 300.0, "co2": 600.0}'
+END_OF_READINGS = """
+from shoal.transports import open_log
+log = open_log("sqlite:/var/lib/shoal/clients/{client}/readings.db")
+print(log.bounds("readings")[0][1])
+"""
+UPDATES_ON_THE_LOG = """
+import json
+from pathlib import Path
+from shoal.messages import Update
+from shoal.settings import load_config
+from shoal.transports import open_log
+config = load_config(Path("/etc/shoal/federation.toml"))
+log, topic = open_log(config.log), config.contract.updates_topic
+log.ensure(topic)
+(at, end), told = log.bounds(topic)[0], {}
+while at < end:
+    records, after = log.read(topic, {0: at}, 500, 5.0)
+    at = after[0]
+    for record in records:
+        if dict(record.headers).get("type") == b"update":
+            update = Update.decode(record.value, record.headers)
+            if update.model == "rooms":
+                told[update.client, update.sequence] = update.readings
+print(json.dumps([len(told), sum(told.values())]))
+"""
+
+
+@pytest.fixture(scope="module")
+def project(can_run_docker: None) -> Iterator[Project]:
+    engine = Engine()
+    try:
+        make_all(engine)
+        project = Project(engine, "office", without=WITHOUT, profiles=["mqtt"])
+        project.up()
+        yield project
+        project.down("--volumes")
+    finally:
+        engine.stop()
+
+
+def produced(project: Project) -> dict[str, int]:
+    """Readings in each client's own log."""
+    return {client: int(project.run_in(client, END_OF_READINGS.format(client=client))) for client in CLIENTS}
+
+
+def snapshot(project: Project) -> dict[str, Any]:
+    """The newest of the model `rooms`."""
+    found: dict[str, Any] = wait_for("a snapshot", lambda: project.asked("/snapshot?model=rooms"))
+    return found
+
+
+def check_that_nothing_is_lost(project: Project) -> int:
+    """With the producers stopped: what they put in is what the clients learnt and what the server absorbed, once.
+
+    How many readings that are. The clients have ended when it returns.
+    """
+    project.compose("stop", *PRODUCERS, "sensors-1")
+    readings = produced(project)
+    total = sum(readings.values())
+    wait_for(f"{total} readings absorbed", lambda: snapshot(project)["readings"] >= total)
+    updates, behind_them = json.loads(project.run_in("server", UPDATES_ON_THE_LOG))
+    assert (snapshot(project)["readings"], snapshot(project)["updates"]) == (total, updates)
+    assert behind_them == total
+    project.compose("stop", *CLIENTS)
+    for client in CLIENTS:
+        last = json.loads(project.docker("logs", "--tail", "100", project.container(client)).splitlines()[-1])
+        assert (last["learned"], last["rejected"], last["withheld"]) == (readings[client], 0, 0), client
+    return total
+
+
+def test_every_service_is_up_and_well(project: Project) -> None:
+    assert set(project.services) == {"kafka", "topics", "prometheus", "mosquitto", *OURS}
+    for service in project.services:
+        watched = service in {"kafka", "prometheus", "mosquitto", "server", *CLIENTS}
+        assert ("Health" in project.inspect(service)["State"]) == watched, service
+
+
+def test_clusters_appear_on_the_page_and_in_prometheus(project: Project) -> None:
+    wait_for("clusters", lambda: snapshot(project)["clusters"])
+    assert snapshot(project)["federation"] == "office"
+    wait_for("every target", lambda: sum(project.query("up").values()) >= len(CLIENTS) + 1)
+    wait_for("clusters in Prometheus", lambda: project.query('shoal_clusters{model="rooms"}').get("rooms"))
+    learned = 'shoal_readings_total{job="shoal-client",result="learned"} > 0'
+    wait_for("all clients in Prometheus", lambda: set(project.query(learned)) == set(CLIENTS))
+
+
+def test_every_panel_of_every_dashboard_shows_something(project: Project) -> None:
+    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", patience_s=180.0)
+
+
+def test_containers_may_do_nothing_but_their_work(project: Project) -> None:
+    for service in OURS:
+        seen = project.inspect(service)
+        host = seen["HostConfig"]
+        assert seen["Config"]["User"] == "shoal"
+        assert (host["ReadonlyRootfs"], host["CapDrop"], host["Privileged"]) == (True, ["ALL"], False)
+        assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    for service in ("kafka", "prometheus", "mosquitto", *OURS):
+        for bound in project.inspect(service)["HostConfig"]["PortBindings"].values():
+            assert [place["HostIp"] for place in bound] == ["127.0.0.1"], service
+    refused = "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no: print(no.strerror)"
+    assert project.run_in("server", refused).strip() == "Read-only file system"
+
+
+def test_nobody_has_anybody_elses_key(project: Project) -> None:
+    for service in OURS:
+        own = set() if service == "server" else {f"client-{service[-1]}"}
+        found = project.run_in(service, "import pathlib; print(*pathlib.Path('/').glob('var/lib/shoal/**/noise.key'))")
+        assert {path.split("/")[-2] for path in found.split()} == own, service
+        mounted = {mount["Name"] for mount in project.inspect(service)["Mounts"] if mount["Type"] == "volume"}
+        assert mounted == {f"{project.name}_{name}" for name in own or {"server"}}
+
+
+def test_what_sensors_say_over_mqtt_is_learnt(project: Project) -> None:
+    project.compose("stop", "producer-1")
+    wait_for("the sensors' producer", lambda: "mqtt_connected" in project.said("sensors-1"))
+    before = produced(project)["client-1"]
+    for _ in range(3):
+        say = ["mosquitto_pub", "-q", "1", "-t", "rooms/client-1/climate", "-m", SAID]
+        project.docker("exec", project.container("mosquitto"), *say)
+    wait_for("three readings", lambda: produced(project)["client-1"] == before + 3)
+    project.compose("start", "producer-1")
+
+
+def test_asked_to_stop_they_end_with_zero(project: Project) -> None:
+    project.compose("stop", "client-3", "producer-3", "server")
+    for service in ("client-3", "producer-3", "server"):
+        assert project.inspect(service)["State"]["ExitCode"] == 0, project.said(service)
+    project.compose("start", "client-3", "producer-3", "server")
+
+
+def test_killed_and_restarted_they_lose_nothing(project: Project) -> None:
+    for service in ("client-2", "server", "kafka", "producer-4", "client-2"):
+        version = snapshot(project)["version"]
+        project.kill(service)
+        wait_for("the next snapshot", lambda version=version: snapshot(project)["version"] > version)
+    project.compose("restart", "kafka", "server", "client-5")
+    assert check_that_nothing_is_lost(project) > 0
+    project.compose("start", *CLIENTS, *PRODUCERS, "sensors-1")
+
+
+def test_taken_down_and_up_again_they_go_on_from_their_volumes(project: Project) -> None:
+    before, readings = snapshot(project), produced(project)
+    project.down()
+    assert not project.compose("ps", "--quiet").split()
+    project.up()
+    after = snapshot(project)
+    assert after["version"] >= before["version"]
+    assert after["readings"] >= before["readings"]
+    assert after["contract"] == before["contract"]
+    [[_, position]], [[_, was]] = after["positions"], before["positions"]
+    assert position >= was
+    wait_for("new readings", lambda: all(produced(project)[client] > readings[client] for client in CLIENTS))
+    check_that_nothing_is_lost(project)
