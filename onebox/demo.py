@@ -18,11 +18,13 @@ from producers.pump import Pump
 from producers.replay import Columns, Replay
 from producers.split import split_of
 from server_node.view import Board, Picture
+from server_node.waking import wish
 from shoal.border import check_models
 from shoal.errors import SettingsError
 from shoal.readings import open_readings
 from shoal.settings import Config, load_config
 from shoal.topics import readings_settings
+from shoal.transports import open_log
 
 MARK = ".shoal-demo"
 """a folder with this file in it was made by the demo, so the next demo may empty it"""
@@ -39,20 +41,32 @@ class Demo:
     box: OneBox
     board: Board
     clock: Callable[[], float] = time.monotonic
+    looked_again: bool = False
+    """whether models in rounds have been woken after the last reading was learnt"""
 
     def step(self) -> bool:
         """Feed what is due, let everybody learn, renew the picture. True when anything was done."""
         fed = self.pump.step()
+        if not self.looked_again and self._all_is_learnt:
+            # They may sleep on what there was to find in the midst of the stream.
+            with closing(open_log(self.config.log)) as log:
+                wish(self.config.contract, log, list(self._rounds()))
+            self.looked_again = True
         learnt = self.box.step()
         self.board.hang(self.box.server.picture())
         return fed or learnt
 
     @property
     def finished(self) -> bool:
+        """Whether all is learnt, and models in rounds have gone through their rounds on all of it."""
+        return self._all_is_learnt and self.looked_again
+
+    @property
+    def _all_is_learnt(self) -> bool:
         """Whether every reading has been fed, learnt and, where it changed anything, said and merged, and no model in
         rounds is on its way."""
-        learnt = all(node.up_to_date for node in self.box.clients.values())
-        return self.pump.finished and learnt and self.box.server.up_to_date and self.box.server.at_rest
+        learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
+        return learnt and self.box.server.up_to_date and self.box.server.at_rest
 
     def rows(self) -> list[dict[str, Any]]:
         """One line per client for the live table."""

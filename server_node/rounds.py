@@ -21,7 +21,7 @@ from server_node.view import ModelPicture, RoundsSeen
 from shoal.algorithms import policies
 from shoal.algorithms.policies import Memory, fold
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Params
+from shoal.algorithms.rounds import Hint, Params
 from shoal.border import Border, clusters_wanted, policy_of
 from shoal.calls import Call, call_of
 from shoal.contract import Contract, Model
@@ -96,8 +96,8 @@ class RoundsModel:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nobody is called just now."""
-        return self._call is None
+        """Whether nobody is called just now, nor is there anything to start from."""
+        return self._call is None and (self._params is not None or self._hint() is None)
 
     @property
     def params(self) -> Params | None:
@@ -204,8 +204,7 @@ class RoundsModel:
             raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
 
     def _start(self, now: float) -> bool:
-        hint = hint_for(self._contract, self._model, self._finders)
-        if hint is None:
+        if (hint := self._hint()) is None:
             return False
         self._params = self._algorithm.start(self._model.options, self._contract.width, hint)
         # Answers on their way are to other parameters, so this is a round of another number.
@@ -213,6 +212,9 @@ class RoundsModel:
         self._memory = Memory()
         self._attendance.forget()
         return self._open(self._first_round, now)
+
+    def _hint(self) -> Hint | None:
+        return hint_for(self._contract, self._model, self._finders)
 
     def _open(self, number: int, now: float) -> bool:
         """Call for answers to the parameters as they stand."""
@@ -267,11 +269,10 @@ class RoundsModel:
         """One round to see whether the rows have moved; if they have, more follow."""
         assert self._params is not None
         self._in_a_row = 0
-        if clusters_wanted(self._model) == "auto":
-            hint = hint_for(self._contract, self._model, self._finders)
-            if hint is not None and hint.points is not None and len(hint.points) != len(self._params["centre"]):
-                self._telling.started_anew(len(hint.points))
-                return self._start(now)
+        hint = self._hint() if clusters_wanted(self._model) == "auto" else None
+        if hint is not None and hint.points is not None and len(hint.points) != len(self._params["centre"]):
+            self._telling.started_anew(len(hint.points))
+            return self._start(now)
         return self._open(self._round + 1, now)
 
     def _heard_of(self, client: str) -> int:
@@ -288,9 +289,8 @@ class RoundsModel:
         return [client for client, *_ in self.roster.clients()]
 
     def _quorum_is_there(self, call: Call) -> bool:
-        if self._untouched and len(self.roster) < self._settings.pool_clients:
-            return False
-        return self._attendance.enough(call, self._known, self._agreed.quorum)
+        too_few_yet = self._untouched and len(self.roster) < self._settings.pool_clients
+        return not too_few_yet and self._attendance.enough(call, self._known, self._agreed.quorum)
 
     def _waiting_for(self) -> str:
         if self._params is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     click.echo(json.dumps({"woken": list(chosen)}) if as_json else f"asked to wake: {', '.join(chosen) or 'none'}")
 
 
-def wish(contract: Contract, log: Log, names: tuple[str, ...]) -> None:
+def wish(contract: Contract, log: Log, names: Sequence[str]) -> None:
     """Ask for these models to be woken; the topics are there. Raises `SettingsError` for one that has no rounds."""
     border = Border(contract)
     in_rounds = [model.name for model in contract.models if model.algorithm in ROUNDS]

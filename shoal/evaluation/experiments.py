@@ -42,6 +42,13 @@ class Setting:
         """The data set's name in the papers."""
         return datasets.known_as(self.dataset) or self.dataset
 
+    @property
+    def as_fcac_ran_it(self) -> bool:
+        """Whether the FCAC paper has figures of this: its data, its split among as many clients, no noise."""
+        key = datasets.known_as(self.dataset)
+        dealt = self.split in ("iid", "niid") and key is not None and self.clients == datasets.KNOWN[key].clients
+        return dealt and self.epsilon is None
+
 
 @dataclass(frozen=True)
 class Asked:

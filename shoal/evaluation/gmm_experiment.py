@@ -7,7 +7,7 @@ be compared as relations; the measures here are the agreement with the truth and
 from __future__ import annotations
 
 import warnings
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,13 +77,21 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
         steps = {"fit": 100, "step": 1}[setting["local"]]
         start = GMM_LOCAL.start({**options, "average": setting["average"], "steps": steps}, d, begin)
         found = run(GMM_LOCAL, start, clients, rounds_max=ROUNDS).params
-    pooled = by_scikit_learn(exact, np.concatenate(clients), ROUNDS)
+    pooled = by_scikit_learn(exact, np.concatenate(clients), ROUNDS).means
     ari, ami, nmi = scores(dataset.labels, GMM.predict(found, dataset.rows))
     return {"ari": ari, "ami": ami, "nmi": nmi, "difference": distance_between(pooled, found["centre"])}
 
 
-def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Floats:
-    """Means (k, d) that scikit-learn's mixture has after `steps` from the same start. Raises `MissingExtra`."""
+class Mixture(NamedTuple):
+    """Weights (k,), means (k, d) and covariances (k, d, d)."""
+
+    weights: Floats
+    means: Floats
+    covariances: Floats
+
+
+def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
+    """What scikit-learn's mixture is after `steps` from the same start. Raises `MissingExtra`."""
     try:
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - the edge never needs it
         from sklearn.mixture import GaussianMixture  # noqa: PLC0415 - the edge never needs it
@@ -112,8 +120,12 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Floats:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        means: Floats = mixture.fit(rows).means_
-    return means
+        mixture.fit(rows)
+    found = mixture.covariances_
+    # As many as there are components, each a matrix, whatever the form keeps.
+    whole = found[:, None, None] * np.eye(d) if form == "spherical" else found
+    whole = found[:, :, None] * np.eye(d) if form == "diag" else whole
+    return Mixture(mixture.weights_, mixture.means_, np.broadcast_to(whole, (k, d, d)))
 
 
 def _settings(asked: Asked) -> list[Setting]:

@@ -103,6 +103,8 @@ def _reproduce(experiment: Experiment, asked: Asked) -> None:
     settings = experiment.settings(asked)
     if not settings:
         raise SettingsError("nothing to run; name data with --dataset")
+    if asked.check and not any(experiment.printed(setting) for setting in settings):
+        raise SettingsError("--check has nothing to compare with: of what was asked for, no figure was published")
     rows = _rows(experiment, settings, asked.trials or experiment.trials, asked.jobs)
     click.echo(as_json(rows) if asked.as_json else as_markdown(experiment, rows))
     if asked.check and not all(all(row.agrees.values()) for row in rows):

@@ -127,7 +127,7 @@ def _compared(
 
 
 def _printed_by_fcac(column: str, setting: Setting) -> Mapping[str, Figure]:
-    if setting.epsilon is not None or setting.split not in ("iid", "niid"):
+    if not setting.as_fcac_ran_it:
         return {}
     return published.COMPARED[column]["iid" if setting.split == "iid" else "niid"].get(setting.known or "", {})
 

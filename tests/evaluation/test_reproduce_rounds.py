@@ -109,3 +109,13 @@ def test_check_is_about_all_trials_and_ends_with_1_when_a_figure_is_off(
     off = shoal(*asked)
     assert off.exit_code == 1
     assert "differs" in off.output
+
+
+@pytest.mark.parametrize("more", [("--epsilon", 3), ("--clients", 4), ()])
+def test_check_is_refused_where_nothing_was_published(shoal: Shoal, folder: Path, more: tuple[object, ...]) -> None:
+    known = "phoneme" if more else "mine"
+    (folder / "mine.csv").rename(folder / f"{known}.csv")
+    for name in ("kfed", "mufc", "kmeans", "ffcm"):
+        refused = shoal(name, "--data", folder, "--dataset", known, *more, "--check")
+        assert isinstance(refused.exception, SettingsError)
+        assert "no figure was published" in str(refused.exception)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.federations import from_prototypes, hint, run
-from shoal.algorithms.gmm import GMM
+from shoal.algorithms.gmm import GMM, mixing
 from shoal.algorithms.kfed import KFED
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.datasets import find
@@ -17,7 +17,7 @@ from shoal.evaluation.ffcm_cases import CASES, errors, g2, gap
 from shoal.evaluation.ffcm_experiment import case_run, g2_gap
 from shoal.evaluation.gmm_experiment import blobs, by_scikit_learn
 from shoal.evaluation.rounds_command import EXPERIMENTS
-from shoal.kernels.gaussian import FORMS
+from shoal.kernels.gaussian import FORMS, matrices
 from shoal.kernels.matching import distance_between
 
 
@@ -76,12 +76,18 @@ def test_case_1_avg1_pulls_a_centre_in_when_clients_fit_alone_and_not_when_they_
     assert (fit["within"], fit["outside"]) == pytest.approx(printed["avg1"][1:], rel=0.04)
 
 
-def test_case_2_errors_come_out_and_avg2_stays_near_the_hidden_cluster() -> None:
-    for average in ("central", "avg1", "avg2"):
-        found = case("case2", average, "fit", 4)
-        _, within, outside = published.FFCM["case2"][average]
-        assert found["within"] == pytest.approx(within, abs=0.05)
-        assert found["outside"] == pytest.approx(outside, abs=0.5)
+def test_case_2_errors_come_out_and_avg2_stays_nearer_to_the_centres_than_avg1() -> None:
+    """Of ten starts two or three end in another minimum, 12 away; the paper shows one run, so medians are compared."""
+    gaps = {}
+    for average, local in (("central", "-"), ("avg1", "fit"), ("avg2", "fit")):
+        found = [case_run("case2", average, local, trial) for trial in range(10)]
+        printed_gap, within, outside = published.FFCM["case2"][average]
+        assert np.mean([each["within"] for each in found]) == pytest.approx(within, abs=0.05)
+        assert np.mean([each["outside"] for each in found]) == pytest.approx(outside, abs=0.5)
+        gaps[average] = float(np.median([each["gap"] for each in found]))
+        if average != "central":
+            assert gaps[average] == pytest.approx(printed_gap, abs=0.4)
+    assert gaps["avg2"] < gaps["avg1"] - 1
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("case3")])
@@ -182,7 +188,9 @@ def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(form: 
     for rounds_max in (1, 5, 30):
         found = run(GMM, start, clients, rounds_max=rounds_max).params
         theirs = by_scikit_learn(start, np.concatenate(clients), rounds_max)
-        assert np.abs(found["centre"] - theirs).max() < 1e-6
+        assert np.abs(mixing(found["weight"]) - theirs.weights).max() < 1e-6
+        assert np.abs(found["centre"] - theirs.means).max() < 1e-6
+        assert np.abs(matrices(form, found["spread"], 4, 2) - theirs.covariances).max() < 1e-6
 
 
 def test_naive_averages_lose_components_that_clients_lack() -> None:

@@ -37,18 +37,18 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "spherical", "average": "weighted"},
     ],
 }
-"""the options under which each law holds, for each algorithm"""
+"""options under which each law holds as well; an algorithm that is not here runs with its own defaults"""
 DEGREE = {"count": 0, "mass": 0, "rows": 0, "likelihood": 0, "sum": 1, "inertia": 2, "second": 2}
 """of each array of an additive answer: by which power of the rows it grows"""
 RAN: set[tuple[str, str]] = set()
 laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-CASES = [(name, number) for name in ROUNDS for number in range(len(VARIANTS[name]))]
+CASES = [(name, number) for name in ROUNDS for number in range(len(VARIANTS.get(name, [{}])))]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[RoundsAlgorithm, dict[str, Any]]]:
     name, number = request.param
-    yield ROUNDS[name], VARIANTS[name][number]
+    yield ROUNDS[name], VARIANTS.get(name, [{}])[number]
     RAN.add((request.function.__name__, name))
 
 
@@ -101,6 +101,7 @@ def assert_close(ours: Stats, theirs: Stats, n: int, scale: float) -> None:
         if name == "likelihood":
             np.testing.assert_allclose(array, theirs[name], rtol=1e-9, atol=1e-9 * n)
         else:
+            assert name in DEGREE, f"say by which power of the rows {name} grows"
             size = max(n, 1) * max(scale, np.finfo(float).tiny ** 0.4) ** DEGREE[name]
             np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-9 * size, err_msg=name)
 
@@ -322,9 +323,9 @@ def test_an_answer_that_cannot_be_one_is_refused(case: Case) -> None:
         ):
             with pytest.raises(DataRefused):
                 algorithm.combine(params, [good, lie])
-    negative = next(name for name in ("count", "mass", "support") if name in good)
-    with pytest.raises(DataRefused):
-        algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
+    for negative in {"count", "mass", "support"} & set(good):
+        with pytest.raises(DataRefused):
+            algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
     larger = algorithm.answer(under_way(case, rows, 4), rows)
     if {array.shape for array in larger.values()} != {array.shape for array in good.values()} and algorithm.additive:
         with pytest.raises(DataRefused):
@@ -415,7 +416,7 @@ def test_what_a_policy_remembers_is_saved_and_restored_to_the_bit(case: Case, ki
 
 
 def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRequest) -> None:
-    assert sorted(VARIANTS) == sorted(ROUNDS)
+    assert set(VARIANTS) <= set(ROUNDS)
     assert all(algorithm.name == name for name, algorithm in ROUNDS.items())
     assert any(algorithm.additive for algorithm in ROUNDS.values())
     module = sys.modules[__name__]

@@ -88,6 +88,7 @@ def test_as_many_as_are_found_waits_until_some_are_found() -> None:
     assert driven.model.at_rest
     assert not driven.model.asleep
     found = finder.learn(rows_of(0, 400))
+    assert not driven.model.at_rest, "it starts with the next look at the clock"
     first = driven.look(1.0)
     assert first is not None
     assert finder.model.snapshot is not None
