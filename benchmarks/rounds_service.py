@@ -7,6 +7,7 @@ no process of its own. The server is whole.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from benchmarks.results import spread
 from client_nodes.answers import Answers
 from client_nodes.snapshots import Snapshots
+from client_nodes.voice import Voice
 from server_node.node import ServerNode
 from shoal.algorithms.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.registry import ROUNDS
@@ -27,7 +29,7 @@ from shoal.border import Border, terms_of
 from shoal.checkpoint import Checkpoint
 from shoal.contract import Contract, contract_of
 from shoal.privacy import expected_statement
-from shoal.settings import ClientSettings, ServerSettings
+from shoal.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings, ServerSettings
 from shoal.topics import ensure_topics
 from shoal.transports.sqlite import SqliteLog
 
@@ -85,12 +87,12 @@ class _House:
         settings = ServerSettings(pool_clients=len(windows), pool_s=PATIENCE_S)
         self._server = ServerNode(self._contract, settings, server_log, memory)
         border = Border(self._contract)
+        voice = Voice(self._contract, border, UPDATE_RECORD_BYTES_MAX)
         self._clients = []
         for number, rows in enumerate(windows):
             snapshots = Snapshots(self._contract, border, self._log)
-            client = Answers(
-                self._contract, f"client-{number}", border, snapshots, ClientSettings(window_rows=len(rows))
-            )
+            settings_of_it = ClientSettings(window_rows=len(rows))
+            client = Answers(self._contract, f"client-{number}", voice, snapshots, settings_of_it)
             client.keep(rows, [float(place) for place in range(len(rows))], time.time())
             self._clients.append(client)
         while self._server.step():
@@ -99,7 +101,7 @@ class _House:
     def round(self) -> None:
         """From an open call to the next one."""
         for client in self._clients:
-            for word in client.speak(self._statement, time.time()):
+            for word in itertools.chain.from_iterable(client.speak(self._statement, time.time())):
                 self._log.publish(word.topic, word.value, word.key, word.headers)
             self._log.flush()
         before = self._closed()

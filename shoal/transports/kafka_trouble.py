@@ -17,7 +17,7 @@ _FOR_GOOD = {
     "UnsupportedSaslMechanismError": "the brokers do not offer this way to log in; check sasl",
     "WRONG_VERSION_NUMBER": "the brokers do not speak TLS on this port; check the port and tls",
 }
-"""what stands in the library's log when trying again cannot help -> what to do"""
+"""what stands in the library's log, or is the name of its error, when trying again cannot help -> what to do"""
 _FOR_NOW = {
     "ECONNREFUSED": "nobody listens there",
     "DNS": "the host's name is not known",
@@ -99,5 +99,5 @@ def ours(error: BaseException, where: str) -> ShoalError:
     if isinstance(error, errors.AuthorizationError):
         return LogRefused(f"{where}: {name}: this user may not do that; see the access rules in docs/operating.md")
     if isinstance(error, _NEVER_AGAIN):
-        return LogRefused(f"{where}: {name}")
+        return LogRefused(f"{where}: {_FOR_GOOD.get(name, name)}")
     return LogUnavailable(f"{where}: {name}")
