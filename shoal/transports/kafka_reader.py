@@ -18,7 +18,7 @@ from shoal.errors import LogRefused, LogUnavailable, OffsetGone
 from shoal.transports.contract import Positions, Record
 from shoal.transports.kafka_settings import MIB
 from shoal.transports.kafka_topics import Topics
-from shoal.transports.kafka_trouble import connecting, explained
+from shoal.transports.kafka_trouble import connect, explained
 
 FETCH_BYTES = 4 * MIB
 """fetched ahead of the reader, per partition; a larger record comes all the same"""
@@ -68,17 +68,16 @@ class Reader:
     def _consumer(self) -> Iterator[Any]:
         """The consumer, its errors explained; after any of them the next one begins anew."""
         if self._client is None:
-            with connecting(self._where):
-                self._client = KafkaConsumer(
-                    **self._reach,
-                    # A position that is gone is an error, never a silent jump to what is left.
-                    auto_offset_reset="none",
-                    enable_auto_commit=False,
-                    allow_auto_create_topics=False,
-                    max_partition_fetch_bytes=FETCH_BYTES,
-                    fetch_max_wait_ms=int(1000 * FETCH_WAIT_S),
-                    metrics_enabled=False,
-                )
+            more = {
+                # A position that is gone is an error, never a silent jump to what is left.
+                "auto_offset_reset": "none",
+                "enable_auto_commit": False,
+                "allow_auto_create_topics": False,
+                "max_partition_fetch_bytes": FETCH_BYTES,
+                "fetch_max_wait_ms": int(1000 * FETCH_WAIT_S),
+                "metrics_enabled": False,
+            }
+            self._client = connect(self._where, KafkaConsumer, self._reach | more)
         try:
             with explained(self._where, but=UNDECODABLE):
                 yield self._client

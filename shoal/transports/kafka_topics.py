@@ -21,7 +21,7 @@ from shoal.events import log_event
 from shoal.transports.contract import Positions, TopicSettings
 from shoal.transports.declaration import differences
 from shoal.transports.kafka_settings import CONNECT_S, configs_of, settings_of
-from shoal.transports.kafka_trouble import connecting, explained
+from shoal.transports.kafka_trouble import connect, explained
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
@@ -163,6 +163,5 @@ class Topics:
 
     def _connected(self) -> Any:
         if self._client is None:
-            with connecting(self._where):
-                self._client = KafkaAdminClient(**self._reach)
+            self._client = connect(self._where, KafkaAdminClient, self._reach)
         return self._client

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from kafka import errors
+from kafka.net.compat import KafkaNetClient
 
 from shoal.errors import LogRefused, LogUnavailable, ShoalError
 
@@ -25,6 +27,7 @@ _FOR_NOW = {
     "socket disconnected": "they hang up when spoken to: check tls, sasl and the port, unless they are just restarting",
 }
 LOST_MIN = 3
+FIRST_ATTEMPT_MS = 2000
 _NEVER_AGAIN = (
     errors.AuthorizationError,
     errors.SaslAuthenticationFailedError,
@@ -67,17 +70,48 @@ class Reasons(logging.Handler):
         return LogUnavailable(f"{where} cannot be reached: no answer in time")
 
 
-@contextmanager
-def connecting(where: str) -> Iterator[None]:
-    """Around whatever makes a client: a failure to connect is explained by what the library logged meanwhile."""
-    reasons, logger = Reasons(), logging.getLogger("kafka.net")
-    logger.addHandler(reasons)
+def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> Any:
+    """A connected client of kafka-python. A failure is explained by what the library logged meanwhile.
+
+    It tries twice, the first time shortly: who has the wrong password is told so at once, though a broker that is away
+    is waited for as long as `known` says. Raises `LogRefused` and `LogUnavailable`.
+    """
+    whole_ms = known["bootstrap_timeout_ms"]
+    first_ms = min(FIRST_ATTEMPT_MS, whole_ms)
+    with _listening() as reasons:
+        try:
+            return _attempt(where, make, {**known, "bootstrap_timeout_ms": first_ms}, reasons)
+        except LogUnavailable:
+            if first_ms == whole_ms:
+                raise
+        return _attempt(where, make, {**known, "bootstrap_timeout_ms": whole_ms - first_ms}, reasons)
+
+
+def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], reasons: Reasons) -> Any:
+    begun: list[Any] = []
+
+    def client(**settings: Any) -> Any:
+        begun.append(KafkaNetClient(**settings))
+        return begun[-1]
+
     try:
-        yield
+        return make(**known, kafka_client=client)
     except (errors.KafkaError, OSError) as error:
+        # The library forgets what it had begun and leaves it running: a thread and some open files each time, and
+        # a process that waits for its brokers through a night would run out of them.
+        for one in begun:
+            one.close()
         if isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError):
             raise reasons.verdict(where) from error
         raise LogRefused(f"{where}: {type(error).__name__}; check [log]") from error
+
+
+@contextmanager
+def _listening() -> Iterator[Reasons]:
+    reasons, logger = Reasons(), logging.getLogger("kafka.net")
+    logger.addHandler(reasons)
+    try:
+        yield reasons
     finally:
         logger.removeHandler(reasons)
 

@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 from shoal.errors import LogUnavailable
 from shoal.transports.contract import Headers
 from shoal.transports.kafka_settings import BATCH_BYTES, CONNECT_S
-from shoal.transports.kafka_trouble import connecting, explained, ours
+from shoal.transports.kafka_trouble import connect, explained, ours
 
 IN_FLIGHT_RECORD_BYTES = 512
 """what a record on its way weighs in memory besides its own bytes"""
@@ -124,19 +124,18 @@ class Writer:
 
     def _connected(self) -> Any:
         if self._producer is None:
-            with connecting(self._where):
-                self._producer = KafkaProducer(
-                    **self._reach,
-                    acks="all",
-                    enable_idempotence=True,
-                    batch_size=BATCH_BYTES,
-                    compression_type=self._compression,
-                    max_request_size=REQUEST_BYTES_MAX,
-                    max_block_ms=int(1000 * CONNECT_S),
-                    delivery_timeout_ms=int(1000 * DELIVERY_S),
-                    allow_auto_create_topics=False,
-                    metrics_enabled=False,
-                )
+            more = {
+                "acks": "all",
+                "enable_idempotence": True,
+                "batch_size": BATCH_BYTES,
+                "compression_type": self._compression,
+                "max_request_size": REQUEST_BYTES_MAX,
+                "max_block_ms": int(1000 * CONNECT_S),
+                "delivery_timeout_ms": int(1000 * DELIVERY_S),
+                "allow_auto_create_topics": False,
+                "metrics_enabled": False,
+            }
+            self._producer = connect(self._where, KafkaProducer, self._reach | more)
         return self._producer
 
 

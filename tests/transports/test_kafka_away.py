@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from kafka_broker import Broker, free_ports
@@ -47,6 +47,15 @@ def test_a_broker_that_is_not_there_is_named_with_the_reason() -> None:
         pytest.raises(LogUnavailable, match=r"the host's name is not known"),
     ):
         log.ensure("topic")
+
+
+def test_a_broker_that_is_away_for_a_night_costs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 0.2)
+    nowhere, before = f"//127.0.0.1:{free_ports()}", threading.active_count()
+    for _ in range(5):  # as a process does: after an error all is built again
+        with suppress(LogUnavailable), closing(KafkaLog(nowhere)) as log:
+            log.ensure("topic")
+    assert threading.active_count() == before  # each would hold a selector and sockets too
 
 
 @pytest.mark.parametrize("ended", ["stop", "kill"])

@@ -22,6 +22,7 @@ from kafka_broker import Broker
 from kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
 from client_nodes.premises import client_at_home
+from processes import Process
 from server_node.home import server_at_home
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
 from shoal.messages import Update
@@ -30,10 +31,11 @@ from shoal.signatures import HEADER, signature, write_keys
 from shoal.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.kafka import KafkaLog
-from small_federation import begin
+from small_federation import begin, write_federation
 
 WAIT_S = 30.0
 SECRET = "battery staple"
+LOG_ERROR = 4
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +197,30 @@ def test_who_may_not_come_in_is_told_why(
     with closing(log_of(broker, user, "a guess", **more)) as log, pytest.raises(error, match=told) as said:
         log.ensure("updates")
     assert "a guess" not in f"{said.value!r} {said.value.__cause__!r} {vars(log)}"
+
+
+def test_a_stranger_is_told_at_once_though_a_broker_that_is_away_is_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 3600.0)
+    for more in ({}, {"ca_file": authority(broker.folder, "other")}, {"sasl": "plain"}):
+        with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogRefused, match="check"):
+            log.ensure("updates")
+
+
+@pytest.mark.parametrize("command", [["topics", "ensure"], ["client", "--name", "attic"], ["server", "--no-page"]])
+def test_a_process_of_a_stranger_ends_with_the_reason(command: list[str], broker: Broker, tmp_path: Path) -> None:
+    file = write_federation(tmp_path, address=f"kafka://{broker.bootstrap}")
+    secret = tmp_path / "secret"
+    secret.write_text("a guess", encoding="utf-8")
+    how = f'tls = true\nca_file = "{broker.folder}/authority.crt"\nsasl = "scram-sha-512"\nuser = "stranger"\n'
+    text = file.read_text(encoding="utf-8").replace("[client]", f'{how}secret_file = "{secret}"\n[client]')
+    file.write_text(text, encoding="utf-8")
+    process = Process([*command, "--config", str(file)], tmp_path / "said.txt")
+    process.end(LOG_ERROR)
+    assert "user and secret_file" in process.said()
+    assert "a guess" not in process.said()
+    assert "Traceback" not in process.said()
 
 
 def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, broker: Broker) -> None:
