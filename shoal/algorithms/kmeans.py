@@ -16,9 +16,8 @@ from shoal.algorithms import rounds
 from shoal.algorithms.rounds import Hint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.starts import starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, nearest
-from shoal.kernels.lloyd import means
-from shoal.kernels.moments import one_hot
+from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import gathered, means
 
 AVERAGES: Final = ("weighted", "unweighted")
 OPTIONS: Final = {"clusters": rounds.CLUSTERS}
@@ -54,11 +53,10 @@ def _sums(centres: Floats, rows: Rows) -> dict[str, Floats]:
     k, d = centres.shape
     count, total, inertia = np.zeros(k), np.zeros((k, d)), 0.0
     for block in rounds.blocks(rows, d, k):
-        labels, least = nearest(block, centres)
-        hot = one_hot(labels, k)
-        count += hot.sum(axis=0)
-        total += hot.T @ block
-        inertia += float(least.sum())
+        gained = gathered(block, centres)
+        count += gained[0]
+        total += gained[1]
+        inertia += gained[2]
     return {"count": count, "sum": total, "inertia": rounds.one(inertia)}
 
 

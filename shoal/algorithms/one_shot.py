@@ -13,10 +13,9 @@ from shoal.algorithms.rounds import Hint, Option, Params, Stats
 from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
-from shoal.kernels.distance import Floats, nearest
-from shoal.kernels.lloyd import means
+from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import gathered, means
 from shoal.kernels.matching import distance_between, order_after
-from shoal.kernels.moments import one_hot
 
 CANDIDATES_MAX: Final = 50_000
 """of more rows, seeds are looked for among evenly spaced ones: memory stays bounded"""
@@ -41,9 +40,9 @@ def tallied(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
     """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `DataRefused`."""
     count, total = np.zeros(len(centres)), np.zeros_like(centres)
     for block in rounds.blocks(rows, *centres.shape[::-1]):
-        hot = one_hot(nearest(block, centres)[0], len(centres))
-        count += hot.sum(axis=0)
-        total += hot.T @ block
+        gained = gathered(block, centres)
+        count += gained[0]
+        total += gained[1]
     return count, total
 
 

@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 
 BLOCK_ELEMENTS: Final = 1 << 16
 """half a megabyte of distances at a time stays in a core's cache"""
+FLAT_ELEMENTS: Final = 1 << 14
+"""where there is next to nothing to calculate, less: memory that is not given back to the system between two blocks"""
 NEAR: Final = 1e-4
 """below this share of the squared lengths, a distance is calculated from differences: its relative error stays 1e-11"""
 FLAT: Final = 3
@@ -27,49 +29,63 @@ ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
 
 def block_rows(n_centres: int, d: int) -> int:
     """Rows to take at a time, so that what is made of them stays in the cache."""
-    return max(1, BLOCK_ELEMENTS // max(1, n_centres, d))
+    return max(1, (FLAT_ELEMENTS if d <= FLAT else BLOCK_ELEMENTS) // max(1, n_centres, d))
 
 
 def squared(rows: Floats, centres: Floats) -> Floats:
     """rows (n, d), centres (k, d) -> (n, k), never negative, 0 exactly where a row is a centre."""
     if rows.shape[1] <= FLAT:
         return from_differences(rows, centres)
-    near, centred = rows - (middle := centres.mean(axis=0)), centres - middle
-    lengths = np.einsum("ij,ij->i", near, near)
-    reach = np.einsum("ij,ij->i", centred, centred)
-    out = near @ centred.T
-    out *= -2.0
-    out += reach
-    out += lengths[:, None]
-    doubtful = np.flatnonzero(row_minima(out) < NEAR * (lengths + reach.max()))
+    out, lengths, reach = _by_product(rows, centres)
+    out += lengths
+    doubtful = np.flatnonzero(out.min(axis=0) < NEAR * (lengths + reach))
     if len(doubtful):
-        out[doubtful] = from_differences(rows[doubtful], centres)
-    return np.asarray(out)
+        out[:, doubtful] = from_differences(rows[doubtful], centres).T
+    return out.T
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
     """rows (n, d), centres (k, d) -> (n,) place of the nearest centre, the lowest of a tie, and (n,) its distance²."""
+    own, least = owners(rows, centres)
+    return own.argmax(axis=0).astype(np.int64, copy=False), least
+
+
+def owners(rows: Floats, centres: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """rows (n, d), centres (k, d) -> (k, n) true at each row's nearest centre, the lowest of a tie, and (n,) its
+    distance²."""
     if rows.shape[1] <= FLAT:
-        far = from_differences(rows, centres)
-        return far.argmin(axis=1).astype(np.int64, copy=False), row_minima(far)
-    near, centred = rows - (middle := centres.mean(axis=0)), centres - middle
-    lengths = np.einsum("ij,ij->i", near, near)
-    reach = np.einsum("ij,ij->i", centred, centred)
-    out = near @ centred.T
-    out *= -2.0
-    out += reach
-    labels = out.argmin(axis=1)
-    least = np.take_along_axis(out, labels[:, None], axis=1)[:, 0]
-    scale = lengths + reach.max()
-    close = out <= (least + (rows.shape[1] + 4) * ROUNDING * scale)[:, None]
-    least += lengths
-    doubt = least < NEAR * scale
-    if np.count_nonzero(close) > len(rows):
-        doubt |= np.count_nonzero(close, axis=1) > 1
+        far = from_differences(rows, centres).T
+        least = far.min(axis=0)
+        own = far == least
+        doubt = np.zeros(len(rows), dtype=bool)
+    else:
+        out, lengths, reach = _by_product(rows, centres)
+        least, scale = out.min(axis=0), lengths + reach
+        own = out <= least + (rows.shape[1] + 4) * ROUNDING * scale
+        least += lengths
+        doubt = least < NEAR * scale
+    if np.count_nonzero(own) > len(rows):
+        doubt |= np.count_nonzero(own, axis=0) > 1
     if doubt.any():
         again = from_differences(rows[doubt], centres)
-        labels[doubt], least[doubt] = again.argmin(axis=1), again.min(axis=1)
-    return labels.astype(np.int64, copy=False), least
+        least[doubt], own[:, doubt] = again.min(axis=1), False
+        own[again.argmin(axis=1), np.flatnonzero(doubt)] = True
+    return own, least
+
+
+def _by_product(rows: Floats, centres: Floats) -> tuple[Floats, Floats, float]:
+    """rows (n, d), centres (k, d) -> (k, n) distances² less the rows' lengths², these (n,), the centres' greatest.
+
+    Lengths are taken from the middle of the centres. Each row ends in a 1 and each centre in its length², which
+    spares two passes over the product; n is inside, as numpy is slow at many short rows.
+    """
+    n, d = rows.shape
+    middle = centres.mean(axis=0)
+    near, centred = np.ones((n, d + 1)), centres - middle
+    np.subtract(rows, middle, out=near[:, :d])
+    lengths = np.einsum("ij,ij->i", near[:, :d], near[:, :d])
+    reach = np.einsum("ij,ij->i", centred, centred)
+    return np.concatenate([-2.0 * centred, reach[:, None]], axis=1) @ near.T, lengths, float(reach.max())
 
 
 def row_minima(table: Floats) -> Floats:
@@ -84,10 +100,17 @@ def row_minima(table: Floats) -> Floats:
 
 def from_differences(rows: Floats, centres: Floats) -> Floats:
     """rows (n, d), centres (k, d) -> (n, k), one feature after the other: the same bits whatever the other rows are."""
-    out = np.zeros((len(rows), len(centres)))
-    gap = np.empty_like(out)
-    for feature in range(rows.shape[1]):
-        np.subtract.outer(rows[:, feature], centres[:, feature], out=gap)
-        np.multiply(gap, gap, out=gap)
-        out += gap
-    return out
+    # The longer of the two inside: the other way round numpy would go through many short loops.
+    longer_last = len(rows) < len(centres)
+    these, those = (rows, centres) if longer_last else (centres, rows)
+    out = _gaps(these, those, 0, np.empty((len(these), len(those))))
+    gap = np.empty_like(out) if rows.shape[1] > 1 else out
+    for feature in range(1, rows.shape[1]):
+        out += _gaps(these, those, feature, gap)
+    return out if longer_last else out.T
+
+
+def _gaps(these: Floats, those: Floats, feature: int, out: Floats) -> Floats:
+    """(n, d), (m, d) -> (n, m), in `out`, the squares of the differences in one feature."""
+    np.subtract.outer(these[:, feature], np.ascontiguousarray(those[:, feature]), out=out)
+    return np.multiply(out, out, out=out)

@@ -46,7 +46,7 @@ def log_densities(form: str, rows: Floats, means: Floats, whiten: Floats) -> Flo
     k, d = means.shape
     with np.errstate(over="ignore"):
         if form == "full":
-            far = np.empty((len(rows), k))
+            far = np.empty((k, len(rows))).T
             for component in range(k):
                 deviations = (rows - means[component]) @ whiten[component]
                 np.einsum("ij,ij->i", deviations, deviations, out=far[:, component])
@@ -55,7 +55,7 @@ def log_densities(form: str, rows: Floats, means: Floats, whiten: Floats) -> Flo
             far = squared(rows @ whiten[0], means @ whiten[0])
             scale = np.log(np.diagonal(whiten[0])).sum()
         elif form == "diag":
-            far = np.empty((len(rows), k))
+            far = np.empty((k, len(rows))).T
             for component in range(k):
                 deviations = (rows - means[component]) * whiten[component]
                 np.einsum("ij,ij->i", deviations, deviations, out=far[:, component])

@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats, block_rows, nearest
-from shoal.kernels.moments import one_hot
+from shoal.kernels.distance import Floats, block_rows, nearest, owners
 
 Words = NDArray[np.uint64]
 
@@ -24,16 +23,22 @@ def assigned(rows: Floats, centres: Floats, weights: Floats | None = None) -> tu
     count, total, inertia = np.zeros(len(centres)), np.zeros_like(centres), 0.0
     height = block_rows(*centres.shape)
     for first in range(0, len(rows), height):
-        block = rows[first : first + height]
-        labels, least = nearest(block, centres)
-        hot = one_hot(labels, len(centres))
-        if weights is not None:
-            hot *= weights[first : first + height, None]
-            least = least * weights[first : first + height]
-        count += hot.sum(axis=0)
-        total += hot.T @ block
-        inertia += float(least.sum())
+        part = slice(first, first + height)
+        gained = gathered(rows[part], centres, None if weights is None else weights[part])
+        count += gained[0]
+        total += gained[1]
+        inertia += gained[2]
     return count, total, inertia
+
+
+def gathered(block: Floats, centres: Floats, weights: Floats | None = None) -> tuple[Floats, Floats, float]:
+    """As `assigned`, of so few rows that what is made of them stays in the cache."""
+    own, least = owners(block, centres)
+    shares = own.astype(np.float64)
+    if weights is not None:
+        shares *= weights
+        least = least * weights
+    return shares.sum(axis=1), shares @ block, float(least.sum())
 
 
 def means(count: Floats, total: Floats, otherwise: Floats) -> Floats:

@@ -1,18 +1,10 @@
-"""Weighted sums of rows, and symmetric matrices without their lower half."""
+"""Symmetric matrices without their lower half."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels.distance import Floats
-
-
-def one_hot(labels: NDArray[np.int64], k: int) -> Floats:
-    """labels (n,) below k -> (n, k) of zeros and ones."""
-    out = np.zeros((len(labels), k))
-    out[np.arange(len(labels)), labels] = 1.0
-    return out
 
 
 def packed(matrices: Floats) -> Floats:

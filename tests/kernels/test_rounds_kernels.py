@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import from_differences, nearest, squared
+from shoal.kernels.distance import from_differences, nearest, owners, squared
 from shoal.kernels.gaussian import FORMS, affinity, balls, joined, spread_of
-from shoal.kernels.lloyd import best_of, lloyd, seeds
+from shoal.kernels.lloyd import best_of, gathered, lloyd, seeds
 from shoal.kernels.matching import assignment, distance_between
 from shoal.kernels.membership import memberships
 from shoal.kernels.moments import packed, unpacked
@@ -34,6 +34,7 @@ def test_distances_are_those_of_differences_far_from_the_origin_too(offset: floa
     centres = generator.normal(size=(7, 5)) * spread + offset
     rows = np.concatenate([centres[generator.integers(0, 7, 500)] + generator.normal(size=(500, 5)) * 1e-6, centres])
     np.testing.assert_allclose(squared(rows, centres), plain(rows, centres), rtol=1e-9)
+    np.testing.assert_allclose(nearest(rows, centres)[1], plain(rows, centres).min(axis=1), rtol=1e-9)
     assert (np.diag(squared(rows, centres)[-7:]) == 0.0).all()
 
 
@@ -44,6 +45,37 @@ def test_a_tie_goes_to_the_first_whatever_rows_stand_beside_it() -> None:
     together = nearest(grid, centres)[0]
     np.testing.assert_array_equal(together, from_differences(grid, centres).argmin(axis=1))
     np.testing.assert_array_equal(together, [nearest(grid[i : i + 1], centres)[0][0] for i in range(len(grid))])
+
+
+@pytest.mark.parametrize("d", [4, 6])
+def test_a_row_almost_half_way_goes_where_differences_say(d: int) -> None:
+    """A product rounds otherwise, and how depends on which rows stand beside it."""
+    rows = np.array(list(itertools.product(range(4), repeat=d)), dtype=float) / 7 + 0.3
+    centres = (
+        np.array([[0.0] * d, [3.0] * d, [0.0] * (d // 2) + [3.0] * (d - d // 2), [3.0, *[0.0] * (d - 1)]]) / 7 + 0.3
+    )
+    expected = from_differences(rows, centres).argmin(axis=1)
+    np.testing.assert_array_equal(nearest(rows, centres)[0], expected)
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 6])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_every_row_has_one_owner_and_what_owners_gather_is_what_a_loop_gathers(d: int, offset: float) -> None:
+    """Most rows of a lattice lie half-way between two centres, some on one, and two centres are the same."""
+    rows = np.array(list(itertools.product(range(3), repeat=d)), dtype=float) + offset
+    centres = np.concatenate([rows[:1], rows[-1:], rows[:1], rows[len(rows) // 2 :][:1]])
+    own, least = owners(rows, centres)
+    np.testing.assert_array_equal(own.sum(axis=0), 1)
+    expected = plain(rows, centres).argmin(axis=1)
+    np.testing.assert_array_equal(own.argmax(axis=0), expected)
+    np.testing.assert_allclose(least, plain(rows, centres).min(axis=1), atol=1e-9)
+    weights = np.arange(1.0, len(rows) + 1)
+    count, total, inertia = gathered(rows, centres, weights)
+    for k in range(len(centres)):
+        mine = expected == k
+        np.testing.assert_allclose(count[k], weights[mine].sum())
+        np.testing.assert_allclose(total[k], (weights[mine, None] * rows[mine]).sum(axis=0))
+    np.testing.assert_allclose(inertia, (weights * plain(rows, centres).min(axis=1)).sum())
 
 
 @given(
