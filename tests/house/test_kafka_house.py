@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from contextlib import closing
 from pathlib import Path
@@ -11,14 +12,23 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka_broker import Broker
 
-from processes import none_left_over
+from processes import Process, none_left_over
 from server_node.home import server_at_home
 from shoal.errors import OffsetGone
 from shoal.messages import Update
-from shoal.settings import load_config
+from shoal.settings import Config, load_config
 from shoal.transports import open_log
-from small_federation import begin, clock, final_model, run_to_end, updates_by_client
+from small_federation import all_records, begin, clock, final_model, run_to_end, updates_by_client
 from whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+
+KEPT_BYTES = 1_500_000
+LOG_ERROR = 4
+
+
+def end_of(config: Config, topic: str) -> int:
+    """The offset that its next record would get."""
+    with closing(open_log(config.log)) as log:
+        return log.bounds(topic)[0][1]
 
 
 def test_a_broker_that_is_stopped_and_killed_during_traffic_costs_time_and_nothing_else(
@@ -53,6 +63,34 @@ def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_noth
         admin.delete_records({TopicPartition(topic, 0): end + 2})
     with server_at_home(config, clock=clock) as server, pytest.raises(OffsetGone, match="2 records are gone"):
         server.step()
+
+
+def test_brokers_that_kept_too_little_while_the_server_was_away_end_it_with_what_is_gone_unless_a_gap_is_allowed(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}")
+    text = file.read_text(encoding="utf-8").replace("[client]", f"updates_keep_bytes = {KEPT_BYTES}\n[client]")
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    run_to_end(file)
+    read_up_to = len(all_records(config.log.address, topic := config.contract.updates_topic))
+    with closing(open_log(config.log)) as log:
+        while log.bounds(topic)[0][0] <= read_up_to:  # the brokers' own retention, whenever they look
+            log.publish(topic, bytes(KEPT_BYTES // 8), b"clusters", Update.headers())
+            log.flush()
+    strict = Process(["server", "--config", str(file), "--no-page"], tmp_path / "strict.txt")
+    strict.end(LOG_ERROR)
+    gone = re.search(rf"{topic}/0: position {read_up_to} was asked for .* (\d+) records are gone", strict.said())
+    assert gone is not None, strict.said()
+    assert int(gone[1]) > 0
+    before = final_model(file)
+    file.write_text(text.replace("[server]", "[server]\naccept_gap = true"), encoding="utf-8")
+    easy = Process(["server", "--config", str(file), "--no-page", "--until-idle", "2"], tmp_path / "easy.txt")
+    easy.end()
+    lost = sum(map(int, re.findall(r"gap_accepted .*records_lost=(\d+)", easy.said())))
+    assert lost >= int(gone[1])
+    assert end_of(config, config.contract.rejected_topic) == end_of(config, topic) - read_up_to - lost
+    assert final_model(file) == before
 
 
 def test_tools_that_look_for_lag_see_how_far_the_server_is(kafka_bootstrap: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from client_nodes.premises import client_at_home
+from processes import Process, none_left_over, wait_until
 from server_node.home import server_at_home
 from shoal.algorithms.registry import sent_up
 from shoal.messages import RECORD_BYTES_MAX, Update
@@ -68,10 +68,14 @@ def model_of(config: Config) -> tuple[bytes, int]:
 def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(address: str, tmp_path: Path) -> None:
     config = wide_federation(tmp_path, address)
     write_readings(config, "attic", np.random.default_rng(0).uniform(size=(READINGS, FEATURES)))
-    with client_at_home(config, "attic", clock=clock) as client:
-        while client.step():
-            pass
-        assert client.totals["updates"] == 1
+    file = str(tmp_path / "wide.toml")
+    server = Process(["server", "--config", file, "--no-page"], tmp_path / "server.txt")
+    client = Process(["client", "--config", file, "--name", "attic", "--until-idle", "2"], tmp_path / "attic.txt")
+    with none_left_over([server, client]):
+        client.end()
+        wait_until(lambda: "snapshot_published" in server.said())
+        assert server.stop() == 0
+    assert "updates=1\n" in client.said()
     records = records_of(config)
     parts = [Update.decode(record.value, record.headers) for record in records]
     whole = joined(parts, sent_up("fcac"))

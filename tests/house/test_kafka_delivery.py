@@ -1,0 +1,139 @@
+"""Five clients and their producers, a server, and a network between them that repeats, holds back and re-orders."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from kafka_broker import Broker
+
+from processes import Process, none_left_over, wait_until
+from server_node.home import server_at_home
+from shoal.messages import Update
+from shoal.settings import Config, LogSettings, load_config
+from shoal.topics import ensure_topics
+from shoal.transports import open_log
+from shoal.transports.contract import Log, Record
+from small_federation import all_records, clock, model_bytes, weather, write_federation
+from whole_house import replayed
+
+CLIENTS = ("attic", "cellar", "garden", "kitchen", "loft")
+READINGS_EACH = 1000
+READINGS_PER_S = 1000
+"""of all producers together"""
+UPDATES_EACH = 40
+HELD_MAX = 25
+"""records that the network holds back at once"""
+
+
+class Network:
+    """Carries updates from one log to another: each at least once, some three times, and in no order at all."""
+
+    def __init__(self, config: Config, there: Config, seed: int) -> None:
+        self._topic = config.contract.updates_topic
+        self._from, self._to = open_log(config.log), open_log(there.log)
+        self._chance, self._at = random.Random(seed), {0: 0}
+        self._held: list[Record] = []
+        self.carried: list[tuple[str, int]] = []
+        """(client, sequence) of each record as it was delivered"""
+
+    def carry(self) -> None:
+        """Take in what came, and deliver some of what is held."""
+        self._held += self._come()
+        while len(self._held) > HELD_MAX:
+            self._deliver(self._held.pop(self._chance.randrange(len(self._held))))
+        self._to.flush()
+
+    def empty(self) -> None:
+        """Deliver all that is left, and close."""
+        while came := self._come():
+            self._held += came
+        self._chance.shuffle(self._held)
+        for record in self._held:
+            self._deliver(record)
+        for log in (self._to, self._from):
+            log.close()
+
+    def _come(self) -> Sequence[Record]:
+        records, self._at = self._from.read(self._topic, self._at, 100, 0.1)
+        return records
+
+    def _deliver(self, record: Record) -> None:
+        update = Update.decode(record.value, record.headers)
+        for _ in range(self._chance.choice((1, 1, 2, 3))):
+            self._to.publish(self._topic, record.value, record.key, record.headers)
+            self.carried.append((update.client, update.sequence))
+
+
+def as_heard_first(there: Config, scratch: Path) -> Config:
+    """On an embedded log, each update once, where it stood first."""
+    copy = there.model_copy(update={"log": LogSettings(address=f"sqlite:{scratch / 'once.db'}")})
+    records = {
+        record.value: record for record in reversed(all_records(there.log.address, there.contract.updates_topic))
+    }
+    with closing(open_log(copy.log)) as log:
+        ensure_topics(log, copy.contract, copy.log)
+        for record in sorted(records.values(), key=lambda record: record.offset):
+            log.publish(record.topic, record.value, record.key, record.headers)
+    return copy
+
+
+def producer_of(client: str, seed: int, file: Path) -> Process:
+    """A source of this client's own."""
+    readings = enumerate(weather(READINGS_EACH, seed).tolist())
+    rows = [f"{1e9 + number},{client},{warm!r},{damp!r}" for number, (warm, damp) in readings]
+    csv = file.with_name(f"{client}.csv")
+    csv.write_text("\n".join(["time,site,warm,damp", *rows]) + "\n", encoding="utf-8")
+    words = ["producer", "--config", str(file), str(csv), "--split", "column:site", "--time-column", "time"]
+    return Process([*words, "--rate", f"{READINGS_PER_S // len(CLIENTS)}/s"], file.with_name(f"{client}-producer.txt"))
+
+
+def first_of_each(carried: list[tuple[str, int]], client: str) -> list[int]:
+    return list(dict.fromkeys(sequence for name, sequence in carried if name == client))
+
+
+def everything_said(log: Log, topic: str) -> bool:
+    return log.bounds(topic)[0][1] >= UPDATES_EACH * len(CLIENTS)
+
+
+def test_five_clients_are_heard_once_each_over_a_network_that_repeats_and_reorders_what_they_say(
+    own_broker: Broker, kafka_bootstrap: str, tmp_path: Path
+) -> None:
+    sizes = {"publish_readings": READINGS_EACH // UPDATES_EACH, "pool_clients": len(CLIENTS), "batch_updates_max": 7}
+    file = write_federation(tmp_path, **sizes, address=f"kafka://{own_broker.bootstrap}")
+    far = tmp_path / "far.toml"
+    far.write_text(file.read_text(encoding="utf-8").replace(own_broker.bootstrap, kafka_bootstrap), encoding="utf-8")
+    config, there = load_config(file), load_config(far)
+    for one in (config, there):
+        with closing(open_log(one.log)) as log:
+            ensure_topics(log, one.contract, one.log)
+    network = Network(config, there, 11)
+    server = Process(["server", "--config", str(far), "--no-page"], tmp_path / "server.txt")
+    clients = [Process(["client", "--config", str(file), "--name", name], tmp_path / f"{name}.txt") for name in CLIENTS]
+    processes = [server, *clients, *(producer_of(name, seed, file) for seed, name in enumerate(CLIENTS))]
+    with none_left_over(processes), closing(open_log(config.log)) as log:
+        while not everything_said(log, config.contract.updates_topic):
+            network.carry()
+            if len(network.carried) > 100 and processes[0] is server:
+                server.kill()
+                processes[0] = server.again()
+        network.empty()
+        wait_until(lambda: processes[0].said().count("snapshot_published") > 0)
+        for process in processes[1:]:
+            assert process.stop() == 0
+        processes[0].kill()
+        processes[0] = Process([*server.words, "--until-idle", "2"], tmp_path / "server.txt")
+        processes[0].end()
+
+    heard = [first_of_each(network.carried, name) for name in CLIENTS]
+    assert all(sorted(numbers) == list(range(1, UPDATES_EACH + 1)) for numbers in heard)
+    assert all(numbers != sorted(numbers) for numbers in heard), "nothing was re-ordered"
+    assert len(network.carried) > 1.3 * UPDATES_EACH * len(CLIENTS), "nothing was repeated"
+    with server_at_home(there, clock=clock) as node:
+        known = node.models()["clusters"].roster.clients()
+        assert [entry[:3] for entry in known] == [(name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS]
+        assert node.picture().rejected == {}
+        model = model_bytes(node)
+    assert replayed(as_heard_first(there, tmp_path), tmp_path / "replay.db") == model
