@@ -17,6 +17,7 @@ import pytest
 from mosquitto_broker import PATIENCE_S
 
 from producers.synthetic import federation_file
+from shoal.settings import load_config
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 SERVICES = ("shoal-server.service", "shoal-client@.service", "shoal-producer-mqtt@.service")
@@ -92,6 +93,20 @@ def test_no_unit_can_see_anothers_folder() -> None:
     assert folders["shoal-server.service"] == ["shoal-server", "shoal-log"]
     assert folders["shoal-client@.service"] == ["shoal-client/%i", "shoal-log"]
     assert folders["shoal-producer-mqtt@.service"] == ["shoal-client/%i"], "sensors have no business with the log"
+
+
+def test_a_password_given_to_one_unit_leaves_the_federation_file_right_for_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "federation.toml"
+    config.write_text(federation_file("gaussians") + '[mqtt]\nhost = "127.0.0.1"\n', encoding="utf-8")
+    assert not load_config(config).mqtt.user, "a unit without the drop-in"
+    given = [line for line in (UNITS / "password.conf").read_text(encoding="utf-8").splitlines() if "=SHOAL" in line]
+    for pair in given[0].removeprefix("Environment=").split():
+        name, _, value = pair.partition("=")
+        monkeypatch.setenv(name, value.replace("%d", "/run/credentials/unit"))
+    mqtt = load_config(config).mqtt
+    assert (mqtt.user, mqtt.secret_file) == ("shoal", Path("/run/credentials/unit/secret"))
 
 
 # What they run, under their terms.
