@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -102,6 +103,21 @@ def can_run_docker(can_run_kafka: None) -> None:
     """What a Docker engine of the tests' own needs, and the jars that stand in for Kafka's image."""
     if (missing := what_an_engine_lacks()) is not None:
         without("Docker", missing)
+
+
+@pytest.fixture(scope="session")
+def compose_1() -> None:
+    """Docker Compose of the first version, a program of its own."""
+    if shutil.which("docker-compose") is None:
+        without("Compose 1", "no docker-compose on the PATH; on Debian: apt install docker-compose")
+
+
+@pytest.fixture(scope="session")
+def compose_2() -> None:
+    """Docker Compose of the second version, a plugin of Docker's."""
+    words = ["docker", "compose", "version"]
+    if shutil.which("docker") is None or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        without("Compose 2", "docker does not know the command compose; see tests/README.md")
 
 
 @pytest.fixture(scope="session")

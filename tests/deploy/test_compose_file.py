@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from shoal.settings import load_config
 
 TOP = Path(__file__).parent.parent.parent
 FILES = [TOP / "docker-compose.yml", TOP / "deploy/compose/production.yml"]
-COMMANDS = [["docker", "compose"], ["docker-compose"]]
+VERSIONS = {"compose_1": ["docker-compose"], "compose_2": ["docker", "compose"]}
+"""by the fixture that says whether it is here"""
 CHOSEN = {
     "SHOAL_LOG_ADDRESS": "kafka://broker:9093",
     "SHOAL_LOG_USER": "mill",
@@ -28,23 +28,17 @@ CHOSEN = {
 """what the files must be given"""
 
 
-def known(command: list[str]) -> bool:
-    if shutil.which(command[0]) is None:
-        return False
-    return subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0
-
-
 @pytest.mark.needs("docker")
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_compose_reads_the_file_without_a_word_of_warning(can_run_docker: None, file: Path) -> None:
-    """Each Compose that is here: version 1 is Debian's, version 2 is Docker's own."""
-    here = [command for command in COMMANDS if known(command)]
-    assert here
-    for command in here:
-        words = [*command, "--file", str(file), "config"]
-        read = subprocess.run(words, env=os.environ | CHOSEN, capture_output=True, text=True, check=False)
-        assert (read.returncode, read.stderr) == (0, ""), command
-        assert read.stdout
+def test_compose_reads_the_file_without_a_word_of_warning(
+    version: str, file: Path, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(version)
+    words = [*VERSIONS[version], "--file", str(file), "config"]
+    read = subprocess.run(words, env=os.environ | CHOSEN, capture_output=True, text=True, check=False)
+    assert (read.returncode, read.stderr) == (0, "")
+    assert read.stdout
 
 
 @pytest.mark.parametrize("file", [*FILES, TOP / "deploy/Dockerfile"], ids=lambda file: file.name)
