@@ -83,8 +83,9 @@ class Counting:
         for reason, number in Counter(each.reason for each in refused).items():
             log_event("readings_refused", reason=reason, readings=number)
 
-    def published(self, updates: int, learned: int, lag: int) -> None:
-        """Updates went out."""
-        if self._metrics is not None:
-            self._metrics.updates.labels(result="published").inc(updates)
-        log_event("updates_published", updates=updates, learned=learned, lag=lag)
+    def published(self, updates: Mapping[str, int], learned: int, lag: int) -> None:
+        """So many updates of each model went out."""
+        for model, number in updates.items():
+            if self._metrics is not None:
+                self._metrics.updates.labels(result="published").inc(number)
+            log_event("updates_published", model=model, updates=number, learned=learned, lag=lag)

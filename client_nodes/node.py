@@ -267,7 +267,8 @@ class ClientNode:
         lag = self._lag()
         self._counting.stepped(self._totals, {learner.name: learner.nodes for learner in self._learners}, lag)
         if updates:
-            self._counting.published(len(updates), self._totals["learned"], lag)
+            models = Counter((words[0].key or b"").decode() for words in updates)
+            self._counting.published(models, self._totals["learned"], lag)
 
     def _lag(self) -> int:
         """Readings not read yet."""

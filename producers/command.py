@@ -75,7 +75,7 @@ FOR_MQTT = {"config", "mqtt", "name", "readings", "as_json", "print_federation"}
     "--limit", type=click.IntRange(min=0), help="End after so many readings, counted from the source's beginning."
 )
 @click.option("--again", is_flag=True, help="Publish all once more, though an earlier run has published it.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
 def producer(**options: Any) -> None:
     """Feed readings into the clients' readings logs, paced, each exactly once.
 
@@ -97,8 +97,9 @@ def producer(**options: Any) -> None:
         return
     if options["config"] is None:
         raise SettingsError("--config FILE is needed: the federation file; `shoal check --example` prints one")
-    # Files and streams show how far they are; sensors have no end, so what happens is told.
-    start_logging("producer", options["as_json"], logging.INFO if options["mqtt"] else logging.WARNING)
+    # Files and streams show people how far they are. Sensors have no end, so what happens is told; programs hear all.
+    level = logging.INFO if options["mqtt"] or options["as_json"] else logging.WARNING
+    start_logging("producer", options["as_json"], level, client=options["name"] or options["only"])
     config = load_config(options["config"])
     if config.readings.address and options["readings"]:
         raise SettingsError("--readings means nothing with [readings]; leave one of them out")
@@ -113,7 +114,8 @@ def producer(**options: Any) -> None:
         bookmark.begin_again()
     began = time.monotonic()
     pump = _pump(source, config, folder, pacing, bookmark, options["limit"])
-    _run(pump, display_on(sys.stderr, time.monotonic))
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    _run(pump, display_on(sys.stderr, time.monotonic, options["as_json"]))
     done = Done(pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity)
     report(done, time.monotonic() - began, options["as_json"])
 
@@ -130,9 +132,9 @@ def _listen(config: Config, options: dict[str, Any]) -> None:
     from producers.listening import listen  # noqa: PLC0415 - MQTT is an extra
 
     client = client_name(options["name"])
-    log_event("started", federation=config.contract.federation, client=client)
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)
     began = time.monotonic()
-    done = listen(config, client, options["readings"] or config.client.folder)
+    done = listen(config, client, options["readings"] or config.client.folder, options["as_json"])
     report(done, time.monotonic() - began, options["as_json"])
 
 

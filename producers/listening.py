@@ -22,13 +22,14 @@ from shoal.settings import Config
 from shoal.topics import readings_settings
 
 
-def listen(config: Config, client: str, folder: Path) -> Done:
+def listen(config: Config, client: str, folder: Path, as_events: bool = False) -> Done:
     """Listen for `client` until SIGTERM or Ctrl-C; waits out a broker or a disk that is away.
 
-    folder: the folder of the clients' folders. Raises what waiting does not mend.
+    folder: the folder of the clients' folders; as_events: progress is told as events.
+    Raises what waiting does not mend.
     """
     tally = Tally(Silence(topics_of(config.mqtt, config.contract, client), config.mqtt.silent_s))
-    with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic)) as display:
+    with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, as_events)) as display:
 
         @contextmanager
         def shown() -> Iterator[Shown]:

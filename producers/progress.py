@@ -1,4 +1,4 @@
-"""How far, how fast, how long still: a live bar on a terminal, a line every few seconds elsewhere."""
+"""How far, how fast, how long still: a live bar on a terminal, else a line now and then, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
+from shoal.events import log_event
+
 WINDOW_S = 10.0
 """the rate is that of the last seconds"""
 LINE_EVERY_S = 5.0
+EVENT_EVERY_S = 60.0
+"""of a producer that runs for months, and whose log is kept"""
 
 
 class Meter:
@@ -81,6 +85,28 @@ class PlainLines:
         """Nothing to undo."""
 
 
+class Events:
+    """An event once a minute, for a log that programs read."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = EVENT_EVERY_S) -> None:
+        self._clock, self._every_s = clock, every_s
+        self._meter = Meter()
+        self._next_at = clock() + every_s
+
+    def show(self, position: int, total: int | None) -> None:
+        """See `Display.show`."""
+        now = self._clock()
+        self._meter.note(now, position, total)
+        if now >= self._next_at:
+            self._next_at = now + self._every_s
+            rate = self._meter.rate
+            per_second = None if rate is None else round(rate, 1)
+            log_event("readings_stored", readings=position, total=total, per_second=per_second)
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
 class LiveBar:
     """One line that changes, by rich. Raises ImportError without it."""
 
@@ -106,8 +132,10 @@ class LiveBar:
         self._progress.stop()
 
 
-def display_on(stream: TextIO, clock: Callable[[], float]) -> Display:
-    """The best display for `stream`."""
+def display_on(stream: TextIO, clock: Callable[[], float], as_events: bool = False) -> Display:
+    """The best display for `stream`; with `as_events` it is told to programs, as all else is."""
+    if as_events:
+        return Events(clock)
     if stream.isatty():
         try:
             return LiveBar(stream, clock)

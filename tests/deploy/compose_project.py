@@ -116,6 +116,12 @@ class Project:
         """The last lines of each."""
         return self.compose("logs", "--no-color", "--tail", "15", *services)
 
+    def all_said(self, service: str) -> list[str]:
+        """Every line of it, on both of its outputs."""
+        container = self.container(service)
+        said = run(["sh", "-c", 'docker logs "$1" 2>&1', "sh", container], self.environment)
+        return said.splitlines()
+
     def _all_well(self) -> bool:
         return all(self._well(self.inspect(service)["State"]) for service in self.services)
 

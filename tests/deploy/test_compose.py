@@ -113,6 +113,18 @@ def test_every_panel_of_every_dashboard_shows_something(project: Project) -> Non
     check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", patience_s=180.0)
 
 
+def test_every_line_that_they_say_is_an_event_with_its_level_and_whose_it_is(project: Project) -> None:
+    wait_for("progress of a producer", lambda: "readings_stored" in project.said("producer-1"))
+    for service in OURS:
+        lines = [json.loads(line) for line in project.all_said(service)]
+        assert lines[0]["event"] == "started", service
+        assert all({"time", "level", "event", "process"} <= set(line) for line in lines), service
+        assert {line.get("client") for line in lines} == {None if service == "server" else f"client-{service[-1]}"}
+    events = [json.loads(line) for service in CLIENTS for line in project.all_said(service)]
+    spoken = {(line["client"], line["model"]) for line in events if line["event"] == "updates_published"}
+    assert spoken >= {(client, "rooms") for client in CLIENTS}
+
+
 def test_containers_may_do_nothing_but_their_work(project: Project) -> None:
     for service in OURS:
         seen = project.inspect(service)

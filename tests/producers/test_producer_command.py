@@ -162,6 +162,15 @@ def test_a_folder_that_cannot_be_made_is_refused(config: Path, tmp_path: Path) -
     assert "client-1: cannot be made" in refused("--config", config, data, "--readings", tmp_path)
 
 
+def test_with_json_all_that_is_said_beside_the_totals_is_events_of_the_client_that_is_fed(
+    config: Path, tmp_path: Path
+) -> None:
+    data = csv_of(tmp_path / "a.csv", plain_rows(4))
+    words = ["--config", config, data, "--clients", "2", "--only", "client-2", "--json"]
+    said = CliRunner().invoke(producer, list(map(str, words)), catch_exceptions=False).stderr.splitlines()
+    assert [(json.loads(line)["event"], json.loads(line)["client"]) for line in said] == [("started", "client-2")]
+
+
 def test_every_option_says_what_it_is_for() -> None:
     for parameter in producer.params:
         if parameter.param_type_name == "option":

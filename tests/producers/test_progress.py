@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 from typing import Any
 
 import pytest
 
 from at_work import Clock
 from producers.progress import LiveBar, Meter, PlainLines, display_on, spoken
+from shoal.events import start_logging
 
 
 def test_before_anything_was_noted_nothing_is_said_about_rate_and_rest() -> None:
@@ -67,6 +69,21 @@ def test_plain_lines_come_every_few_seconds() -> None:
     assert stream.getvalue().splitlines() == [
         "10 of 100 readings, 2 per second, 45 s left",
         "20 of 100 readings, 2 per second, 40 s left",
+    ]
+
+
+def test_programs_are_told_once_a_minute() -> None:
+    clock, stream = Clock(), io.StringIO()
+    start_logging("producer", as_json=True, stream=stream)
+    display = display_on(io.StringIO(), clock, as_events=True)
+    for second in range(130):
+        clock.now = 1000.0 + second
+        display.show(second * 2, None)
+    display.close()
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], line["readings"], line["total"], line["per_second"]) for line in told] == [
+        ("readings_stored", 120, None, 2.0),
+        ("readings_stored", 240, None, 2.0),
     ]
 
 
