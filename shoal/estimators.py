@@ -46,7 +46,7 @@ except ImportError:
             return labels
 
 
-__all__ = ["FCAC", "BaseEstimator", "ClusterMixin"]
+__all__ = ["FCAC", "BaseEstimator", "ClusterMixin", "table_of"]
 
 STATE_VERSION = 1
 UNKNOWN = -1
@@ -100,7 +100,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def fit(self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None) -> Self:
         """X (n, d), n >= 2: begin anew and learn them. `clients` (n,): whose row each one is, under any name."""
-        rows, names = _table(X), _columns(X)
+        rows, names = table_of(X), _columns(X)
         if len(rows) < 2:
             raise DataRefused(f"n_samples = {len(rows)}; at least 2 rows are needed, for a spread to learn from")
         federation = self._new_federation()
@@ -235,7 +235,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def _rows(self, X: ArrayLike, names: list[str] | None) -> Table:
         """X as a table of the width, and in the order of features, that were learnt."""
-        rows = _table(X)
+        rows = table_of(X)
         if not self._begun():
             return rows
         width = self.n_features_in_
@@ -254,7 +254,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
 
 
-def _table(X: ArrayLike) -> Table:
+def table_of(X: ArrayLike) -> Table:
     """X (n, d) -> finite float64. Raises `DataRefused`, in words that scikit-learn's users know, without a value."""
     if hasattr(X, "toarray"):
         raise DataRefused("sparse rows are not supported; give X.toarray()")

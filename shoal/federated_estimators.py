@@ -19,10 +19,19 @@ from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import Hint, Params, RoundsAlgorithm
 from shoal.algorithms.rows import checked_rows
 from shoal.errors import DataRefused, SettingsError
-from shoal.estimators import BaseEstimator, ClusterMixin
+from shoal.estimators import BaseEstimator, ClusterMixin, table_of
 from shoal.kernels.gaussian import matrices
 
+try:
+    from sklearn.exceptions import NotFittedError as _NotFitted
+except ImportError:
+    _NotFitted = AttributeError
+
 Floats = NDArray[np.float64]
+
+
+class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit-learn has no types
+    """An estimator was asked before it was fitted; one of ours and, where it is installed, of scikit-learn's."""
 
 
 class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -42,7 +51,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """
         tables, order = _tables(X, clients)
         algorithm = self._algorithm()
-        box = hint(tables, int(self.random_state))
+        box = self._box(tables)
         params = algorithm.start(self._options(), len(box.low), self._begin(tables, box))
         found = run(
             algorithm,
@@ -66,14 +75,31 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """X (n, d) -> (n,) clusters. Raises `DataRefused`."""
         if not hasattr(self, "params_"):
-            raise SettingsError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
-        return self._algorithm().predict(self.params_, checked_rows(X, self.n_features_in_))
+            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
+        rows, width = table_of(X), self.n_features_in_
+        if len(rows) and rows.shape[1] != width:
+            name = type(self).__name__
+            raise DataRefused(f"X has {rows.shape[1]} features, but {name} is expecting {width} features as input")
+        return self._algorithm().predict(self.params_, rows.reshape(-1, width))
 
     def _algorithm(self) -> RoundsAlgorithm:
         return ROUNDS[self.ALGORITHM]
 
     def _options(self) -> dict[str, Any]:
         return {"clusters": self.n_clusters}
+
+    def _box(self, tables: list[Floats]) -> Hint:
+        """Where rows can lie: the rows' own box, or the `bounds` that all clients have agreed on."""
+        box = hint(tables, int(self.random_state))
+        if (bounds := getattr(self, "bounds", None)) is None:
+            return box
+        try:
+            low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float64), box.low.shape) for bound in bounds)
+        except (TypeError, ValueError):
+            raise SettingsError("bounds must be two numbers, or two rows of one number per feature") from None
+        if not ((low <= box.low) & (box.high <= high)).all() or not np.isfinite([low, high]).all():
+            raise SettingsError("bounds must be finite and hold every row")
+        return Hint(low.copy(), high.copy(), box.seed)
 
     def _begin(self, tables: list[Floats], box: Hint) -> Hint:
         """By `init`: "kfed", one round of k-FED; "box", anywhere in the rows' box; or centres (h, d)."""
@@ -86,7 +112,8 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
 
 class FederatedKMeans(Rounds):
-    """k-means. `average`: "sums", exact; or the means of local fits, "weighted" by rows or "unweighted"."""
+    """k-means. `average`: "sums", exact; or the means of `local_steps` of Lloyd's steps alone, "weighted" by rows or
+    "unweighted"."""
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
@@ -95,13 +122,15 @@ class FederatedKMeans(Rounds):
         average: str = "sums",
         local_steps: int = 5,
         init: Any = "kfed",
+        bounds: Any = None,
         max_rounds: int = 100,
         tol: float = 1e-9,
         fraction: float = 1.0,
         policy: Policy | None = None,
         random_state: int = 0,
     ) -> None:
-        self.n_clusters, self.average, self.local_steps, self.init = n_clusters, average, local_steps, init
+        self.n_clusters, self.average, self.local_steps = n_clusters, average, local_steps
+        self.init, self.bounds = init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
 
@@ -115,7 +144,8 @@ class FederatedKMeans(Rounds):
 
 
 class FederatedFCM(Rounds):
-    """Fuzzy c-means. `average`: "sums", exact; or FFCM's "avg1" and "avg2" of local fits."""
+    """Fuzzy c-means. `average`: "sums", exact; or FFCM's "avg1" and "avg2" of what clients reach alone, by a `local`
+    "fit" or "step", with the `support` of centres from "memberships" or their "powers"."""
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
@@ -123,14 +153,18 @@ class FederatedFCM(Rounds):
         *,
         fuzzifier: float = 2.0,
         average: str = "sums",
+        local: str = "fit",
+        support: str = "memberships",
         init: Any = "kfed",
+        bounds: Any = None,
         max_rounds: int = 100,
         tol: float = 1e-6,
         fraction: float = 1.0,
         policy: Policy | None = None,
         random_state: int = 0,
     ) -> None:
-        self.n_clusters, self.fuzzifier, self.average, self.init = n_clusters, fuzzifier, average, init
+        self.n_clusters, self.fuzzifier, self.average = n_clusters, fuzzifier, average
+        self.local, self.support, self.init, self.bounds = local, support, init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
 
@@ -139,11 +173,14 @@ class FederatedFCM(Rounds):
 
     def _options(self) -> dict[str, Any]:
         options = {**super()._options(), "fuzzifier": self.fuzzifier}
-        return options if self.average == "sums" else {**options, "average": self.average}
+        if self.average == "sums":
+            return options
+        return {**options, "average": self.average, "local": self.local, "support": self.support}
 
 
 class FederatedGMM(Rounds):
-    """Gaussian mixture. `average`: "sums", exact; or the means of local fits, "weighted" by rows or "unweighted".
+    """Gaussian mixture. `average`: "sums", exact; or the means of at most `local_steps` of EM alone, "weighted" by rows
+    or "unweighted", of components that overlap most or stand in the same place (`match`: "overlap", "place").
 
     After `fit` also weights_ (k,) and covariances_ (k, d, d).
     """
@@ -155,7 +192,10 @@ class FederatedGMM(Rounds):
         covariance: str = "full",
         ridge: float = 1e-6,
         average: str = "sums",
+        match: str = "overlap",
+        local_steps: int = 100,
         init: Any = "kfed",
+        bounds: Any = None,
         max_rounds: int = 100,
         tol: float = 1e-3,
         fraction: float = 1.0,
@@ -163,15 +203,18 @@ class FederatedGMM(Rounds):
         random_state: int = 0,
     ) -> None:
         self.n_clusters, self.covariance, self.ridge, self.average = n_clusters, covariance, ridge, average
-        self.init, self.max_rounds, self.tol, self.fraction = init, max_rounds, tol, fraction
-        self.policy, self.random_state = policy, random_state
+        self.match, self.local_steps, self.init, self.bounds = match, local_steps, init, bounds
+        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
         return ROUNDS["gmm" if self.average == "sums" else "gmm_local"]
 
     def _options(self) -> dict[str, Any]:
         options = {**super()._options(), "covariance": self.covariance, "ridge": self.ridge}
-        return options if self.average == "sums" else {**options, "average": self.average}
+        if self.average == "sums":
+            return options
+        return {**options, "average": self.average, "match": self.match, "steps": self.local_steps}
 
     @property
     def weights_(self) -> Floats:
@@ -218,10 +261,11 @@ class MUFC(Rounds):
         local_clusters: int = 0,
         local: str = "seeds",
         cells: int = 100,
+        bounds: Any = None,
         random_state: int = 0,
     ) -> None:
         self.n_clusters, self.local_clusters, self.local, self.cells = n_clusters, local_clusters, local, cells
-        self.random_state = random_state
+        self.bounds, self.random_state = bounds, random_state
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "local_clusters": self.local_clusters, "local": self.local, "cells": self.cells}
@@ -232,7 +276,9 @@ def _tables(
 ) -> tuple[list[Floats], NDArray[np.int64] | None]:
     """-> one table per client, and where each row of a single table went, if it was dealt out."""
     if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
-        rows = checked_rows(X, None)  # type: ignore[arg-type]  # refused there if it is no table
+        rows = table_of(X)  # type: ignore[arg-type]  # refused there if it is no table
+        if not len(rows):
+            raise DataRefused("0 sample(s) (rows): there is nothing to learn from")
         if clients is None:
             return [rows], None
         names = np.asarray(clients)
@@ -246,7 +292,7 @@ def _tables(
         return np.split(rows[order], cuts), place
     if clients is not None:
         raise DataRefused("clients names the owners of the rows of one table; a list of tables has its clients already")
-    tables = [checked_rows(each, None) for each in X]
+    tables = [table_of(each) for each in X]
     width = next((table.shape[1] for table in tables if len(table)), None)
     if width is None:
         raise DataRefused("no client has a row; there is nothing to learn from")

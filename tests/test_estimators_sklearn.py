@@ -14,10 +14,23 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shoal.errors import DataRefused
 from shoal.estimators import FCAC
+from shoal.federated_estimators import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+
+IN_ROUNDS = [
+    FederatedKMeans(3),
+    FederatedKMeans(3, average="unweighted"),
+    FederatedFCM(3),
+    FederatedFCM(3, average="avg2"),
+    FederatedGMM(3),
+    FederatedGMM(3, average="weighted"),
+    KFED(3),
+    MUFC(3),
+]
+"""every algorithm in rounds, of a single client"""
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([FCAC(), FCAC(clients=3)])  # type: ignore[untyped-decorator]
+@parametrize_with_checks([FCAC(), FCAC(clients=3), *IN_ROUNDS])  # type: ignore[untyped-decorator]
 def test_it_does_what_scikit_learn_expects(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 

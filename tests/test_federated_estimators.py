@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 
 from shoal.algorithms.policies import Policy
+from shoal.algorithms.registry import ROUNDS
 from shoal.errors import DataRefused, SettingsError
 from shoal.federated_estimators import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans, Rounds
 from shoal.kernels.matching import distance_between
@@ -23,8 +24,10 @@ FORMS = [
     FederatedKMeans(3, average="weighted"),
     FederatedFCM(3),
     FederatedFCM(3, average="avg2"),
+    FederatedFCM(3, average="avg1", local="step", support="powers"),
     FederatedGMM(3),
     FederatedGMM(3, average="weighted", covariance="diag"),
+    FederatedGMM(3, average="weighted", match="place", local_steps=1, max_rounds=300, tol=1e-6),
     KFED(3, local_clusters=2),
     MUFC(3, local_clusters=2),
 ]
@@ -72,6 +75,41 @@ def test_a_mixture_has_weights_and_covariances() -> None:
     fitted = FederatedGMM(3, covariance="spherical").fit(clients())
     assert fitted.weights_.sum() == pytest.approx(1)
     np.testing.assert_allclose(fitted.covariances_, 0.16 * np.eye(2)[None].repeat(3, axis=0), atol=0.05)
+
+
+def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None:
+    shared = {"clusters"} | {"tolerance"}  # n_clusters; and of FFCM's fits, which is no choice of the paper's
+    renamed = {"steps": "local_steps"}
+    reached = {}
+    for estimator in FORMS:
+        reached.setdefault(estimator._algorithm().name, estimator.get_params())
+    assert set(reached) == set(ROUNDS)
+    for name, params in reached.items():
+        wanted = {renamed.get(option, option) for option in set(ROUNDS[name].options) - shared}
+        assert wanted <= set(params), name
+
+
+def test_one_step_of_avg1_weighed_by_powers_is_the_sums() -> None:
+    exact = FederatedFCM(3, max_rounds=9, tol=0.0).fit(clients())
+    one_step = FederatedFCM(3, average="avg1", local="step", support="powers", max_rounds=9, tol=0.0).fit(clients())
+    whole_fit = FederatedFCM(3, average="avg1", max_rounds=9, tol=0.0).fit(clients())
+    np.testing.assert_allclose(one_step.cluster_centers_, exact.cluster_centers_, atol=1e-9)
+    assert distance_between(whole_fit.cluster_centers_, exact.cluster_centers_) > 1e-3
+
+
+@pytest.mark.parametrize("bounds", [(-5, 20), ([-5, -6], [20, 30])])
+def test_what_is_drawn_within_agreed_bounds_does_not_depend_on_the_rows(bounds: Any) -> None:
+    tables = clients()
+    starts = [
+        FederatedKMeans(3, init="box", bounds=bounds, max_rounds=1).fit(some).params_["centre"]
+        for some in ([np.zeros((1, 2))], [np.zeros((1, 2)), tables[3]])
+    ]
+    np.testing.assert_array_equal(starts[0], starts[1])
+    cells = [MUFC(1, bounds=bounds).fit(some).params_["step"] for some in (tables, tables[:2])]
+    np.testing.assert_array_equal(cells[0], cells[1])
+    for wrong in ((0, 1), 7, (0, np.inf), (-5, [20, 30, 40]), ("a", "b")):
+        with pytest.raises(SettingsError, match="bounds"):
+            FederatedKMeans(3, bounds=wrong).fit(tables)
 
 
 def test_a_part_of_the_clients_and_a_policy_can_be_asked_for() -> None:

@@ -18,6 +18,7 @@ from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import Params
 from shoal.checkpoint import Checkpoint
 from shoal.errors import StateRefused
+from shoal.federated_estimators import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.messages import Update
 from shoal.settings import load_config
 from shoal.topics import LABELS
@@ -90,6 +91,38 @@ def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: 
     )
     assert offline.shifts
     assert all(np.array_equal(offline.params[name], params[name]) for name in params)
+
+
+ESTIMATORS = {
+    "kmeans": FederatedKMeans(),
+    "kmeans_local": FederatedKMeans(average="weighted"),
+    "kfed": KFED(),
+    "mufc": MUFC(),
+    "fcm": FederatedFCM(),
+    "ffcm": FederatedFCM(average="avg1"),
+    "gmm": FederatedGMM(),
+    "gmm_local": FederatedGMM(average="unweighted"),
+}
+
+
+@pytest.mark.parametrize("algorithm", sorted(ROUNDS))
+def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: Path) -> None:
+    """From the same start and bounds, under the same policy."""
+    with OneBox(load_config(ended), CLIENTS, clock) as box:
+        windows = [box.clients[client].window for client in CLIENTS]
+        served = box.server.models()[algorithm]
+        assert isinstance(served, RoundsModel)
+        assert served.params is not None
+        params = served.params
+    first = FIRST[algorithm]
+    policy = Policy("decay" if ROUNDS[algorithm].additive else "cache")
+    wanted = {"n_clusters": 3, "init": first["centre"], "bounds": (0, 1), "tol": 1e-3, "policy": policy}
+    wanted["random_state"] = int(first["seed"][0]) if "seed" in first else 0
+    estimator = ESTIMATORS[algorithm]
+    estimator.set_params(**{name: value for name, value in wanted.items() if name in estimator.get_params()})
+    found = estimator.fit(windows)
+    assert found.params_.keys() == params.keys()
+    assert all(np.array_equal(found.params_[name], params[name]) for name in params)
 
 
 def test_models_in_rounds_change_nothing_for_the_one_beside_them(ended: Path, tmp_path: Path) -> None:
