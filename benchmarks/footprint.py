@@ -12,11 +12,13 @@ import click
 
 from benchmarks.installation import install, weigh
 from benchmarks.machine import facts, one_line
-from benchmarks.process import ClientProcess
+from benchmarks.process import MIB, ClientProcess
 from benchmarks.results import rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 
 HERE = Path(__file__).parent.parent
+GOAL = {"distributions": 12, "installed_mb": 110.0, "resident_mb": 64.0}
+"""the most that an edge box should have to give, in MB of 10^6 bytes; resident over the whole stream"""
 STAGES = 5
 """the process is looked at before the first reading and after each fifth of the stream"""
 
@@ -62,9 +64,21 @@ def main(quick: bool, fresh: bool, out: Path) -> None:
         "stream": {"readings": readings, "d": DIMENSIONS, "privacy": "formal", "settings": "defaults"},
         "installation": installation,
         "cases": cases,
+        "goal": GOAL | {"reached": reached(cases, installation)},
     }
     write(out, "footprint", result, markdown(result))
     click.echo(f"written to {out}/footprint.json and {out}/footprint.md")
+
+
+def reached(cases: list[dict[str, Any]], installation: dict[str, Any] | None) -> dict[str, bool | None]:
+    """Which goals are reached, by the case that takes most; None for what was not measured."""
+    resident_mb = max(case["rss_max_mib"] for case in cases) * MIB / 1e6
+    weighed = installation or {}
+    return {
+        "distributions": weighed["distributions"] <= GOAL["distributions"] if weighed else None,
+        "installed_mb": weighed["mb"] <= GOAL["installed_mb"] if weighed else None,
+        "resident_mb": resident_mb <= GOAL["resident_mb"],
+    }
 
 
 def measure(case: Case, python: Path, folder: Path, readings: int) -> dict[str, Any]:
@@ -123,7 +137,14 @@ def markdown(result: dict[str, Any]) -> str:
             f"`pip install .` without extras brings {installation['distributions']} distributions, shoal's own "
             f"among them: {installation['mb']} MB ({', '.join(f'{name} {mb}' for name, mb in weights)}).\n"
         )
+    parts.append(_goals(result["goal"]))
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
+
+
+def _goals(goal: dict[str, Any]) -> str:
+    said = {True: "reached", False: "missed", None: "not measured"}
+    each = ", ".join(f"{name} {rounded(GOAL[name])}: {said[goal['reached'][name]]}" for name in GOAL)
+    return f"Goals, at most (MB are 10^6 bytes, MiB 2^20; 100 000 readings are an hour of 28 a second): {each}.\n"
 
 
 def _line(case: dict[str, Any]) -> list[str]:

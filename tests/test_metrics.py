@@ -12,6 +12,28 @@ from prometheus_client import generate_latest
 from shoal.metrics import ClientMetrics, ServerMetrics
 
 DOCS = Path(__file__).parent.parent / "docs"
+CLIENT, SERVER, BOTH = {ClientMetrics}, {ServerMetrics}, {ClientMetrics, ServerMetrics}
+PROMISED: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
+    "shoal_readings_total": (BOTH, "counter", "result"),
+    "shoal_updates_total": (BOTH, "counter", "result"),
+    "shoal_cluster_events_total": (SERVER, "counter", "event"),
+    "shoal_clusters": (SERVER, "gauge", "model"),
+    "shoal_nodes": (BOTH, "gauge", "model"),
+    "shoal_edges": (SERVER, "gauge", "model"),
+    "shoal_snapshot_version": (SERVER, "gauge", ""),
+    "shoal_client_last_seen_timestamp_seconds": (SERVER, "gauge", "client"),
+    "shoal_consumer_lag_records": (BOTH, "gauge", "topic"),
+    "shoal_privacy_epsilon_spent": (CLIENT, "gauge", ""),
+    "shoal_privacy_epsilon_limit": (CLIENT, "gauge", ""),
+    "shoal_privacy_guarantee_info": (CLIENT, "gauge", "mode,unit,mechanism"),
+    "shoal_build_info": (BOTH, "gauge", "version,python,process"),
+    "shoal_learn_duration_seconds": (BOTH, "histogram", ""),
+    "shoal_end_to_end_latency_seconds": (SERVER, "histogram", ""),
+    "shoal_round_duration_seconds": (SERVER, "histogram", "algorithm"),
+}
+"""names on which others build dashboards and alerts: who serves it, its type as Prometheus sees it, its labels"""
+ALSO_BY = {"shoal_cluster_events_total": "model", "shoal_snapshot_version": "model"}
+"""a federation has several models, and each has its own snapshots and clusters"""
 
 
 def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
@@ -37,6 +59,19 @@ def test_prometheus_finds_no_fault(kind: type[ClientMetrics | ServerMetrics], pr
         [promtool, "check", "metrics"], input=exposed(kind()), capture_output=True, text=True, check=False
     )
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_a_promised_name_is_served_with_its_type_and_its_labels_by_whom_it_was_promised(name: str) -> None:
+    processes, type_, labels = PROMISED[name]
+    pages = {kind: exposed(kind()) for kind in (ClientMetrics, ServerMetrics)}
+    assert {kind for kind, page in pages.items() if f"# TYPE {name} {type_}\n" in page} == processes
+    wanted = {label for label in (*labels.split(","), ALSO_BY.get(name, "")) if label}
+    for kind in processes:
+        series = re.findall(rf"^{name}(?:_bucket|_count|_sum)?(?:{{(.*)}})? ", pages[kind], re.MULTILINE)
+        assert series
+        for one in series:
+            assert set(re.findall(r'(\w+)="', one)) - {"le"} == wanted
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])

@@ -41,6 +41,6 @@ export function drawHistory(frame, history, now) {
     const latest = history[history.length - 1][1];
     svg.setAttribute("aria-label", `From ${history[0][1]} to ${latest} clusters in ${duration(end - start)}`);
   }
-  if (!history.length) svg.append(shape("text", { x: (LEFT + width) / 2, y: (height - BOTTOM) / 2, "text-anchor": "middle" }, "Nothing yet"));
+  if (!history.length) svg.append(shape("text", { x: (LEFT + width) / 2, y: (height - BOTTOM) / 3, "text-anchor": "middle" }, "Nothing yet"));
   frame.replaceChildren(svg);
 }
