@@ -25,6 +25,8 @@ from shoal.transports.kafka_trouble import connect, explained
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
+"""compared too, by the brokers' own names, where we declare them: records would be lost that count as safe"""
 PAUSE_S = 0.05
 
 
@@ -34,6 +36,8 @@ class Topic(NamedTuple):
     identity: bytes
     settings: TopicSettings
     replication: int
+    configs: dict[str, str]
+    """those of `AS_DECLARED` that this user may see"""
 
 
 def check_name(name: str) -> None:
@@ -59,12 +63,20 @@ class Topics:
         wanted = settings_of(configs_of(wanted, self._replication), wanted.partitions)
         found = self._find(name, wanted) or self._create(name, wanted)
         if settings is not None:
-            other = differences(found.settings, wanted)
+            other = list(filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)]))
             if self._replication and found.replication != self._replication:
-                other += f"{', ' if other else ''}replication is {found.replication}, not {self._replication}"
+                other.append(f"replication is {found.replication}, not {self._replication}")
             if other:
-                raise LogRefused(f"topic {name!r} is kept with other settings than declared: {other}")
+                raise LogRefused(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
         self._known[name] = found
+
+    def _other_configs(self, found: Topic, wanted: TopicSettings) -> list[str]:
+        declared = configs_of(wanted, self._replication)
+        return [
+            f"{config} is {value}, not {declared[config]}"
+            for config, value in found.configs.items()
+            if config in declared and value != declared[config]
+        ]
 
     def get(self, name: str) -> Topic:
         """The topic, as first seen. Raises `LogRefused` when there is none."""
@@ -132,15 +144,16 @@ class Topics:
             if described["error_code"]:
                 raise problem(name)
             partitions = len(described["partitions"])
-            settings = replace(assumed, partitions=partitions)
+            settings, configs = replace(assumed, partitions=partitions), {}
             if "DESCRIBE_CONFIGS" in described["authorized_operations"]:
-                asked = ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(COMPARED))
+                asked = ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(COMPARED + AS_DECLARED))
                 told = self._connected().describe_configs([asked], config_filter="all")["topic"].get(name)
                 if not told:  # gone between the two questions
                     return None
-                settings = settings_of({config: str(about["value"]) for config, about in told.items()}, partitions)
+                known = {config: str(about["value"]) for config, about in told.items()}
+                settings, configs = settings_of(known, partitions), {name: known[name] for name in AS_DECLARED}
         replication = min((len(partition["replica_nodes"]) for partition in described["partitions"]), default=0)
-        return Topic(UUID(described["topic_id"]).bytes, settings, replication)
+        return Topic(UUID(described["topic_id"]).bytes, settings, replication, configs)
 
     def _create(self, name: str, wanted: TopicSettings) -> Topic:
         declared = {

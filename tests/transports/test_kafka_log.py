@@ -171,6 +171,20 @@ def test_a_topic_that_somebody_else_made_is_checked_by_name_and_copies(
         assert difference in str(told.value)
 
 
+def test_a_topic_that_would_lose_what_counts_as_stored_is_reported(
+    kafka_bootstrap: str, admin: KafkaAdminClient, log: KafkaLog, topic: str
+) -> None:
+    with closing(KafkaLog(f"//{kafka_bootstrap}", LogSettings(replication=3))) as careful:
+        with pytest.raises(LogRefused, match=r"replication is 1, not 3") as told:
+            careful.ensure(topic, TopicSettings())
+        assert "min.insync.replicas is 1, not 2" in str(told.value)
+    log.ensure(topic, TopicSettings())
+    by_the_senders_clock = ConfigResource(ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "CreateTime"})
+    admin.alter_configs([by_the_senders_clock])
+    with pytest.raises(LogRefused, match=r"declared: message.timestamp.type is CreateTime, not LogAppendTime"):
+        log.ensure(topic, TopicSettings())
+
+
 def test_a_topic_is_retained_by_the_clock_of_the_brokers(log: KafkaLog, topic: str, kafka_bootstrap: str) -> None:
     with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap)) as stranger:
         stranger.send(topic, b"old", timestamp_ms=1).get(WAIT_S)
