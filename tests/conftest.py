@@ -105,6 +105,14 @@ def can_run_docker(can_run_kafka: None) -> None:
         without("Docker", missing)
 
 
+@pytest.fixture
+def own_broker(can_run_kafka: None, tmp_path: Path) -> Iterator[Broker]:
+    """A broker that this test alone may stop and kill."""
+    broker = Broker(tmp_path / "kafka")
+    yield broker
+    broker.stop()
+
+
 @pytest.fixture(scope="session")
 def compose_1() -> None:
     """Docker Compose of the first version, a program of its own."""

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from kafka_broker import Broker
 
 from shoal.reference import settings_table
 
@@ -27,13 +28,12 @@ def environment() -> dict[str, str]:
     return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: page.name)
-def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+def run_commands(page: Path, folder: Path, **more: str) -> None:
     script = "set -euo pipefail\n" + "\n".join(blocks(page, "bash"))
     ended = subprocess.run(
         ["bash", "-c", script],
-        cwd=tmp_path,
-        env=environment(),
+        cwd=folder,
+        env=environment() | more,
         capture_output=True,
         text=True,
         timeout=120,
@@ -41,6 +41,15 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    run_commands(page, tmp_path)
+
+
+def test_the_commands_of_the_operating_page_run_on_brokers_too(own_broker: Broker, tmp_path: Path) -> None:
+    run_commands(HERE / "docs" / "operating.md", tmp_path, SHOAL_LOG_ADDRESS=f"kafka://{own_broker.bootstrap}")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from small_plant import plant
+import pytest
+from small_plant import FORMAL, an_update, plant
 
 from server_node.joining import PATIENCE_PARTS, WAITING_BYTES_MAX, WAITING_MAX
 from shoal.messages import PARTS_MAX
@@ -17,7 +21,13 @@ from shoal.transports.kafka_settings import MIB, configs_of
 from shoal.transports.kafka_trouble import _FOR_GOOD, _FOR_NOW
 
 UPDATES, SNAPSHOTS, REJECTED = declared_topics(plant(), LogSettings()).values()
-PAGE = " ".join((Path(__file__).parent.parent / "docs" / "operating.md").read_text(encoding="utf-8").split())
+HERE = Path(__file__).parent.parent
+TEXT = (HERE / "docs" / "operating.md").read_text(encoding="utf-8")
+PAGE = " ".join(TEXT.split())
+ERRORS = TEXT.partition("## When something is wrong")[2].partition("Rejected messages")[0]
+LOOKED_UP = [
+    quoted for row in re.findall(r"^\| (`.*?) \|", ERRORS, re.MULTILINE) for quoted in re.findall(r"`([^`]+)`", row)
+]
 
 
 def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
@@ -58,3 +68,60 @@ def test_every_setting_of_the_log_is_on_the_page() -> None:
     shown = {"certificate_file", "key_file", "user", "address", "secret_file", "ca_file"}
     of_topics = set(LogSettings.model_fields) - shown
     assert [name for name in sorted(of_topics) if f"`{name}" not in PAGE and f"`[log] {name}" not in PAGE] == []
+
+
+def test_an_update_takes_as_many_bytes_as_the_page_reckons_with() -> None:
+    update = an_update(plant(FORMAL))
+    nodes, width = update.arrays["weight"].shape
+    inside = sum(array.nbytes for array in update.arrays.values())
+    assert "takes `8 × (features + 1)` bytes for each of the client's nodes and less than 1 KiB around them" in PAGE
+    assert inside == 8 * (width + 1) * nodes
+    assert len(update.encode()) - inside + sum(len(name) + len(value) for name, value in update.headers()) < 1024
+
+
+def test_what_a_table_of_errors_quotes_is_what_somebody_says() -> None:
+    assert len(LOOKED_UP) > 40
+    said = said_in_code() | {"TopicAuthorizationFailedError", "MessageSizeTooLargeError"}  # the library's own
+    assert [quoted for quoted in LOOKED_UP if not any(stands_in(quoted, text) for text in said)] == []
+
+
+@pytest.mark.parametrize("error", ["StateRefused", "AnotherServer", "PerhapsAnotherServer"])
+def test_whatever_ends_a_process_by_its_memory_can_be_looked_up(error: str) -> None:
+    folders = ("shoal/checkpoint.py", "client_nodes/node.py", "server_node/remembering.py", "server_node/claiming.py")
+    said = {text for folder in folders for text in raised_in(HERE / folder, error)}
+    assert said or error != "StateRefused"
+    assert [text for text in said if not any(stands_in(quoted, text) for quoted in LOOKED_UP)] == []
+
+
+def test_whatever_brokers_give_as_a_reason_can_be_looked_up() -> None:
+    reasons = {*_FOR_GOOD.values(), *_FOR_NOW.values()}
+    assert [text for text in reasons if not any(stands_in(quoted, text) for quoted in LOOKED_UP)] == []
+
+
+def stands_in(quoted: str, text: str) -> bool:
+    """Whether the table means this message; it has `...` for what changes."""
+    event = re.match(r"(\w+) \w+=", quoted)
+    parts = [event[1]] if event else [part.strip(" ;:()") for part in quoted.split("...")]
+    return all(part in text for part in parts)
+
+
+def raised_in(file: Path, error: str) -> Iterator[str]:
+    """The texts with which an error is raised in a file; `...` for what is put in."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == error:
+            for argument in node.args:
+                yield text_of(argument)
+
+
+def said_in_code() -> set[str]:
+    """Every text in the code, put-in values as `...`."""
+    files = [file for folder in ("shoal", "client_nodes", "server_node") for file in (HERE / folder).rglob("*.py")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant)]
+    return {text_of(node) for node in nodes}
+
+
+def text_of(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(value) for value in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "..."

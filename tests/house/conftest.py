@@ -8,15 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_broker import Broker
-
-
-@pytest.fixture
-def own_broker(can_run_kafka: None, tmp_path: Path) -> Iterator[Broker]:
-    """A broker that this test alone may stop and kill."""
-    broker = Broker(tmp_path / "kafka")
-    yield broker
-    broker.stop()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -33,6 +34,7 @@ from shoal.transports import open_log
 from shoal.transports.kafka import KafkaLog
 from small_federation import begin, write_federation
 
+PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 WAIT_S = 30.0
 SECRET = "battery staple"
 LOG_ERROR = 4
@@ -102,6 +104,22 @@ def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broke
         assert log.bounds("snapshots") == {0: (0, 1)}
 
 
+def rules_on_the_page(federation: str) -> list[ACL]:
+    """What the commands of docs/operating.md allow, for this federation."""
+    rules = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if "kafka-acls.sh" not in line:
+            continue
+        words = shlex.split(line)
+        said = [(words[place], words[place + 1]) for place in range(len(words) - 1) if words[place].startswith("--")]
+        options = dict(said)
+        kind, name = ("group", options["--group"]) if "--group" in options else ("topic", options["--topic"])
+        pattern = ResourcePattern(ResourceType[kind.upper()], name.replace("office.", f"{federation}."))
+        for operation in (ACLOperation[value.upper()] for option, value in said if option == "--operation"):
+            rules.append(ACL(options["--allow-principal"], "*", operation, ACLPermissionType.ALLOW, pattern))
+    return rules
+
+
 def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -110,23 +128,22 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
     with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._reach)) as admin:
         contract = load_config(file).contract
         ensure_topics(admin_log, contract)
-        updates, snapshots, rejected = contract.updates_topic, contract.snapshots_topic, contract.rejected_topic
-        read, write, describe = ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE
-        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("server", "SCRAM-SHA-512", SECRET)])
-        of_client = ((updates, write), (snapshots, read), (rejected, describe))
-        of_server = ((updates, read), (snapshots, write), (snapshots, read), (rejected, write))
-        for user, rules in (("attic", of_client), ("server", of_server)):
-            admin.create_acls([allow(user, topic, operation) for topic, operation in rules])
+        for user in ("mill", "centre"):
+            admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, "SCRAM-SHA-512", SECRET)])
+        admin.create_acls(rules_on_the_page(contract.federation))
     config = load_config(file)
-    as_client = config.model_copy(update={"log": settings_of(broker, "attic", SECRET)})
-    as_server = config.model_copy(update={"log": settings_of(broker, "server", SECRET)})
+    as_client = config.model_copy(update={"log": settings_of(broker, "mill", SECRET)})
+    as_server = config.model_copy(update={"log": settings_of(broker, "centre", SECRET)})
     with client_at_home(as_client, "attic") as client:
         while client.step():
             pass
+    with closing(open_log(as_client.log)) as log:
+        log.publish(contract.updates_topic, b"nonsense", b"clusters", Update.headers())
     with server_at_home(as_server) as server:
-        while server.step():
-            pass
+        while server.picture().lag_records:
+            server.step(1.0)
         assert server.models()["clusters"].picture().snapshot is not None
+        assert server.picture().rejected == {"malformed": 1}
     with client_at_home(as_client, "attic") as client:
         assert client.totals["learned"] == 100
         with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), server_at_home(as_client) as server:

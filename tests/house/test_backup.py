@@ -1,0 +1,75 @@
+"""What docs/operating.md says of backups: a server goes on from an old one, a client may move, no log may be older."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from client_nodes.premises import client_at_home
+from server_node.home import server_at_home
+from shoal.errors import LogRefused
+from shoal.settings import load_config
+from shoal.topics import ensure_topics
+from shoal.transports import open_log
+from small_federation import CLIENTS, all_records, begin, clock, final_model, run_to_end, said, weather, write_readings
+from whole_house import undisturbed_updates, updates_by_client
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def address(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return "sqlite:federation.db"
+    return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
+
+
+def test_a_server_restored_from_an_old_copy_of_its_folder_learns_the_rest_again_to_the_same_model(
+    address: str, tmp_path: Path
+) -> None:
+    file = begin(tmp_path, readings=200, address=address)
+    config = load_config(file)
+    run_to_end(file)
+    shutil.copytree(config.server.folder, tmp_path / "backup")
+    early = final_model(file)
+    for seed, client in enumerate(CLIENTS):
+        write_readings(config, client, weather(150, 10 + seed), started_at=2e9)
+    run_to_end(file)
+    late = final_model(file)
+    shutil.rmtree(config.server.folder)
+    shutil.copytree(tmp_path / "backup", config.server.folder)
+    assert final_model(file) == early != late
+    run_to_end(file, ())
+    assert final_model(file) == late
+
+
+def test_a_client_whose_folder_was_carried_elsewhere_while_it_stood_still_goes_on(address: str, tmp_path: Path) -> None:
+    file = begin(tmp_path, ["attic"], readings=200, pool_clients=1, address=address)
+    config = load_config(file)
+    with client_at_home(config, "attic", clock=clock) as client:
+        assert client.step()
+    shutil.move(config.client.folder, tmp_path / "elsewhere")
+    there = config.model_copy(update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})})
+    with client_at_home(there, "attic", clock=clock) as client:
+        while client.step():
+            pass
+    wanted = undisturbed_updates(there, "attic", tmp_path / "undisturbed")
+    heard = updates_by_client(config)["attic"]
+    assert [{said(update) for update in heard[number]} for number in sorted(heard)] == [{update} for update in wanted]
+
+
+def test_a_log_that_ends_before_the_servers_position_is_refused_and_not_taken_for_its_own(tmp_path: Path) -> None:
+    file = begin(tmp_path, readings=200)
+    config = load_config(file)
+    run_to_end(file, CLIENTS[:1])
+    shutil.copy(tmp_path / "federation.db", tmp_path / "backup.db")
+    run_to_end(file)
+    for part in tmp_path.glob("federation.db*"):
+        part.unlink()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "federation.db")
+    assert len(all_records(config.log.address, config.contract.updates_topic)) > 0
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+    with pytest.raises(LogRefused, match="the log ends at"), server_at_home(config, clock=clock) as server:
+        server.step()
