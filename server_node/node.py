@@ -86,9 +86,14 @@ class ServerNode:
         now = self._clock()
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
         caught_up = all(after.get(partition, 0) >= end for partition, end in ends.items())
-        begun = self._look_at_clock(now, caught_up)
         self._positions = after
+        begun = self._look_at_clock(ServerModel, now)
         words += self._snapshots(now)
+        # After the others, as it may start from what they have just found; and an answer that stands in the log was
+        # given in time: no round closes before it has been read.
+        if caught_up and self._look_at_clock(RoundsModel, now):
+            begun = True
+            words += self._snapshots(now)
         # What the clock decided cannot be learnt again from the log.
         if words or begun or self._uplink.is_time(len(records), limit, now):
             self._remember(words, now)
@@ -121,10 +126,8 @@ class ServerNode:
             for model in contract.models
         }
 
-    def _look_at_clock(self, now: float, caught_up: bool) -> bool:
-        # An answer that stands in the log was given in time: no round closes before it has been read.
-        models = [model for model in self._models.values() if caught_up or isinstance(model, ServerModel)]
-        return sum(model.look_at_clock(now) for model in models) > 0
+    def _look_at_clock(self, kind: type, now: float) -> bool:
+        return sum(model.look_at_clock(now) for model in self._models.values() if isinstance(model, kind)) > 0
 
     def _allow_jumps(self) -> None:
         for model in self._models.values():

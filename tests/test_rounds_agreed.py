@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.algorithms.policies import Policy
 from shoal.algorithms.registry import ROUNDS
 from shoal.border import Border, check_models, policy_of, terms_of
 from shoal.calls import Call, call_for, call_of
@@ -126,6 +127,11 @@ def test_every_algorithm_can_be_agreed_on_and_has_a_policy(algorithm: str) -> No
     assert policy_of(contract.models[0]).kind == ("decay" if ROUNDS[algorithm].additive else "cache")
 
 
+def test_what_was_agreed_of_the_time_between_rounds_is_what_is_done() -> None:
+    rounds = {"between": "cache", "decay": 0.25, "cache_rounds": 2, "late_rounds": 1}
+    assert policy_of(agreed(heaps(rounds=rounds)).models[0]) == Policy("cache", rho=0.25, age_max=2, late_max=1)
+
+
 def test_sums_that_are_none_cannot_decay() -> None:
     with pytest.raises(SettingsError, match=r"models\.heaps.*cannot decay"):
         check_models(agreed(heaps("kmeans_local", rounds={"between": "decay"})))
@@ -156,9 +162,9 @@ def test_a_snapshot_that_asks_for_nothing_is_no_call() -> None:
 
 
 def test_a_call_is_read_as_it_was_made() -> None:
-    call = call_for(Rounds(deadline_s=5, fraction=0.5), "heaps", number=3, version=9, now=100.0)
+    call = call_for(Rounds(deadline_s=5, fraction=0.5, rows_min=7), "heaps", number=3, version=9, now=100.0)
     assert call_of(a_call(round=3, version=9, call=call.table())) == call
-    assert call.until == 105.0
+    assert (call.until, call.fraction, call.rows_min) == (105.0, 0.5, 7)
 
 
 @pytest.mark.parametrize(

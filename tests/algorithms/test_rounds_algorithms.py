@@ -38,7 +38,7 @@ def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | 
     known = hint(clients)
     if at is not None:
         known = Hint(known.low, known.high, points=at)
-    return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, 2, known)
+    return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, len(known.low), known)
 
 
 def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
@@ -132,6 +132,32 @@ def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
     assert params["weight"].sum() == 480
 
 
+@pytest.mark.parametrize(("average", "expected"), [("unweighted", [0.5, 10.5]), ("weighted", [0.1, 10.5])])
+def test_kfed_weighs_centres_by_their_rows_where_it_is_asked_to(average: str, expected: list[float]) -> None:
+    params = KFED.start({"clusters": 2, "average": average}, 1, Hint(np.zeros(1), np.full(1, 12.0)))
+    answers = [
+        {"prototype": np.array([[0.0], [10.0]]), "count": np.array([90.0, 50.0])},
+        {"prototype": np.array([[1.0], [11.0]]), "count": np.array([10.0, 50.0])},
+    ]
+    found = KFED.combine(params, answers)
+    np.testing.assert_allclose(found["centre"][:, 0], expected)
+    assert found["weight"].tolist() == [100.0, 100.0]
+
+
+def test_kfed_begins_on_the_main_directions_where_noise_in_the_others_cannot_hide_clusters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In fifty features rows are hardly nearer to their own seed than to another; on the plane of two they are."""
+    monkeypatch.setattr("shoal.algorithms.one_shot.CLIENT_STEPS", 0)  # Lloyd's steps would mend a bad beginning
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(300, 50))
+    rows[:150, 0] += 20.0
+    rows -= rows.mean(axis=0)
+    found = KFED.answer(started(KFED, [rows], clusters=2), rows)["prototype"]
+    expected = np.stack([rows[:150].mean(axis=0), rows[150:].mean(axis=0)])
+    assert distance_between(expected, found) < 3.0
+
+
 def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(6)]
     clients[3] = np.concatenate([clients[3], [[400.0, 400.0]]])
@@ -188,6 +214,13 @@ def test_to_forget_a_row_that_is_no_seed_leaves_the_seeds_and_one_count_less() -
             gone = whole["count"] - without["count"]
             assert sorted(gone) == [0.0] * (len(gone) - 1) + [1.0]
     assert kept >= len(range(0, len(rows), 7)) - 4
+
+
+def test_seeds_in_one_cell_are_said_once_with_all_that_they_count() -> None:
+    rows = np.concatenate(blobs(6))
+    answer = MUFC.answer(started(MUFC, [rows], clusters=20, cells=2), rows)
+    assert len(np.unique(answer["cell"], axis=0)) == len(answer["cell"]) < 10
+    assert answer["count"].sum() == len(rows)
 
 
 def test_the_server_of_mufc_needs_no_more_than_the_sum_of_the_answers() -> None:

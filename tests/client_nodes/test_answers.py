@@ -158,6 +158,16 @@ def test_a_call_cannot_ask_for_fewer_rows_than_was_agreed(site: Site) -> None:
     assert answers(site) == []
 
 
+def test_a_call_may_ask_for_more_rows_than_was_agreed(site: Site) -> None:
+    Caller(site).call(rows_min=20)
+    site.measure(readings(19))
+    site.run()
+    assert answers(site) == []
+    site.measure(readings(1, seed=1))
+    site.run()
+    assert [answer.readings for answer in answers(site)] == [20]
+
+
 def test_after_its_deadline_a_call_is_not_answered(site: Site) -> None:
     site.measure(readings(30))
     Caller(site).call(within_s=10.0)

@@ -11,7 +11,9 @@ from client_nodes.premises import client_at_home
 from onebox.federation import OneBox
 from rounds_federation import KMEANS, begin_in_rounds
 from server_node.home import server_at_home
+from server_node.model import ServerModel
 from server_node.rounds import RoundsModel
+from server_node.starting import hint_for
 from shoal.algorithms import federations
 from shoal.algorithms.policies import Policy
 from shoal.algorithms.registry import ROUNDS
@@ -153,14 +155,38 @@ def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_f
         models = box.server.models()
         assert isinstance(models["as-many"], RoundsModel)
         while models["as-many"].params is None:
-            finder = models["clusters"].snapshot
             assert box.step()
+        finder = models["clusters"].snapshot
         assert finder is not None
         first = models["as-many"].snapshot
         assert first is not None
         assert np.array_equal(first.arrays["centre"], finder.arrays["centre"])
         box.run_until_quiet()
         assert models["as-many"].asleep
+
+
+def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Path) -> None:
+    """Else it would depend on how the log was cut into steps, and so on the time."""
+    for batch in (1, 1000):
+        folder = tmp_path / f"{batch}"
+        folder.mkdir()
+        file = begin_in_rounds(folder, KMEANS + FCAC)
+        text = file.read_text(encoding="utf-8").replace("batch_updates_max = 4", f"batch_updates_max = {batch}")
+        file.write_text(text, encoding="utf-8")
+        taken_in(file)
+        config = load_config(file)
+        with server_at_home(config, clock=clock) as server:
+            heaps, clusters = server.models()["heaps"], server.models()["clusters"]
+            assert isinstance(heaps, RoundsModel)
+            assert isinstance(clusters, ServerModel)
+            while heaps.params is None:
+                assert server.step()
+            hint = hint_for(config.contract, config.contract.models[0], [clusters])
+            assert hint is not None
+            assert hint.points is not None
+            assert np.array_equal(
+                heaps.params["centre"], ROUNDS["kmeans"].start({"clusters": 5}, config.contract.width, hint)["centre"]
+            )
 
 
 def test_no_round_closes_before_the_answers_that_stand_in_the_log_are_read(tmp_path: Path) -> None:

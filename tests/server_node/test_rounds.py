@@ -412,6 +412,15 @@ def test_a_model_is_woken_on_demand_and_not_before_it_sleeps() -> None:
     assert woken.call is not None
 
 
+def test_a_model_that_does_not_move_at_all_sleeps_whatever_the_tolerance() -> None:
+    driven = Driven(contract_with(rounds_max=50, tolerance=0), pool_clients=3)
+    driven.look(0.0)
+    assert run_rounds(driven, SITES) < 50
+    seen = driven.model.picture().rounds
+    assert seen is not None
+    assert seen.shift == 0.0
+
+
 def test_a_model_that_never_comes_to_rest_sleeps_after_its_most_rounds() -> None:
     driven = Driven(contract_with(rounds_max=4, tolerance=0), pool_clients=3)
     driven.look(0.0)

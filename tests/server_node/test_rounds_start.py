@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -57,11 +59,11 @@ class Finder:
         return self.model.take_snapshot([[0, 0]], {}, 0.0).clusters
 
 
-def answer_until_asleep(driven: Driven) -> None:
+def answer_until_asleep(driven: Driven, clients: Sequence[str] = SITES) -> None:
     for _ in range(100):
         if driven.model.asleep:
             return
-        for seed, client in enumerate(SITES):
+        for seed, client in enumerate(clients):
             driven.hear(client, rows_of(seed))
         driven.look()
     raise AssertionError("it never came to rest")
@@ -141,6 +143,9 @@ def test_when_it_wakes_to_another_number_it_starts_anew_and_old_answers_count_no
     assert woken.nodes == after
     assert not driven.hear("shed", rows_of(9), to=last_call)
     assert driven.hear("shed", rows_of(9))
+    # What was summed about the centres of before is of no use to these.
+    answer_until_asleep(driven, (*SITES, "shed"))
+    assert driven.newest.nodes == after
 
 
 def test_the_same_number_when_it_wakes_changes_nothing() -> None:
@@ -154,6 +159,18 @@ def test_the_same_number_when_it_wakes_changes_nothing() -> None:
     woken = driven.look(60.0)
     assert woken is not None
     assert np.array_equal(woken.arrays["centre"], asleep.arrays["centre"])
+
+
+def test_what_was_found_is_grouped_by_what_stands_behind_it() -> None:
+    contract = agreed(2)
+    finder = Finder(contract)
+    finder.learn(rows_of(0, 400))
+    found, given = finder.model.snapshot, hint_for(contract, contract.models[1], (finder.model,))
+    assert found is not None
+    assert given is not None
+    assert given.weights is not None
+    assert np.array_equal(given.weights, found.arrays["centre_weight"])
+    assert len(set(given.weights.tolist())) > 1
 
 
 def test_every_model_draws_its_own_start() -> None:

@@ -1,6 +1,6 @@
 """A stream for which few clients take part at a time, and each holds other clusters: what rounds forget, and what not.
 
-Three clusters go round; each of ten clients holds rows of one or two; a fifth is called; answers come late.
+Three clusters go round; each of ten clients holds rows of one; a fifth is called; answers come late.
 """
 
 from __future__ import annotations
