@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -77,9 +78,9 @@ def requeue(file: Path, origin: str) -> None:
         known = dict(record.headers)
         if "original_headers_cut" in known:
             raise DataRefused(f"{origin}: its headers were too large to be kept whole, so it cannot be sent as it was")
-        topic, partition, _ = origin.rsplit("/", 2)
+        topic, partition = _place(config, origin)
         headers = tuple((n.removeprefix(ORIGINAL), value) for n, value in record.headers if n.startswith(ORIGINAL))
-        log.publish(topic, record.value, known.get("key") or None, headers, int(partition))
+        log.publish(topic, record.value, known.get("key") or None, headers, partition)
         # In this order: a failure between the two leaves it on the list, and a repeated update changes nothing.
         log.flush()
         log.publish(config.contract.rejected_topic, None, record.key)
@@ -106,6 +107,15 @@ def _one(config: Config, log: Log, origin: str) -> Record:
     if found is None:
         raise LogRefused(f"{origin}: not among the rejected; `shoal rejected list` shows what is")
     return found
+
+
+def _place(config: Config, origin: str) -> tuple[str, int]:
+    """The topic and the partition it came from. Whoever may write to the list could name any: only updates go back."""
+    topic = config.contract.updates_topic
+    place = re.fullmatch(rf"{re.escape(topic)}/([0-9]{{1,9}})/[0-9]+", origin)
+    if place is None:
+        raise DataRefused(f"{origin}: no server has set this aside, as it does not come from {topic}; it is not sent")
+    return topic, int(place[1])
 
 
 def _header(record: Record, name: str) -> str:

@@ -143,3 +143,19 @@ def test_a_message_sent_again_arrives_as_it_was(tmp_path: Path, address: str) ->
         end = log.bounds(topic)[0][1]
         ((record,), _) = log.read(topic, {0: end - 1})
     assert (record.value, record.key, record.headers) == (b"unreadable", b"clusters", Update.headers())
+
+
+@pytest.mark.parametrize("place", ["junk", "elsewhere/0/3", "{updates}/first/3", "{updates}/0"])
+def test_what_no_server_has_set_aside_is_listed_and_not_sent_anywhere(place: str, tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    config = load_config(file)
+    done("topics", "ensure", "--config", file)
+    origin = place.format(updates=config.contract.updates_topic)
+    with closing(open_log(config.log)) as log:
+        log.publish(config.contract.rejected_topic, b"made up", origin.encode())
+        log.flush()
+        assert [entry["origin"] for entry in listed(file)] == [origin]
+        ended = shoal("rejected", "requeue", "--config", file, origin)
+        assert ended.returncode == 3
+        assert b"no server has set this aside" in ended.stderr
+        assert log.bounds(config.contract.updates_topic) == {0: (0, 0)}

@@ -134,4 +134,4 @@ def ours(error: BaseException, where: str) -> ShoalError:
         return LogRefused(f"{where}: {name}: this user may not do that; see the access rules in docs/operating.md")
     if isinstance(error, _NEVER_AGAIN):
         return LogRefused(f"{where}: {_FOR_GOOD.get(name, name)}")
-    return LogUnavailable(f"{where}: {name}")
+    return LogUnavailable(f"{where}: a broker is away, or does not answer as it should ({name})")

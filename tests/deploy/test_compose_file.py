@@ -41,6 +41,26 @@ def test_compose_reads_the_file_without_a_word_of_warning(
     assert read.stdout
 
 
+@pytest.mark.needs("docker")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_keys_for_signing_are_mounted_beside_the_password_where_they_belong(
+    version: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(version)
+    files = [word for name in ("production", "signed") for word in ("--file", str(TOP / f"deploy/compose/{name}.yml"))]
+    given = CHOSEN | {"SHOAL_CLIENT_KEYS": "/etc", "SHOAL_SIGNING_KEY_FILE": "/etc/hostname"}
+    words = [*VERSIONS[version], *files, "config"]
+    read = subprocess.run(words, env=os.environ | given, capture_output=True, text=True, check=False)
+    assert (read.returncode, read.stderr) == (0, "")
+    services = dict(re.findall(r"^  (\S+):\n((?:    .*\n)+)", read.stdout.partition("services:\n")[2], re.MULTILINE))
+    of_client, of_server = services["client"], services["server"]
+    assert "SHOAL_CLIENT_SIGNING_KEY_FILE: /run/secrets/signing_key" in of_client
+    assert "SHOAL_SERVER_CLIENT_KEYS: /run/client_keys" in of_server
+    assert all(f"source: {secret}" in of_client for secret in ("signing_key", "kafka_password", "kafka_ca"))
+    assert "signing_key" not in of_server, "the server has no business with the key of one"
+    assert "client_keys" not in of_client, "a client has no business with the keys of others"
+
+
 @pytest.mark.parametrize("file", [*FILES, TOP / "deploy/Dockerfile"], ids=lambda file: file.name)
 def test_images_are_pinned_to_exact_versions(file: Path) -> None:
     images = re.findall(r"^\s*(?:image:|FROM) (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE)
