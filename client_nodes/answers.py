@@ -30,6 +30,8 @@ class Answers:
         self, contract: Contract, client: str, voice: Voice, snapshots: Snapshots, settings: ClientSettings
     ) -> None:
         self._contract = contract
+        # Not asked of the contract for each answer: it is made of every feature.
+        self._digest = contract.digest
         self._client = client
         self._voice = voice
         self._snapshots = snapshots
@@ -108,7 +110,7 @@ class Answers:
         assert isinstance(snapshot, Snapshot)
         update = Update(
             federation=self._contract.federation,
-            contract=self._contract.digest,
+            contract=self._digest,
             model=model.name,
             algorithm=model.algorithm,
             client=self._client,
