@@ -73,18 +73,19 @@ class Reasons(logging.Handler):
 def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> Any:
     """A connected client of kafka-python. A failure is explained by what the library logged meanwhile.
 
-    It tries twice, the first time shortly: who has the wrong password is told so at once, though a broker that is away
-    is waited for as long as `known` says. Raises `LogRefused` and `LogUnavailable`.
+    It tries for as long as `known` says that brokers are waited for, but shortly at first and then longer: who has the
+    wrong password is told so at once. Raises `LogRefused` and `LogUnavailable`.
     """
-    whole_ms = known["bootstrap_timeout_ms"]
-    first_ms = min(FIRST_ATTEMPT_MS, whole_ms)
+    left_ms, next_ms = known["bootstrap_timeout_ms"], FIRST_ATTEMPT_MS
     with _listening() as reasons:
-        try:
-            return _attempt(where, make, {**known, "bootstrap_timeout_ms": first_ms}, reasons)
-        except LogUnavailable:
-            if first_ms == whole_ms:
-                raise
-        return _attempt(where, make, {**known, "bootstrap_timeout_ms": whole_ms - first_ms}, reasons)
+        while True:
+            this_ms = min(next_ms, left_ms)
+            left_ms, next_ms = left_ms - this_ms, 2 * next_ms
+            try:
+                return _attempt(where, make, {**known, "bootstrap_timeout_ms": this_ms}, reasons)
+            except LogUnavailable:
+                if not left_ms:
+                    raise
 
 
 def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], reasons: Reasons) -> Any:
