@@ -22,6 +22,7 @@ SUITE = "bookworm"
 PACKAGES = (
     *("python3", "python3-venv", "python3-pip", "ca-certificates", "wget"),
     *("openjdk-17-jre-headless", "prometheus", "mosquitto", "mosquitto-clients"),
+    *("systemd", "dbus"),  # for machine.py
 )
 DEBIAN = "stand-in/debian"
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -2,6 +2,8 @@
 
 The images that it pulls are stood in for (see stand_ins.py), all but Grafana's; what Grafana would ask is asked of the
 Prometheus that runs. The tests stand in the order of a day: each goes on with what the one before has left.
+
+The last one is of the systemd units, on a machine that the same engine and the same Debian can be.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import pytest
 from compose_project import TOP, Project, wait_for
 from dashboard_queries import check_every_panel
 from engine import Engine
+from machine import Machine, commands_of_the_docs, machine
+from producers.synthetic import federation_file
 from stand_ins import WITHOUT, make_all
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
@@ -23,6 +27,19 @@ CLIENTS = [f"client-{number}" for number in range(1, 6)]
 PRODUCERS = [f"producer-{number}" for number in range(1, 6)]
 OURS = ["server", "sensors-1", *CLIENTS, *PRODUCERS]
 SAID = '{"temperature": 21.5, "humidity": 40.0, "light": 300.0, "co2": 600.0}'
+UNITS = ("shoal-server", "shoal-client@attic", "shoal-producer-mqtt@attic")
+OF_UNITS = """
+[log]
+address = "sqlite:/var/lib/shoal-log/federation.db"
+[client]
+publish_readings = 10
+[mqtt]
+host = "127.0.0.1"
+[mqtt.topics]
+"x" = "rooms/{client}#x"
+"y" = "rooms/{client}#y"
+"""
+"""besides the synthetic stream's two features"""
 END_OF_READINGS = """
 from shoal.transports import open_log
 log = open_log("sqlite:/var/lib/shoal/clients/{client}/readings.db")
@@ -51,16 +68,21 @@ print(json.dumps([len(told), sum(told.values())]))
 
 
 @pytest.fixture(scope="module")
-def project(can_run_docker: None) -> Iterator[Project]:
+def engine(can_run_docker: None) -> Iterator[Engine]:
     engine = Engine()
     try:
         make_all(engine)
-        project = Project(engine, "office", without=WITHOUT, profiles=["mqtt"])
-        project.up()
-        yield project
-        project.down("--volumes")
+        yield engine
     finally:
         engine.stop()
+
+
+@pytest.fixture(scope="module")
+def project(engine: Engine) -> Iterator[Project]:
+    project = Project(engine, "office", without=WITHOUT, profiles=["mqtt"])
+    project.up()
+    yield project
+    project.down("--volumes")
 
 
 def produced(project: Project) -> dict[str, int]:
@@ -189,3 +211,37 @@ def test_taken_down_and_up_again_they_go_on_from_their_volumes(project: Project)
     assert position >= was
     wait_for("new readings", lambda: all(produced(project)[client] > readings[client] for client in CLIENTS))
     check_that_nothing_is_lost(project)
+
+
+def say_to_units(box: Machine, number: int) -> None:
+    """So many readings over MQTT."""
+    one = 'echo "{\\"x\\": $((n * 7 % 100)), \\"y\\": $((n * 3 % 100))}"'
+    box.run(f"for n in $(seq {number}); do {one}; done | mosquitto_pub -q 1 -t rooms/attic -l")
+
+
+def test_the_units_run_under_systemd_as_the_docs_say_and_lose_nothing(engine: Engine) -> None:
+    with machine(engine) as box:
+        file = federation_file("gaussians") + OF_UNITS
+        box.run(f"mkdir /etc/shoal; cat > /etc/shoal/federation.toml <<'END'\n{file}END")
+        box.run(commands_of_the_docs())
+        for unit in UNITS:
+            seen = box.shows(unit, "ActiveState", "User", "PrivateUsers")
+            assert seen == ["active", "shoal", "yes"], box.run(f"journalctl -u {unit} -n 20")
+        said = "journalctl -u shoal-client@attic -o cat"
+        say_to_units(box, 300)
+        wait_for("300 readings", lambda: "learned=300" in box.run(said))
+        for unit in UNITS:
+            box.run(f"kill -9 $(systemctl show --value -p MainPID {unit})")
+        for unit in UNITS:
+            wait_for(unit, lambda unit=unit: box.shows(unit, "NRestarts", "ActiveState") == ["1", "active"])
+        say_to_units(box, 120)
+        wait_for("120 more", lambda: "learned=420" in box.run(said))
+        box.run("systemctl stop shoal.target")
+        for unit in UNITS:
+            wait_for(f"the end of {unit}", lambda unit=unit: box.shows(unit, "ActiveState") != ["deactivating"])
+            assert box.shows(unit, "ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"], unit
+        assert "stopped learned=420 rejected=0" in box.run(said)
+        assert box.run("stat -c %a /var/lib/private/shoal-client/attic").strip() == "700"
+        # What does not mend itself is not tried again.
+        box.run("echo nonsense > /etc/shoal/federation.toml; ! systemctl start shoal-server")
+        assert box.shows("shoal-server", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "2", "0"]
