@@ -52,7 +52,10 @@ def test_keys_for_signing_are_mounted_beside_the_password_where_they_belong(
     words = [*VERSIONS[version], *files, "config"]
     read = subprocess.run(words, env=os.environ | given, capture_output=True, text=True, check=False)
     assert (read.returncode, read.stderr) == (0, "")
-    services = dict(re.findall(r"^  (\S+):\n((?:    .*\n)+)", read.stdout.partition("services:\n")[2], re.MULTILINE))
+    # Volumes are called as services are, and Compose 2 lists them after these.
+    section = re.search(r"^services:\n((?:  .*\n)+)", read.stdout, re.MULTILINE)
+    assert section is not None
+    services = dict(re.findall(r"^  (\S+):\n((?:    .*\n)+)", section[1], re.MULTILINE))
     of_client, of_server = services["client"], services["server"]
     assert "SHOAL_CLIENT_SIGNING_KEY_FILE: /run/secrets/signing_key" in of_client
     assert "SHOAL_SERVER_CLIENT_KEYS: /run/client_keys" in of_server
