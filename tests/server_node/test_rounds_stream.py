@@ -64,7 +64,10 @@ def error_of(between: str, seed: int, late: int) -> float:
 
 
 @pytest.mark.parametrize("late", [0, 3])
-def test_where_few_take_part_and_each_holds_other_clusters_decay_halves_the_error_of_fresh(late: int) -> None:
+@pytest.mark.parametrize("between", ["decay", "cache"])
+def test_where_few_take_part_and_each_holds_other_clusters_memory_halves_the_error_of_fresh(
+    between: str, late: int
+) -> None:
     seeds = range(6)
-    fresh, decay = ([error_of(between, seed, late) for seed in seeds] for between in ("fresh", "decay"))
-    assert np.mean(decay) <= np.mean(fresh) / 2, (fresh, decay)
+    fresh, remembered = ([error_of(each, seed, late) for seed in seeds] for each in ("fresh", between))
+    assert np.mean(remembered) <= np.mean(fresh) / 2, (fresh, remembered)
