@@ -30,8 +30,9 @@ options = { clusters = 4 }
 deadline_s = 1
 rounds_max = 1000
 tolerance = 0
+wake_s = 0.2
 [log]"""
-"""a model that calls again and again, whoever answers"""
+"""a model that calls again and again, whoever answers: it hardly sleeps when nothing moves any more"""
 
 
 def hurry_the_cleaner(config: Config, bootstrap: str) -> None:
