@@ -65,30 +65,10 @@ class Display(Protocol):
         ...
 
 
-class PlainLines:
-    """A line every few seconds."""
+class Regular:
+    """Says how far it is every `every_s` seconds, in a way of its own."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S) -> None:
-        self._stream, self._clock, self._every_s = stream, clock, every_s
-        self._meter = Meter()
-        self._next_at = clock() + every_s
-
-    def show(self, position: int, total: int | None) -> None:
-        """See `Display.show`."""
-        now = self._clock()
-        self._meter.note(now, position, total)
-        if now >= self._next_at:
-            self._next_at = now + self._every_s
-            print(self._meter, file=self._stream, flush=True)
-
-    def close(self) -> None:
-        """Nothing to undo."""
-
-
-class Events:
-    """An event once a minute, for a log that programs read."""
-
-    def __init__(self, clock: Callable[[], float], every_s: float = EVENT_EVERY_S) -> None:
+    def __init__(self, clock: Callable[[], float], every_s: float) -> None:
         self._clock, self._every_s = clock, every_s
         self._meter = Meter()
         self._next_at = clock() + every_s
@@ -99,12 +79,36 @@ class Events:
         self._meter.note(now, position, total)
         if now >= self._next_at:
             self._next_at = now + self._every_s
-            rate = self._meter.rate
-            per_second = None if rate is None else round(rate, 1)
-            log_event("readings_stored", readings=position, total=total, per_second=per_second)
+            self._say(position, total)
 
     def close(self) -> None:
         """Nothing to undo."""
+
+    def _say(self, position: int, total: int | None) -> None:
+        raise NotImplementedError
+
+
+class PlainLines(Regular):
+    """A line every few seconds."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S) -> None:
+        super().__init__(clock, every_s)
+        self._stream = stream
+
+    def _say(self, position: int, total: int | None) -> None:
+        print(self._meter, file=self._stream, flush=True)
+
+
+class Events(Regular):
+    """An event once a minute, for a log that programs read."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = EVENT_EVERY_S) -> None:
+        super().__init__(clock, every_s)
+
+    def _say(self, position: int, total: int | None) -> None:
+        rate = self._meter.rate
+        per_second = None if rate is None else round(rate, 1)
+        log_event("readings_stored", readings=position, total=total, per_second=per_second)
 
 
 class LiveBar:

@@ -30,7 +30,7 @@ IN_ROUNDS = [
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([FCAC(), FCAC(clients=3), *IN_ROUNDS])  # type: ignore[untyped-decorator]
+@parametrize_with_checks([FCAC(), FCAC(clients=3), *IN_ROUNDS])  # type: ignore[untyped-decorator]  # scikit-learn's
 def test_it_does_what_scikit_learn_expects(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dashboard_queries import check_every_panel, empty_panels, queries, with_intervals
-from deploy.grafana.dashboards import BOARDS, HERE, Board, written
+from deploy.grafana.dashboards import BOARDS, HERE
+from deploy.grafana.panels import Board, written
 from shoal.messages import Snapshot, Update
 from shoal.topics import REFUSED
 from shoal.transports import open_log
@@ -48,7 +49,7 @@ def test_every_dashboard_is_committed_and_no_other() -> None:
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_dashboard_is_what_the_script_makes(name: str) -> None:
     told = (HERE / f"{name}.json").read_text(encoding="utf-8")
-    assert told == written(BOARDS[name]), "run python deploy/grafana/dashboards.py"
+    assert told == written(BOARDS[name]), "run python -m deploy.grafana.dashboards"
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -42,3 +44,34 @@ def cut_the_power(kind: type, name: str, number: int, after: bool) -> None:
         return result
 
     setattr(kind, name, cut)
+
+
+def cut_at_every_call(
+    kind: type,
+    name: str,
+    after: bool,
+    begin: Callable[[int], Path],
+    run: Callable[[Path], None],
+    outcome: Callable[[Path], Any],
+    undisturbed: Any,
+    every: int = 1,
+) -> None:
+    """Cut at each call of a method, or each `every`-th, a run then goes on to the same end as the undisturbed one.
+
+    `begin` makes the federation file of a run in a folder of its own.
+    """
+    for number in itertools.count(1, every):
+        file = begin(number)
+
+        def until_the_cut(file: Path = file, number: int = number) -> None:
+            cut_the_power(kind, name, number, after)
+            run(file)
+
+        ended_by = in_a_process(until_the_cut)
+        if ended_by == 0:
+            assert number > 5, "the cut never happened"
+            return
+        assert ended_by == signal.SIGKILL
+        assert in_a_process(lambda file=file: run(file)) == 0
+        assert outcome(file) == undisturbed, f"call {number} of {name}"
+        shutil.rmtree(file.parent)

@@ -7,16 +7,14 @@ with the same content, and labels and refused readings are as if nothing had hap
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from power import cut_the_power, in_a_process
+from power import cut_at_every_call
 from shoal.checkpoint import Checkpoint
 from shoal.codec import unpack
 from shoal.settings import load_config
@@ -89,18 +87,13 @@ def test_a_cut_at_any_call_changes_nothing(
     kind: type, name: str, every: int, after: bool, ready: Path, undisturbed: dict[str, Any], memory_folder: Path
 ) -> None:
     assert undisturbed["updates"].keys() == set(CLIENTS)
-    for number in itertools.count(1, every):
-        file = a_run(ready, memory_folder / f"{number}")
-
-        def until_the_cut(file: Path = file, number: int = number) -> None:
-            cut_the_power(kind, name, number, after)
-            run_to_end(file, CLIENTS)
-
-        ended_by = in_a_process(until_the_cut)
-        if ended_by == 0:
-            assert number > 5, "the cut never happened"
-            return
-        assert ended_by == signal.SIGKILL
-        assert in_a_process(lambda file=file: run_to_end(file, CLIENTS)) == 0
-        assert outcome(file) == undisturbed, f"call {number} of {name}"
-        shutil.rmtree(file.parent)
+    cut_at_every_call(
+        kind,
+        name,
+        after,
+        lambda number: a_run(ready, memory_folder / f"{number}"),
+        lambda file: run_to_end(file, CLIENTS),
+        outcome,
+        undisturbed,
+        every,
+    )

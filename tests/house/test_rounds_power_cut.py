@@ -6,16 +6,14 @@ middle of whatever round was open.
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from power import cut_the_power, in_a_process
+from power import cut_at_every_call
 from rounds_federation import KMEANS, begin_in_rounds, run_in_rounds, snapshots_by_version
 from server_node.home import server_at_home
 from shoal.checkpoint import Checkpoint
@@ -87,18 +85,13 @@ def test_undisturbed_it_goes_through_several_rounds_and_comes_to_rest(undisturbe
 def test_a_cut_at_any_call_changes_nothing(
     kind: type, name: str, every: int, after: bool, ready: Path, undisturbed: dict[str, Any], memory_folder: Path
 ) -> None:
-    for number in itertools.count(1, every):
-        file = a_run(ready, memory_folder / f"{number}")
-
-        def until_the_cut(file: Path = file, number: int = number) -> None:
-            cut_the_power(kind, name, number, after)
-            run_in_rounds(file, CLIENTS)
-
-        ended_by = in_a_process(until_the_cut)
-        if ended_by == 0:
-            assert number > 5, "the cut never happened"
-            return
-        assert ended_by == signal.SIGKILL
-        assert in_a_process(lambda file=file: run_in_rounds(file, CLIENTS)) == 0
-        assert outcome(file) == undisturbed, f"call {number} of {name}"
-        shutil.rmtree(file.parent)
+    cut_at_every_call(
+        kind,
+        name,
+        after,
+        lambda number: a_run(ready, memory_folder / f"{number}"),
+        lambda file: run_in_rounds(file, CLIENTS),
+        outcome,
+        undisturbed,
+        every,
+    )
