@@ -17,13 +17,13 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 from client_nodes import node
+from client_nodes.bootstrap import client_at_home
 from client_nodes.learner import Learner
 from client_nodes.node import ClientNode
-from client_nodes.premises import client_at_home
+from shoal.config.settings import load_config
 from shoal.privacy.mechanisms import FormalNoise
-from shoal.settings import load_config
-from shoal.transports.sqlite import SqliteLog
-from shoal.uplink import Uplink
+from shoal.runtime.outbox import Uplink
+from shoal.transports.sqlite.log import SqliteLog
 
 PARTS: dict[str, tuple[Any, str]] = {
     "learn (CA+)": (Learner, "learn"),

@@ -23,7 +23,7 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from shoal.transports.sqlite import SqliteLog
+from shoal.transports.sqlite.log import SqliteLog
 
 RESULTS = Path(__file__).parent / "results" / "log.json"
 TOPIC = "bench"

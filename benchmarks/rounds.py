@@ -24,9 +24,9 @@ from benchmarks.results import rounded, table, write
 from benchmarks.rounds_answers import measured_answers, rows_and_params
 from benchmarks.rounds_memory import measured_memory
 from benchmarks.rounds_service import measured_service
-from shoal.algorithms.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.registry import ROUNDS
-from shoal.codec import pack
+from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
+from shoal.protocol.codec import pack
 
 PACKAGES = ("numpy", "scikit-learn")
 

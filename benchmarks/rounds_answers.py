@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results import spread
-from shoal.algorithms.federations import hint
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Params, Stats
-from shoal.codec import pack
+from shoal.algorithms.rounds.base import Params, Stats
+from shoal.algorithms.rounds.simulation import hint
+from shoal.protocol.codec import pack
 
 Floats = NDArray[np.float64]
 Work = Callable[[], Any]

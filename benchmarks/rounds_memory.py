@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.process import MIB
-from shoal.algorithms.federations import hint
 from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.rounds.simulation import hint
 
 D, K, SEED = 2, 3, 3
 PEAK = Path("/proc/self/clear_refs")

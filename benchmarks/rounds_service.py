@@ -18,20 +18,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import spread
-from client_nodes.answers import Answers
+from client_nodes.publisher import Voice
+from client_nodes.round_answers import Answers
 from client_nodes.snapshots import Snapshots
-from client_nodes.voice import Voice
 from server_node.node import ServerNode
-from shoal.algorithms.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.streaming import Rows
-from shoal.border import Border, terms_of
-from shoal.checkpoint import Checkpoint
-from shoal.contract import Contract, contract_of
+from shoal.config.contract import Contract, contract_of
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings, ServerSettings
 from shoal.privacy import expected_statement
-from shoal.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings, ServerSettings
-from shoal.topics import ensure_topics
-from shoal.transports.sqlite import SqliteLog
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Border
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.transports.sqlite.log import SqliteLog
 
 D, K, SEED = 16, 10, 3
 MODEL = "measured"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.streams import Blobs
-from shoal.checkpoint import Checkpoint
-from shoal.messages import Reading
-from shoal.topics import READINGS, READINGS_SETTINGS
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 
 CLIENT = "bench"

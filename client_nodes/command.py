@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from client_nodes.premises import client_at_home
-from client_nodes.pulse import Beating, Pulse
-from shoal.border import check_models, terms_of
-from shoal.contract import client_name
-from shoal.events import log_event, start_logging
+from client_nodes.bootstrap import client_at_home
+from client_nodes.heartbeat import Beating, Pulse
+from shoal.config.contract import client_name
+from shoal.config.models import check_models
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import ClientSettings, Config, load_config
 from shoal.privacy import announce
-from shoal.running import run, stopped_by_signals
-from shoal.settings import ClientSettings, Config, load_config
+from shoal.runtime.service import run, stopped_by_signals
+from shoal.telemetry.events import log_event, start_logging
 
 if TYPE_CHECKING:
-    from shoal.metrics import ClientMetrics
+    from shoal.telemetry.metrics import ClientMetrics
 
 
 @click.command()
@@ -60,7 +61,7 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
 def _served(settings: ClientSettings, pulse: Pulse) -> ClientMetrics:
     """Metrics, for whoever looks at them over HTTP. Who is not asked does not load what it takes."""
     from client_nodes.health import serve  # noqa: PLC0415
-    from shoal.metrics import ClientMetrics  # noqa: PLC0415
+    from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415
 
     metrics = ClientMetrics()
     serve(settings.metrics_host, settings.metrics_port, metrics.registry, pulse)

@@ -10,7 +10,7 @@ from threading import Thread
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from client_nodes.pulse import LIVE_S, Pulse
+from client_nodes.heartbeat import LIVE_S, Pulse
 from shoal.errors import SettingsError
 
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.together import usual
+from client_nodes.readings_decoder import usual
 from shoal.errors import MessageRefused
-from shoal.messages import Reading
-from shoal.transports.contract import Record
+from shoal.protocol.messages import Reading
+from shoal.transports.base import Record
 
 Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite"]
 

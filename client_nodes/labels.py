@@ -9,12 +9,12 @@ from client_nodes.intake import Intake
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import ALGORITHMS
 from shoal.algorithms.streaming import Rows
-from shoal.border import bounds_of
-from shoal.codec import pack
-from shoal.contract import Contract
-from shoal.messages import VERSION
-from shoal.topics import LABELS, LOCAL_SETTINGS
-from shoal.transports.contract import Log
+from shoal.config.contract import Contract
+from shoal.config.privacy_terms import bounds_of
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import VERSION
+from shoal.protocol.topics import LABELS, LOCAL_SETTINGS
+from shoal.transports.base import Log
 
 HEADERS = (("type", b"label"), ("v", str(VERSION).encode()))
 

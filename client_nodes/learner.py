@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from client_nodes.voice import Said, Voice
+from client_nodes.publisher import Said, Voice
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
-from shoal.contract import Contract, Model
+from shoal.config.contract import Contract, Model
 from shoal.errors import StateRefused
-from shoal.messages import Update
+from shoal.protocol.messages import Update
 
 
 class Learner:

@@ -10,30 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from client_nodes.answers import Answers
-from client_nodes.belongings import Premises
-from client_nodes.counting import READINGS_BECAME, Counting
 from client_nodes.intake import Intake, Refused, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
+from client_nodes.monitoring import READINGS_BECAME, Counting
+from client_nodes.publisher import Said, Voice, signer
+from client_nodes.resources import Premises
+from client_nodes.round_answers import Answers
 from client_nodes.snapshots import Snapshots
-from client_nodes.voice import Said, Voice, signer
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
-from shoal.border import Border, terms_of
-from shoal.contract import Contract, client_name
-from shoal.downlink import read_on
+from shoal.config.contract import Contract, client_name
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings
 from shoal.errors import StateRefused
-from shoal.events import log_event
-from shoal.messages import VERSION
 from shoal.privacy import mechanism_for
-from shoal.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings
-from shoal.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
-from shoal.transports.contract import Log, Positions, Record, beginning
-from shoal.uplink import Uplink
+from shoal.protocol.messages import VERSION
+from shoal.protocol.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
+from shoal.protocol.validation import Border
+from shoal.runtime.outbox import Uplink
+from shoal.runtime.reader import read_on
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log, Positions, Record, beginning
 
 if TYPE_CHECKING:
-    from shoal.metrics import ClientMetrics
+    from shoal.telemetry.metrics import ClientMetrics
 
 STATE_VERSION = 1
 CALLS_POLL_S = 0.02

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from shoal.border import Border
-from shoal.claims import is_claim
-from shoal.contract import Contract
+from shoal.config.contract import Contract
 from shoal.errors import MessageRefused
-from shoal.events import log_event
-from shoal.messages import Snapshot
-from shoal.transports.contract import Log, Record, beginning
+from shoal.protocol.lease import is_claim
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.validation import Border
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log, Record, beginning
 
 
 class Snapshots:

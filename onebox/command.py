@@ -16,11 +16,11 @@ import click
 from onebox.demo import Demo, demo_of, prepare
 from onebox.picture import draw
 from onebox.table import Table, table_on
-from server_node.home import empty_picture
+from server_node.bootstrap import empty_picture
 from server_node.web import page_server
-from shoal.border import terms_of
+from shoal.config.privacy_terms import terms_of
 from shoal.privacy import announce
-from shoal.running import stopped_by_signals
+from shoal.runtime.service import stopped_by_signals
 
 IDLE_S = 0.02
 

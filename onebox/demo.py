@@ -13,17 +13,17 @@ from typing import Any
 
 from onebox.federation import OneBox
 from producers.bookmark import Bookmark
+from producers.files.replay import Columns, Replay
+from producers.files.split import split_of
 from producers.pacing import Pacing
 from producers.pump import Pump
-from producers.replay import Columns, Replay
-from producers.split import split_of
-from server_node.view import Board, Picture
-from server_node.waking import wish
-from shoal.border import check_models
+from server_node.status import Board, Picture
+from server_node.wake import wish
+from shoal.config.models import check_models
+from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
-from shoal.readings import open_readings
-from shoal.settings import Config, load_config
-from shoal.topics import readings_settings
+from shoal.protocol.topics import readings_settings
+from shoal.runtime.readings_log import open_readings
 from shoal.transports import open_log
 
 MARK = ".shoal-demo"

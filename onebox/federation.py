@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Self
 
+from client_nodes.bootstrap import client_at_home
 from client_nodes.node import ClientNode
-from client_nodes.premises import client_at_home
-from server_node.home import server_at_home
+from server_node.bootstrap import server_at_home
 from server_node.node import ServerNode
+from shoal.config.settings import Config
 from shoal.errors import SettingsError
-from shoal.settings import Config
 
 
 class OneBox:

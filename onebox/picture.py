@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from server_node.view import Moment
+from server_node.status import Moment
 from server_node.web.projection import principal_axes
-from shoal.border import bounds_of
-from shoal.contract import Contract
+from shoal.config.contract import Contract
+from shoal.config.privacy_terms import bounds_of
 from shoal.errors import MissingExtra
-from shoal.messages import Snapshot
+from shoal.protocol.messages import Snapshot
 
 SIZE_INCHES = (11, 4.6)
 ALONE = "0.65"

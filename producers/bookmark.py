@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from producers.outlet import Mark
-from shoal.checkpoint import Checkpoint
+from producers.publisher import Mark
 from shoal.errors import StateRefused
+from shoal.runtime.checkpoint import Checkpoint
 
 
 class Bookmark:
     """The place in one source; in a file that one producer at a time can open, or in memory only.
 
     Rows before `row` stand in the logs that `marks` describes, or did when it was noted. Rows from `row` on may
-    stand there too: `producers.outlet` finds out. `run` counts how often the source was published on purpose.
+    stand there too: `producers.publisher` finds out. `run` counts how often the source was published on purpose.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:

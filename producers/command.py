@@ -13,23 +13,23 @@ import click
 from click.core import ParameterSource
 
 from producers.bookmark import Bookmark, open_bookmark
-from producers.outlet import client_folder
+from producers.files.replay import Columns, Replay
+from producers.files.split import RULES, split_of
 from producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
 from producers.progress import Display, display_on
+from producers.publisher import client_folder
 from producers.pump import Pump
-from producers.replay import Columns, Replay
 from producers.report import Done, report
 from producers.source import Source
-from producers.split import RULES, split_of
-from producers.synthetic import NAMES, Synthetic, federation_file
-from shoal.contract import Contract, client_name
+from producers.synthetic.source import NAMES, Synthetic, federation_file
+from shoal.config.contract import Contract, client_name
+from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
-from shoal.events import log_event, start_logging
-from shoal.readings import open_readings
-from shoal.running import stopped_by_signals
-from shoal.settings import Config, load_config
-from shoal.topics import readings_settings
-from shoal.transports.contract import Log
+from shoal.protocol.topics import readings_settings
+from shoal.runtime.readings_log import open_readings
+from shoal.runtime.service import stopped_by_signals
+from shoal.telemetry.events import log_event, start_logging
+from shoal.transports.base import Log
 
 IDLE_S = 0.25
 """a stop, and the display, are looked after at least this often"""
@@ -129,7 +129,7 @@ def _listen(config: Config, options: dict[str, Any]) -> None:
         if name not in FOR_MQTT and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             said = option.opts[0] if isinstance(option, click.Option) else name.upper()
             raise SettingsError(f"{said} means nothing with --mqtt; leave it out")
-    from producers.listening import listen  # noqa: PLC0415 - MQTT is an extra
+    from producers.mqtt.service import listen  # noqa: PLC0415 - MQTT is an extra
 
     client = client_name(options["name"])
     log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from shoal.events import log_event
+from shoal.telemetry.events import log_event
 
 WINDOW_S = 10.0
 """the rate is that of the last seconds"""

@@ -14,13 +14,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from producers.bookmark import Bookmark
-from producers.outlet import Mark, Outlet
 from producers.pacing import Pacing
+from producers.publisher import Mark, Outlet
 from producers.source import Source, Sourced
 from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
-from shoal.events import log_event
-from shoal.topics import READINGS, READINGS_SETTINGS
-from shoal.transports.contract import Log, TopicSettings
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log, TopicSettings
 
 NOTE_EVERY_S = 1.0
 """of the clock: the note only saves looking through what came after it"""

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import click
 
-from server_node.claiming import Claiming
-from server_node.home import Watched, empty_picture, server_at_home
-from server_node.view import Board
-from shoal.border import check_models, terms_of
+from server_node.bootstrap import Watched, empty_picture, server_at_home
+from server_node.lease import Claiming
+from server_node.status import Board
+from shoal.config.models import check_models
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import Config, load_config
 from shoal.errors import MissingExtra
-from shoal.events import log_event, start_logging
-from shoal.metrics import ServerMetrics
 from shoal.privacy import announce
-from shoal.running import run, stopped_by_signals
-from shoal.settings import Config, load_config
+from shoal.runtime.service import run, stopped_by_signals
+from shoal.telemetry.events import log_event, start_logging
+from shoal.telemetry.metrics import ServerMetrics
 
 
 @click.command()

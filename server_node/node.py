@@ -5,25 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from server_node.counting import CLIENTS_SHOWN_MAX, Counting
-from server_node.hearing import Hearing
-from server_node.joining import Joining
-from server_node.model import ServerModel
-from server_node.remembering import begun, gone_on, remembered
-from server_node.rounds import RoundsModel
-from server_node.view import ClientSeen, Picture
+from server_node.ingest import Hearing
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import ServerModel
+from server_node.monitoring import CLIENTS_SHOWN_MAX, Counting
+from server_node.reassembly import Joining
+from server_node.recovery import begun, gone_on, remembered
+from server_node.status import ClientSeen, Picture
 from shoal.algorithms.registry import ROUNDS
-from shoal.border import Border, terms_of
-from shoal.checkpoint import Checkpoint, Word
-from shoal.contract import Contract
-from shoal.downlink import read_on
-from shoal.messages import Snapshot
-from shoal.metrics import ServerMetrics
+from shoal.config.contract import Contract
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
-from shoal.settings import ServerSettings
-from shoal.signatures import ClientKeys
-from shoal.transports.contract import Log, Positions
-from shoal.uplink import Uplink
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.signatures import ClientKeys
+from shoal.protocol.validation import Border
+from shoal.runtime.checkpoint import Checkpoint, Word
+from shoal.runtime.outbox import Uplink
+from shoal.runtime.reader import read_on
+from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports.base import Log, Positions
 
 
 class ServerNode:

@@ -1,6 +1,6 @@
 """`python -m shoal` is `shoal`."""
 
-from shoal.cli import main
+from shoal.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -36,7 +36,7 @@ class DataRefused(ShoalError, ValueError):
 
 
 class MessageRefused(ShoalError):
-    """A message that fails a check at the border. `reason` is one stable word (see `shoal.messages`)."""
+    """A message that fails a check at the border. `reason` is one stable word (see `shoal.protocol.messages`)."""
 
     exit_code = 3
 

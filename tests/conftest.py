@@ -12,11 +12,11 @@ from typing import NoReturn
 
 import pytest
 from hypothesis import settings
-from kafka_broker import Broker
-from mosquitto_broker import Mosquitto, mosquitto
 
 from deploy.kafka.broker import what_is_missing
-from engine import what_is_missing as what_an_engine_lacks
+from tests.deploy.engine import what_is_missing as what_an_engine_lacks
+from tests.kafka_broker import Broker
+from tests.mosquitto_broker import Mosquitto, mosquitto
 
 # No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
 # everybody else's runs go on looking for new ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from kafka_broker import Broker
+from tests.kafka_broker import Broker
 
 ADMIN, ADMIN_PASSWORD = "admin", "correct horse"
 

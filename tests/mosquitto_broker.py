@@ -12,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kafka_broker import free_ports
 from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.kafka_broker import free_ports
 
 PATIENCE_S = 60.0
 CONFIGURATION = """

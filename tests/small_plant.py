@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Contribution
-from shoal.border import terms_of
-from shoal.codec import pack
-from shoal.contract import Contract, contract_of
-from shoal.messages import Envelope, Snapshot, Update
+from shoal.config.contract import Contract, contract_of
+from shoal.config.privacy_terms import terms_of
 from shoal.privacy import expected_statement
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Envelope, Snapshot, Update
 
 OFF = {"mode": "off"}
 FORMAL = {"mode": "formal", "epsilon_per_reading": 100}

@@ -10,9 +10,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from kafka_broker import Broker
 
-from shoal.reference import settings_table
+from shoal.config.reference import settings_table
+from tests.kafka_broker import Broker
 
 HERE = Path(__file__).parent.parent
 PAGES = sorted([HERE / "README.md", *HERE.glob("docs/*.md")])

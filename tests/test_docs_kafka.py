@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_plant import FORMAL, an_update, plant
 
-from server_node.joining import PATIENCE_PARTS, WAITING_BYTES_MAX, WAITING_MAX
-from shoal.messages import PARTS_MAX
-from shoal.parts import UPDATE_BYTES_MAX
-from shoal.running import WAIT_FIRST_S, WAIT_MAX_S
-from shoal.settings import ClientSettings, LogSettings
-from shoal.topics import declared_topics
-from shoal.transports.kafka import IN_FLIGHT_BYTES_MAX
-from shoal.transports.kafka_settings import MIB, configs_of
-from shoal.transports.kafka_trouble import _FOR_GOOD, _FOR_NOW
+from server_node.reassembly import PATIENCE_PARTS, WAITING_BYTES_MAX, WAITING_MAX
+from shoal.config.settings import ClientSettings, LogSettings
+from shoal.protocol.chunking import UPDATE_BYTES_MAX
+from shoal.protocol.messages import PARTS_MAX
+from shoal.protocol.topics import declared_topics
+from shoal.runtime.service import WAIT_FIRST_S, WAIT_MAX_S
+from shoal.transports.kafka.errors import _FOR_GOOD, _FOR_NOW
+from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
+from shoal.transports.kafka.settings import MIB, configs_of
+from tests.small_plant import FORMAL, an_update, plant
 
 UPDATES, SNAPSHOTS, REJECTED = declared_topics(plant(), LogSettings()).values()
 HERE = Path(__file__).parent.parent
@@ -87,7 +87,7 @@ def test_what_a_table_of_errors_quotes_is_what_somebody_says() -> None:
 
 @pytest.mark.parametrize("error", ["StateRefused", "AnotherServer", "PerhapsAnotherServer"])
 def test_whatever_ends_a_process_by_its_memory_can_be_looked_up(error: str) -> None:
-    folders = ("shoal/checkpoint.py", "client_nodes/node.py", "server_node/remembering.py", "server_node/claiming.py")
+    folders = ("shoal/runtime/checkpoint.py", "client_nodes/node.py", "server_node/recovery.py", "server_node/lease.py")
     said = {text for folder in folders for text in raised_in(HERE / folder, error)}
     assert said or error != "StateRefused"
     assert [text for text in said if not any(stands_in(quoted, text) for quoted in LOOKED_UP)] == []

@@ -17,12 +17,12 @@ import numpy as np
 
 from benchmarks.path.figures import Contents, Said, Seen, Stored
 from benchmarks.process import ONE_THREAD, Footprint, footprint_of
+from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable, ShoalError
-from shoal.messages import Update
-from shoal.settings import load_config
-from shoal.topics import READINGS, ensure_topics
+from shoal.protocol.messages import Update
+from shoal.protocol.topics import READINGS, ensure_topics
 from shoal.transports import open_log
-from shoal.transports.contract import Log, Positions, Record
+from shoal.transports.base import Log, Positions, Record
 
 READY_WITHIN_S = 60.0
 QUIET_S = 0.4

@@ -11,11 +11,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from shoal.config.settings import Config, load_config
 from shoal.errors import LogUnavailable
-from shoal.messages import Snapshot
-from shoal.settings import Config, load_config
+from shoal.protocol.messages import Snapshot
 from shoal.transports import open_log
-from shoal.transports.contract import Positions, Record
+from shoal.transports.base import Positions, Record
 
 POLL_S = 0.25
 AGAIN_S = 0.05

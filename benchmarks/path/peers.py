@@ -13,11 +13,11 @@ import numpy as np
 
 from benchmarks.path.settings import CENTRES, DIMENSIONS, EPSILON_PER_FEATURE, SEED
 from benchmarks.streams import Blobs
-from shoal.estimators import FCAC
-from shoal.messages import Reading
+from shoal.config.settings import LogSettings
+from shoal.estimators.streaming import FCAC
 from shoal.privacy import Bounds, PrivacyTerms, mechanism_for
-from shoal.settings import LogSettings
-from shoal.topics import READINGS_SETTINGS
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.transports import open_log
 
 UPDATE_ROWS = 500

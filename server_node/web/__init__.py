@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.view import Board
+from server_node.status import Board
 from server_node.web.app import create_app
-from server_node.web.serve import WebServer
+from server_node.web.server import WebServer
 from shoal.algorithms.registry import ALGORITHMS
-from shoal.messages import Snapshot
+from shoal.protocol.messages import Snapshot
 
 __all__ = ["WebServer", "create_app", "page_server", "predict"]
 

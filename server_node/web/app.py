@@ -26,22 +26,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from server_node.view import Board, ModelPicture, Picture
+from server_node.status import Board, ModelPicture, Picture
 from server_node.web.clustering import snapshot_in_units
-from server_node.web.drawing import NO_SNAPSHOT, Easel
-from server_node.web.feed import Feed
+from server_node.web.event_stream import Feed
 from server_node.web.headers import HEADERS, GuardedHeaders
-from server_node.web.rows import BODY_BYTES_MAX, rows_of
-from shoal.border import bounds_of
+from server_node.web.page_renderer import NO_SNAPSHOT, Easel
+from server_node.web.posted_rows import BODY_BYTES_MAX, rows_of
+from shoal.config.privacy_terms import bounds_of
 from shoal.errors import DataRefused, ShoalError
-from shoal.messages import Snapshot
+from shoal.protocol.messages import Snapshot
 
 Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
 """(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
 
 SCRIPTS = (
-    *("page", "live", "theme", "tabs", "counters", "words"),
-    *("map", "mapwords", "axes", "marks", "chart"),
+    *("page", "live", "theme", "tabs", "counters", "format"),
+    *("map", "map_text", "axes", "marks", "chart"),
     *("clusters", "clients", "sorting", "privacy"),
 )
 FILES = {
@@ -50,7 +50,7 @@ FILES = {
     **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-"""path -> file beside this one, media type"""
+"""path -> file in static/, media type"""
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Site:
 
     def __init__(self, board: Board, registry: CollectorRegistry, predict: Predict, closing: threading.Event) -> None:
         self._board, self._registry, self._predict = board, registry, predict
-        here = Path(__file__).parent
+        here = Path(__file__).parent / "static"
         self._files = {path: ((here / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
         parts = b"".join(content for content, _ in self._files.values())
         self._easel = Easel(hashlib.sha256(parts).hexdigest()[:16])

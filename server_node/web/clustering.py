@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.lineage import Lineage
-from shoal.border import bounds_of
-from shoal.contract import Contract
-from shoal.messages import Snapshot
+from shoal.config.contract import Contract
+from shoal.config.privacy_terms import bounds_of
+from shoal.protocol.messages import Snapshot
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.border import bounds_of
-from shoal.contract import Contract, Feature
+from shoal.config.contract import Contract, Feature
+from shoal.config.privacy_terms import bounds_of
 
 
 def in_units(points: NDArray[np.float64], contract: Contract, shown: list[int]) -> list[list[float]]:

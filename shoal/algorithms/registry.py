@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.fcac import CAEFC, CAPlus, published
-from shoal.algorithms.fcac.tables import SNAPSHOT, UPDATE
-from shoal.algorithms.fcm import FCM
-from shoal.algorithms.ffcm import FFCM
-from shoal.algorithms.gmm import GMM
-from shoal.algorithms.gmm_local import GMM_LOCAL
-from shoal.algorithms.kfed import KFED
-from shoal.algorithms.kmeans import KMEANS, KMEANS_LOCAL
-from shoal.algorithms.mufc import MUFC
-from shoal.algorithms.rounds import RoundsAlgorithm
+from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.algorithms.fcac import snapshot as published
+from shoal.algorithms.fcac.arrays import SNAPSHOT, UPDATE
+from shoal.algorithms.rounds.base import RoundsAlgorithm
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.ffcm import FFCM
+from shoal.algorithms.rounds.gmm import GMM
+from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
+from shoal.algorithms.rounds.kfed import KFED
+from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.rounds.mufc import MUFC
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Rows, ServerHalf, Summary
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.art import Art
+from shoal.algorithms.fcac.art_network import Art
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation.scores import scores
 from shoal.kernels.correntropy import cim_blocks

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.feeding import legacy
+from shoal.algorithms.fcac.feed_order import legacy
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation import datasets
 from shoal.evaluation.datasets import Dataset, Fill

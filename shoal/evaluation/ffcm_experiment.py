@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.fcm import FCM
-from shoal.algorithms.federations import hint, run
-from shoal.algorithms.ffcm import FFCM
-from shoal.algorithms.rounds import Hint, Params
+from shoal.algorithms.rounds.base import Hint, Params
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.ffcm import FFCM
+from shoal.algorithms.rounds.simulation import hint, run
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.experiments import (
     Asked,

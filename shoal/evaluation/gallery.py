@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.federations import from_prototypes, hint, run
 from shoal.algorithms.registry import ROUNDS, STREAMING
-from shoal.algorithms.rounds import RoundsAlgorithm
+from shoal.algorithms.rounds.base import RoundsAlgorithm
+from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation.scores import scores
 

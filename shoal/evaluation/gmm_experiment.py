@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.federations import from_prototypes, hint, run
-from shoal.algorithms.gmm import GMM, form_of
-from shoal.algorithms.gmm_local import GMM_LOCAL
-from shoal.algorithms.kfed import KFED
-from shoal.algorithms.rounds import Params
+from shoal.algorithms.rounds.base import Params
+from shoal.algorithms.rounds.gmm import GMM, form_of
+from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
+from shoal.algorithms.rounds.kfed import KFED
+from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.errors import MissingExtra
 from shoal.evaluation.datasets import Dataset
 from shoal.evaluation.experiments import (

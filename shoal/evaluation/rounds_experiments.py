@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.fcm import FCM
-from shoal.algorithms.federations import from_prototypes, hint, run
-from shoal.algorithms.kfed import KFED
-from shoal.algorithms.kmeans import KMEANS, KMEANS_LOCAL
-from shoal.algorithms.mufc import MUFC
-from shoal.algorithms.rounds import Hint, RoundsAlgorithm
+from shoal.algorithms.rounds.base import Hint, RoundsAlgorithm
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.kfed import KFED
+from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.rounds.mufc import MUFC
+from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.datasets import Dataset
 from shoal.evaluation.experiments import (

@@ -4,8 +4,8 @@ Start at `mechanism_for`. `PrivacyTerms` is what the contract says, `Mechanism` 
 `expected_statement`, `reach_for` and `announce` need no key, so the server uses them too.
 """
 
+from shoal.privacy.base import Mechanism, Reach, Released
 from shoal.privacy.bounds import Bounds
-from shoal.privacy.contract import Mechanism, Reach, Released
 from shoal.privacy.keyed import Places, load_or_create_key
 from shoal.privacy.mechanisms import epsilon_spent, mechanism_for, reach_for
 from shoal.privacy.paper import paper_noise

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
+from shoal.privacy.base import Mechanism, Reach, Released
 from shoal.privacy.certificate import certified_epsilon
-from shoal.privacy.contract import Mechanism, Reach, Released
 from shoal.privacy.keyed import KeyedWords, Places
 from shoal.privacy.laplace import DiscreteLaplace, discrete_laplace
 from shoal.privacy.paper import PaperNoise, paper_reach

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import DataRefused, SettingsError, StateRefused
-from shoal.privacy.contract import Reach, Released
+from shoal.privacy.base import Reach, Released
 from shoal.privacy.keyed import KeyedWords, Places
 from shoal.privacy.state import check_state
 from shoal.privacy.statement import context_digest, expected_statement

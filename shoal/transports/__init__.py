@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from shoal.config.settings import BrokerSettings, LogSettings
 from shoal.errors import MissingExtra, SettingsError
-from shoal.settings import BrokerSettings, LogSettings
-from shoal.transports.contract import Log
+from shoal.transports.base import Log
 
 __all__ = ["open_log"]
 
@@ -32,14 +32,14 @@ def open_log(place: str | BrokerSettings) -> Log:
 
 def _open_sqlite(path: str, _: BrokerSettings) -> Log:
     # Imported here: who uses another log does not load this one.
-    from shoal.transports.sqlite import SqliteLog  # noqa: PLC0415
+    from shoal.transports.sqlite.log import SqliteLog  # noqa: PLC0415
 
     return SqliteLog(path)
 
 
 def _open_kafka(servers: str, settings: BrokerSettings) -> Log:
     try:
-        from shoal.transports.kafka import KafkaLog  # noqa: PLC0415
+        from shoal.transports.kafka.log import KafkaLog  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         if missing.name != "kafka":
             raise

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.federations import converged, from_prototypes, hint, run
-from shoal.algorithms.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Hint
+from shoal.algorithms.rounds.base import Hint
+from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
+from shoal.algorithms.rounds.simulation import converged, from_prototypes, hint, run
 from shoal.errors import SettingsError
 from shoal.kernels.matching import distance_between
 

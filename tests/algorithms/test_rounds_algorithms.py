@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.fcm import FCM
-from shoal.algorithms.federations import from_prototypes, hint, run
-from shoal.algorithms.ffcm import FFCM
-from shoal.algorithms.gmm import GMM, mixing
-from shoal.algorithms.gmm_local import GMM_LOCAL
-from shoal.algorithms.kfed import KFED
-from shoal.algorithms.kmeans import KMEANS, KMEANS_LOCAL
-from shoal.algorithms.mufc import MUFC
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Hint, Params, RoundsAlgorithm
-from shoal.codec import pack
+from shoal.algorithms.rounds.base import Hint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.ffcm import FFCM
+from shoal.algorithms.rounds.gmm import GMM, mixing
+from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
+from shoal.algorithms.rounds.kfed import KFED
+from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.rounds.mufc import MUFC
+from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.errors import DataRefused, SettingsError
 from shoal.kernels.gaussian import FORMS, matrices
 from shoal.kernels.matching import distance_between
+from shoal.protocol.codec import pack
 
 Floats = NDArray[np.float64]
 CORNERS = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]])
@@ -148,7 +148,7 @@ def test_kfed_begins_on_the_main_directions_where_noise_in_the_others_cannot_hid
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In fifty features rows are hardly nearer to their own seed than to another; on the plane of two they are."""
-    monkeypatch.setattr("shoal.algorithms.one_shot.CLIENT_STEPS", 0)  # Lloyd's steps would mend a bad beginning
+    monkeypatch.setattr("shoal.algorithms.rounds.one_shot.CLIENT_STEPS", 0)  # Lloyd's steps would mend a bad beginning
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(300, 50))
     rows[:150, 0] += 20.0

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from prometheus_client import generate_latest
-from small_plant import FORMAL, OFF, PAPER, plant
 
 from client_nodes.intake import Reason
 from client_nodes.node import ClientNode
-from premises_of import Site, readings
-from shoal.border import Border
-from shoal.codec import pack
 from shoal.errors import OffsetGone, SettingsError, StateRefused
-from shoal.messages import Reading
-from shoal.metrics import ClientMetrics
-from shoal.topics import READINGS_SETTINGS
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS_SETTINGS
+from shoal.protocol.validation import Border
+from shoal.telemetry.metrics import ClientMetrics
+from tests.client_nodes.resources import Site, readings
+from tests.small_plant import FORMAL, OFF, PAPER, plant
 
 HEADERS = Reading.headers()
 

@@ -12,10 +12,10 @@ from urllib.request import urlopen
 import pytest
 
 from client_nodes.health import serve
+from client_nodes.heartbeat import LIVE_S, Beating, Pulse
 from client_nodes.node import ClientNode
-from client_nodes.pulse import LIVE_S, Beating, Pulse
 from shoal.errors import SettingsError
-from shoal.metrics import ClientMetrics
+from shoal.telemetry.metrics import ClientMetrics
 
 
 class Clock:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_nodes.intake import take_in
-from shoal.codec import pack
-from shoal.messages import Reading
-from shoal.transports.contract import Headers, Record
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Reading
+from shoal.transports.base import Headers, Record
 
 HEADERS = Reading.headers()
 NAN, INF = float("nan"), float("inf")

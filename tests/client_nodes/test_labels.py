@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_plant import FORMAL, a_snapshot, plant
 
-from premises_of import Site, readings
 from shoal.algorithms.registry import STREAMING
-from shoal.border import bounds_of
-from shoal.messages import Snapshot
+from shoal.config.privacy_terms import bounds_of
+from shoal.protocol.messages import Snapshot
+from tests.client_nodes.resources import Site, readings
+from tests.small_plant import FORMAL, a_snapshot, plant
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from client_nodes.window import Window
-from shoal.codec import pack, unpack
 from shoal.errors import StateRefused
+from shoal.protocol.codec import pack, unpack
 
 ROWS = np.arange(20.0).reshape(10, 2)
 

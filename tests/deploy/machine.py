@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from compose_project import wait_for
-from engine import Engine, Trouble
-from stand_ins import AUTHORITIES, DEBIAN
+from tests.deploy.compose_project import wait_for
+from tests.deploy.engine import Engine, Trouble
+from tests.deploy.stand_ins import AUTHORITIES, DEBIAN
 
 TOP = Path(__file__).parent.parent.parent
 BOOT = (

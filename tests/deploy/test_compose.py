@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from compose_project import TOP, Project, wait_for
-from dashboard_queries import check_every_panel
-from engine import Engine
-from machine import Machine, commands_of_the_docs, machine
-from producers.synthetic import federation_file
-from stand_ins import WITHOUT, make_all
+from producers.synthetic.source import federation_file
+from tests.deploy.compose_project import TOP, Project, wait_for
+from tests.deploy.dashboard_queries import check_every_panel
+from tests.deploy.engine import Engine
+from tests.deploy.machine import Machine, commands_of_the_docs, machine
+from tests.deploy.stand_ins import WITHOUT, make_all
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
 
@@ -48,8 +48,8 @@ print(log.bounds("readings")[0][1])
 UPDATES_ON_THE_LOG = """
 import json
 from pathlib import Path
-from shoal.messages import Update
-from shoal.settings import load_config
+from shoal.protocol.messages import Update
+from shoal.config.settings import load_config
 from shoal.transports import open_log
 config = load_config(Path("/etc/shoal/federation.toml"))
 log, topic = open_log(config.log), config.contract.updates_topic

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli import shoal
-from shoal.settings import load_config
+from shoal.cli.main import shoal
+from shoal.config.settings import load_config
 
 TOP = Path(__file__).parent.parent.parent
 FILES = [TOP / "docker-compose.yml", TOP / "deploy/compose/production.yml"]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from dashboard_queries import check_every_panel, empty_panels, queries, with_intervals
 from deploy.grafana.dashboards import BOARDS, HERE
 from deploy.grafana.panels import Board, written
-from shoal.messages import Snapshot, Update
-from shoal.topics import REFUSED
+from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.topics import REFUSED
 from shoal.transports import open_log
-from shoal.transports.contract import Log, Record, beginning
-from watched_house import (
+from shoal.transports.base import Log, Record, beginning
+from tests.deploy.dashboard_queries import check_every_panel, empty_panels, queries, with_intervals
+from tests.deploy.watched_house import (
     CLIENTS,
     SECRET,
     SECRET_WORD,

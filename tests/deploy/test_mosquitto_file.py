@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mosquitto_broker import Mosquitto
+
+from tests.mosquitto_broker import Mosquitto
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "mosquitto" / "mosquitto.conf"
 

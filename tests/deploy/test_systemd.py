@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mosquitto_broker import PATIENCE_S
 
-from producers.synthetic import federation_file
-from shoal.settings import load_config
+from producers.synthetic.source import federation_file
+from shoal.config.settings import load_config
+from tests.mosquitto_broker import PATIENCE_S
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 SERVICES = ("shoal-server.service", "shoal-client@.service", "shoal-producer-mqtt@.service")

@@ -15,10 +15,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from processes import Process, none_left_over
-from shoal.messages import Update
-from shoal.settings import Config, load_config
+from shoal.config.settings import Config, load_config
+from shoal.protocol.messages import Update
 from shoal.transports import open_log
+from tests.house.processes import Process, none_left_over
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CLIENTS = ("client-1", "client-2")

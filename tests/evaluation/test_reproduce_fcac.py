@@ -133,7 +133,16 @@ def test_an_interrupt_ends_the_command_and_its_workers(tmp_path: Path) -> None:
     blobs(tmp_path, "second", n=60_000)
     words = ["reproduce", "fcac", "--data", tmp_path, "--dataset", "first", "--dataset", "second", "--split", "iid"]
     started = subprocess.Popen(
-        [sys.executable, "-c", "from shoal.cli import main; main()", *map(str, words), "--jobs", "2", "--trials", "4"],
+        [
+            sys.executable,
+            "-c",
+            "from shoal.cli.main import main; main()",
+            *map(str, words),
+            "--jobs",
+            "2",
+            "--trials",
+            "4",
+        ],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

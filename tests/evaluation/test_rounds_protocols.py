@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.algorithms.federations import from_prototypes, hint, run
-from shoal.algorithms.gmm import GMM, mixing
-from shoal.algorithms.kfed import KFED
+from shoal.algorithms.rounds.gmm import GMM, mixing
+from shoal.algorithms.rounds.kfed import KFED
+from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.datasets import find
 from shoal.evaluation.experiments import Setting, clients_of, few_classes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golden_files import Recorder, assert_same_state, assert_same_trace, edge_case, golden, parts
 from shoal.algorithms.fcac import CAEFC
+from tests.golden.golden_files import Recorder, assert_same_state, assert_same_trace, edge_case, golden, parts
 
 CASES = ["short5_d2", "short9_d2_dup", "const_feature_d3", "all_equal_d2", "d1"]
 

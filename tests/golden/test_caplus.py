@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golden_files import (
+from shoal.algorithms.fcac import CAPlus
+from tests.golden.golden_files import (
     Recorder,
     assert_close,
     assert_same_state,
@@ -15,7 +16,6 @@ from golden_files import (
     parts,
     plain_similarities,
 )
-from shoal.algorithms.fcac import CAPlus
 
 
 @pytest.mark.parametrize("name", ["caplus_blobs2d", "caplus_optdigits_client0"])

@@ -10,10 +10,18 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
-from golden_files import Recorder, Vectors, assert_close, assert_same_state, assert_same_trace, golden, parts
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.feeding import feed_order, legacy
+from shoal.algorithms.fcac.feed_order import feed_order, legacy
 from shoal.algorithms.streaming import Contribution
+from tests.golden.golden_files import (
+    Recorder,
+    Vectors,
+    assert_close,
+    assert_same_state,
+    assert_same_trace,
+    golden,
+    parts,
+)
 
 NAMES = ["fcac_blobs2d", "fcac_blobs2d_eps25", "fcac_optdigits_iid", "fcac_optdigits_niid"]
 

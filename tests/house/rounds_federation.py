@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from client_nodes.premises import client_at_home
+from client_nodes.bootstrap import client_at_home
 from onebox.federation import OneBox
-from shoal.codec import pack
-from shoal.messages import Snapshot
-from shoal.settings import Config, load_config
-from small_federation import CLIENTS, all_records, begin, clock
+from shoal.config.settings import Config, load_config
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Snapshot
+from tests.house.small_federation import CLIENTS, all_records, begin, clock
 
 KMEANS = """
 [[models]]

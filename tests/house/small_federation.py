@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.premises import client_at_home
-from server_node.home import server_at_home
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
 from server_node.node import ServerNode
-from shoal.codec import pack
-from shoal.messages import Reading, Update
-from shoal.settings import Config, load_config
-from shoal.topics import READINGS, READINGS_SETTINGS
+from shoal.config.settings import Config, load_config
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Reading, Update
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports import open_log
-from shoal.transports.contract import Record, beginning
+from shoal.transports.base import Record, beginning
 
 CLIENTS = ("attic", "cellar", "garden")
 

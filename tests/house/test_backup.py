@@ -8,14 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.premises import client_at_home
-from server_node.home import server_at_home
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import load_config
 from shoal.errors import LogRefused
-from shoal.settings import load_config
-from shoal.topics import ensure_topics
+from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
-from small_federation import CLIENTS, all_records, begin, clock, final_model, run_to_end, said, weather, write_readings
-from whole_house import undisturbed_updates, updates_by_client
+from tests.house.small_federation import (
+    CLIENTS,
+    all_records,
+    begin,
+    clock,
+    final_model,
+    run_to_end,
+    said,
+    weather,
+    write_readings,
+)
+from tests.house.whole_house import undisturbed_updates, updates_by_client
 
 
 @pytest.fixture(params=["sqlite", "kafka"])

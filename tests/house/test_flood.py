@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from processes import Process, none_left_over, wait_until
-from shoal.messages import Reading, Update
-from shoal.readings import open_premises
-from shoal.settings import load_config
-from shoal.topics import READINGS, REFUSED
+from shoal.config.settings import load_config
+from shoal.protocol.messages import Reading, Update
+from shoal.protocol.topics import READINGS, REFUSED
+from shoal.runtime.readings_log import open_premises
 from shoal.transports import open_log
-from shoal.transports.contract import Headers, Log
-from small_federation import begin, final_model, run_to_end
+from shoal.transports.base import Headers, Log
+from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.small_federation import begin, final_model, run_to_end
 
 FLOOD, FIRST = 10_000, 1000
 MESSAGE_BYTES = 2_000

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.premises import client_at_home
-from server_node.home import server_at_home
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import Config, LogSettings, load_config
 from shoal.errors import OffsetGone
-from shoal.events import start_logging
-from shoal.messages import Reading
-from shoal.readings import open_readings
-from shoal.settings import Config, LogSettings, load_config
-from shoal.topics import READINGS
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS
+from shoal.runtime.readings_log import open_readings
+from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
-from shoal.transports.contract import TopicSettings
-from small_federation import clock, weather, write_federation
+from shoal.transports.base import TopicSettings
+from tests.house.small_federation import clock, weather, write_federation
 
 SMALL = TopicSettings(retain_bytes=4000)
 

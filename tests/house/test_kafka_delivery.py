@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kafka_broker import Broker
-
-from processes import Process, none_left_over, wait_until
-from server_node.home import server_at_home
-from shoal.messages import Update
-from shoal.settings import Config, LogSettings, load_config
-from shoal.topics import ensure_topics
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import Config, LogSettings, load_config
+from shoal.protocol.messages import Update
+from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
-from shoal.transports.contract import Log, Record
-from small_federation import all_records, clock, model_bytes, weather, write_federation
-from whole_house import replayed
+from shoal.transports.base import Log, Record
+from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.small_federation import all_records, clock, model_bytes, weather, write_federation
+from tests.house.whole_house import replayed
+from tests.kafka_broker import Broker
 
 CLIENTS = ("attic", "cellar", "garden", "kitchen", "loft")
 READINGS_EACH = 1000

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
-from kafka_broker import Broker
 
-from processes import Process, none_left_over
-from server_node.home import server_at_home
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import Config, load_config
 from shoal.errors import OffsetGone
-from shoal.messages import Update
-from shoal.settings import Config, load_config
+from shoal.protocol.messages import Update
 from shoal.transports import open_log
-from small_federation import all_records, begin, clock, final_model, run_to_end, updates_by_client
-from whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+from tests.house.processes import Process, none_left_over
+from tests.house.small_federation import all_records, begin, clock, final_model, run_to_end, updates_by_client
+from tests.house.whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+from tests.kafka_broker import Broker
 
 KEPT_BYTES = 1_500_000
 LOG_ERROR = 4

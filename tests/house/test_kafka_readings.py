@@ -12,18 +12,18 @@ import pytest
 from click.testing import CliRunner
 from kafka import KafkaAdminClient, TopicPartition
 
-from client_nodes.premises import client_at_home
-from processes import none_left_over
+from client_nodes.bootstrap import client_at_home
 from producers.command import producer
-from shoal.codec import unpack
+from shoal.config.settings import Config, load_config
 from shoal.errors import LogRefused, OffsetGone, SettingsError, StateRefused
-from shoal.readings import open_premises, open_readings
-from shoal.settings import Config, load_config
-from shoal.topics import LABELS, READINGS, REFUSED
+from shoal.protocol.codec import unpack
+from shoal.protocol.topics import LABELS, READINGS, REFUSED
+from shoal.runtime.readings_log import open_premises, open_readings
 from shoal.transports import open_log
-from shoal.transports.contract import beginning, latest
-from small_federation import CLIENTS, clock, final_model, run_to_end
-from whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+from shoal.transports.base import beginning, latest
+from tests.house.processes import none_left_over
+from tests.house.small_federation import CLIENTS, clock, final_model, run_to_end
+from tests.house.whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
 
 ROWS = "time,site,warm,damp\n" + "".join(
     f"{1e9 + number},{client},{20 + 9 * (number % 3) + number % 7 / 10},"

@@ -11,17 +11,17 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from processes import Process, none_left_over, wait_until
-from server_node.home import server_at_home
+from server_node.bootstrap import server_at_home
 from shoal.algorithms.registry import sent_up
-from shoal.messages import RECORD_BYTES_MAX, Update
-from shoal.parts import joined
-from shoal.settings import Config, LogSettings, load_config
-from shoal.topics import ensure_topics
+from shoal.config.settings import Config, LogSettings, load_config
+from shoal.protocol.chunking import joined
+from shoal.protocol.messages import RECORD_BYTES_MAX, Update
+from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
-from shoal.transports.contract import Record
-from shoal.transports.kafka import KafkaLog
-from small_federation import clock, model_bytes, write_readings
+from shoal.transports.base import Record
+from shoal.transports.kafka.log import KafkaLog
+from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.small_federation import clock, model_bytes, write_readings
 
 MIB = 1024 * 1024
 FEATURES = 4096

@@ -8,16 +8,25 @@ from pathlib import Path
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from processes import Process, none_left_over, wait_until
-from shoal.codec import unpack
-from shoal.messages import Snapshot, Update
-from shoal.readings import open_premises
-from shoal.settings import Config, LogSettings, load_config
-from shoal.topics import LABELS, ensure_topics
+from shoal.config.settings import Config, LogSettings, load_config
+from shoal.protocol.codec import unpack
+from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.topics import LABELS, ensure_topics
+from shoal.runtime.readings_log import open_premises
 from shoal.transports import open_log
-from shoal.transports.contract import Record, latest
-from small_federation import CLIENTS, all_records, begin, final_model, run_to_end, said, weather, write_readings
-from whole_house import at_work, replayed, start_all, undisturbed_updates, whole_house
+from shoal.transports.base import Record, latest
+from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.small_federation import (
+    CLIENTS,
+    all_records,
+    begin,
+    final_model,
+    run_to_end,
+    said,
+    weather,
+    write_readings,
+)
+from tests.house.whole_house import at_work, replayed, start_all, undisturbed_updates, whole_house
 
 HURRY = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 AWAY = CLIENTS[2]

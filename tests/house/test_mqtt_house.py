@@ -15,24 +15,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mosquitto_broker import Mosquitto, Sensor
 
-from client_nodes.premises import client_at_home
-from power import cut_the_power, in_a_process
-from processes import PATIENCE_S, Process, none_left_over
-from producers import mqtt
-from producers.listener import Tally
-from producers.listening import listener_at_home
-from producers.mqtt import Connection
-from producers.outlet import Outlet
-from producers.payloads import topics_of
-from producers.silence import Silence
-from server_node.home import server_at_home
-from shoal.checkpoint import Checkpoint
-from shoal.messages import Reading
-from shoal.settings import Config, load_config
-from shoal.topics import READINGS
-from small_federation import all_records, weather, write_federation
+from client_nodes.bootstrap import client_at_home
+from producers.mqtt import connection as mqtt
+from producers.mqtt.connection import Connection
+from producers.mqtt.ingest import Tally
+from producers.mqtt.payloads import topics_of
+from producers.mqtt.service import listener_at_home
+from producers.mqtt.silence import Silence
+from producers.publisher import Outlet
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import Config, load_config
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS
+from shoal.runtime.checkpoint import Checkpoint
+from tests.house.power import cut_the_power, in_a_process
+from tests.house.processes import PATIENCE_S, Process, none_left_over
+from tests.house.small_federation import all_records, weather, write_federation
+from tests.mosquitto_broker import Mosquitto, Sensor
 
 pytestmark = [
     pytest.mark.needs("mosquitto"),

@@ -6,12 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from kafka_broker import Broker
-
-from processes import none_left_over, wait_until
-from shoal.settings import load_config
-from small_federation import CLIENTS
-from whole_house import (
+from shoal.config.settings import load_config
+from tests.house.processes import none_left_over, wait_until
+from tests.house.small_federation import CLIENTS
+from tests.house.whole_house import (
     at_work,
     check_nothing_lost_and_nothing_twice,
     every_reading_came_once,
@@ -20,6 +18,7 @@ from whole_house import (
     start_all,
     whole_house,
 )
+from tests.kafka_broker import Broker
 
 OUTAGE_S = 60.0 if os.environ.get("CI") else float(os.environ.get("SHOAL_OUTAGE_S", "60"))
 """who is in a hurry on a machine of their own may shorten it; where all tests must run, it is a minute"""

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from onebox.federation import OneBox
-from rounds_federation import begin_in_rounds
-from server_node.home import server_at_home
-from server_node.rounds import RoundsModel
-from shoal.codec import pack
+from server_node.bootstrap import server_at_home
+from server_node.models.rounds import RoundsModel
+from shoal.config.settings import Config, load_config
 from shoal.errors import LogRefused
-from shoal.settings import Config, load_config
-from shoal.transports.contract import partition_of
-from small_federation import CLIENTS, all_records, clock
+from shoal.protocol.codec import pack
+from shoal.transports.base import partition_of
+from tests.house.rounds_federation import begin_in_rounds
+from tests.house.small_federation import CLIENTS, all_records, clock
 
 # Names that fall on three different partitions of three.
 MODELS = """

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from client_nodes.premises import client_at_home
-from power import cut_at_every_call, cut_the_power, in_a_process
-from server_node.home import server_at_home
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
 from server_node.node import ServerNode
-from shoal.checkpoint import Checkpoint
-from shoal.codec import pack
-from shoal.messages import Update
-from shoal.settings import Config, load_config
+from shoal.config.settings import Config, load_config
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Update
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
-from shoal.transports.sqlite import SqliteLog
-from small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
+from shoal.transports.sqlite.log import SqliteLog
+from tests.house.power import cut_at_every_call, cut_the_power, in_a_process
+from tests.house.small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
 
 CLIENTS = ("attic", "cellar")
 RECORD_BYTES_MAX = 1560

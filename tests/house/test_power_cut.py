@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from power import cut_at_every_call
-from shoal.checkpoint import Checkpoint
-from shoal.codec import unpack
-from shoal.settings import load_config
-from shoal.topics import LABELS, REFUSED
+from shoal.config.settings import load_config
+from shoal.protocol.codec import unpack
+from shoal.protocol.topics import LABELS, REFUSED
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
-from shoal.transports.contract import latest
-from shoal.transports.sqlite import SqliteLog
-from small_federation import all_records, begin, final_model, run_to_end, said, updates_by_client
+from shoal.transports.base import latest
+from shoal.transports.sqlite.log import SqliteLog
+from tests.house.power import cut_at_every_call
+from tests.house.small_federation import all_records, begin, final_model, run_to_end, said, updates_by_client
 
 CLIENTS = ("attic", "cellar")
 # Every call of each, but of the many publish calls (a label for each reading) only each 7th.

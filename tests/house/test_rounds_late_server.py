@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.premises import client_at_home
+from client_nodes.bootstrap import client_at_home
 from onebox.federation import OneBox
-from rounds_federation import KMEANS, begin_in_rounds
-from server_node.home import server_at_home
+from server_node.bootstrap import server_at_home
 from server_node.node import ServerNode
-from server_node.view import RoundsSeen
-from shoal.settings import load_config
-from small_federation import CLIENTS, clock
+from server_node.status import RoundsSeen
+from shoal.config.settings import load_config
+from tests.house.rounds_federation import KMEANS, begin_in_rounds
+from tests.house.small_federation import CLIENTS, clock
 
 
 def rounds_of(server: ServerNode) -> RoundsSeen:
@@ -27,7 +27,7 @@ def rounds_of(server: ServerNode) -> RoundsSeen:
 def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
     partitions: int, tmp_path: Path, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.transports.kafka_reader.FETCH_BYTES", 1)  # a batch comes all the same, one of them
+    monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_BYTES", 1)  # a batch comes all the same, one of them
     file = begin_in_rounds(tmp_path, KMEANS.replace("quorum = 1", "quorum = 1\ndeadline_s = 10"))
     text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"')
     text = text.replace('address = "sqlite:federation.db"', f'address = "kafka://{kafka_bootstrap}"')

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from power import cut_at_every_call
-from rounds_federation import KMEANS, begin_in_rounds, run_in_rounds, snapshots_by_version
-from server_node.home import server_at_home
-from shoal.checkpoint import Checkpoint
-from shoal.codec import pack
-from shoal.settings import load_config
-from shoal.transports.sqlite import SqliteLog
-from small_federation import all_records, clock, said, updates_by_client
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import load_config
+from shoal.protocol.codec import pack
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.transports.sqlite.log import SqliteLog
+from tests.house.power import cut_at_every_call
+from tests.house.rounds_federation import KMEANS, begin_in_rounds, run_in_rounds, snapshots_by_version
+from tests.house.small_federation import all_records, clock, said, updates_by_client
 
 CLIENTS = ("attic", "cellar")
 # Every call of those that write, and of the many that read each 23rd.

@@ -7,26 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.premises import client_at_home
+from client_nodes.bootstrap import client_at_home
 from onebox.federation import OneBox
-from rounds_federation import KMEANS, begin_in_rounds
-from server_node.home import server_at_home
-from server_node.model import ServerModel
-from server_node.rounds import RoundsModel
-from server_node.starting import hint_for
-from shoal.algorithms import federations
-from shoal.algorithms.policies import Policy
+from server_node.bootstrap import server_at_home
+from server_node.models.initialization import hint_for
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import ServerModel
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Params
-from shoal.checkpoint import Checkpoint
+from shoal.algorithms.rounds import simulation as federations
+from shoal.algorithms.rounds.base import Params
+from shoal.algorithms.rounds.policies import Policy
+from shoal.config.settings import load_config
 from shoal.errors import StateRefused
-from shoal.federated_estimators import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.messages import Update
-from shoal.settings import load_config
-from shoal.topics import LABELS
+from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.protocol.messages import Update
+from shoal.protocol.topics import LABELS
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
-from shoal.transports.contract import latest
-from small_federation import CLIENTS, all_records, clock, model_bytes, said
+from shoal.transports.base import latest
+from tests.house.rounds_federation import KMEANS, begin_in_rounds
+from tests.house.small_federation import CLIENTS, all_records, clock, model_bytes, said
 
 FCAC = """
 [[models]]

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from client_nodes.premises import client_at_home
+from client_nodes.bootstrap import client_at_home
 from onebox.federation import OneBox
-from processes import Process, kill_at_once, none_left_over
-from rounds_federation import begin_in_rounds
-from server_node.home import server_at_home
+from server_node.bootstrap import server_at_home
+from server_node.models.rounds import RoundsModel
 from server_node.node import ServerNode
-from server_node.rounds import RoundsModel
-from shoal.codec import pack
-from shoal.messages import Snapshot, Update
-from shoal.settings import Config, load_config
+from shoal.config.settings import Config, load_config
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Snapshot, Update
 from shoal.transports import open_log
-from shoal.transports.contract import Log, latest
-from small_federation import CLIENTS, all_records, clock, model_bytes
+from shoal.transports.base import Log, latest
+from tests.house.processes import Process, kill_at_once, none_left_over
+from tests.house.rounds_federation import begin_in_rounds
+from tests.house.small_federation import CLIENTS, all_records, clock, model_bytes
 
 ROUNDS_MAX = 28
 MODELS = f"""

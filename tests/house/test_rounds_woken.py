@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from onebox.federation import OneBox
-from rounds_federation import KMEANS, begin_in_rounds
-from server_node.rounds import RoundsModel
-from server_node.waking import wake
+from server_node.models.rounds import RoundsModel
+from server_node.wake import wake
+from shoal.config.settings import load_config
 from shoal.errors import SettingsError
-from shoal.messages import Wake
-from shoal.settings import load_config
+from shoal.protocol.messages import Wake
 from shoal.transports import open_log
-from small_federation import CLIENTS, all_records, begin, clock
+from tests.house.rounds_federation import KMEANS, begin_in_rounds
+from tests.house.small_federation import CLIENTS, all_records, begin, clock
 
 FCAC = '[[models]]\nname = "clusters"\nalgorithm = "fcac"\n'
 

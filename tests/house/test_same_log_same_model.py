@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.premises import client_at_home
-from server_node.home import server_at_home
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
 from server_node.node import ServerNode
-from shoal.checkpoint import Checkpoint
-from shoal.messages import Update
-from shoal.settings import Config, load_config
-from shoal.topics import ensure_topics
+from shoal.config.settings import Config, load_config
+from shoal.protocol.messages import Update
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
-from small_federation import CLIENTS, begin, clock, model_bytes
+from tests.house.small_federation import CLIENTS, begin, clock, model_bytes
 
 
 def run_in_any_order(config: Config, chance: random.Random) -> bytes:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from processes import Process, none_left_over, wait_until
-from small_federation import write_federation
+from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.small_federation import write_federation
 
 CLAIM_S = 0.5
 REFUSED = 5

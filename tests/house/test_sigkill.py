@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from processes import kill_at_once, none_left_over
-from shoal.settings import Config, load_config
-from small_federation import CLIENTS
-from whole_house import check_nothing_lost_and_nothing_twice, every_reading_came_once, finish, start_all, whole_house
+from shoal.config.settings import Config, load_config
+from tests.house.processes import kill_at_once, none_left_over
+from tests.house.small_federation import CLIENTS
+from tests.house.whole_house import (
+    check_nothing_lost_and_nothing_twice,
+    every_reading_came_once,
+    finish,
+    start_all,
+    whole_house,
+)
 
 KILLS = {"sqlite": 24, "kafka": 50}
 SERVER, CLIENT_PLACES, PRODUCER = 0, (1, 2, 3), 4

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.premises import client_at_home
-from server_node.home import server_at_home
-from server_node.waking import wish
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
+from server_node.wake import wish
 from shoal.algorithms.registry import sent_up
+from shoal.cli.keys import keys as keys_group
+from shoal.cli.rejected import rejected as rejected_group
+from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRefused, SettingsError
-from shoal.keys_command import keys as keys_group
-from shoal.messages import Update, Wake
-from shoal.parts import split
-from shoal.rejected_command import rejected as rejected_group
-from shoal.settings import Config, load_config
-from shoal.signatures import HEADER, read_keys, signature
-from shoal.topics import ensure_topics
+from shoal.protocol.chunking import split
+from shoal.protocol.messages import Update, Wake
+from shoal.protocol.signatures import HEADER, read_keys, signature
+from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
-from shoal.transports.contract import Headers, latest
-from small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
+from shoal.transports.base import Headers, latest
+from tests.house.small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
 
 CLIENTS = ("attic", "cellar")
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kafka_broker import Broker
-
-from client_nodes.premises import client_at_home
-from processes import none_left_over, wait_until
-from shoal.settings import load_config
-from small_federation import CLIENTS
-from whole_house import READINGS_EACH, at_work, spooled, start_all, whole_house
+from client_nodes.bootstrap import client_at_home
+from shoal.config.settings import load_config
+from tests.house.processes import none_left_over, wait_until
+from tests.house.small_federation import CLIENTS
+from tests.house.whole_house import READINGS_EACH, at_work, spooled, start_all, whole_house
+from tests.kafka_broker import Broker
 
 SPOOL_BYTES = 130_000
 """some twelve seconds of the readings of one client"""

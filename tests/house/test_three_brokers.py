@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
-from kafka_broker import Cluster
 
-from processes import Process, none_left_over, wait_until
-from shoal.settings import load_config
-from whole_house import check_nothing_lost_and_nothing_twice, every_reading_came_once, finish, start_all, whole_house
+from shoal.config.settings import load_config
+from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.whole_house import (
+    check_nothing_lost_and_nothing_twice,
+    every_reading_came_once,
+    finish,
+    start_all,
+    whole_house,
+)
+from tests.kafka_broker import Cluster
 
 COPIES = 3
 READINGS_PER_S = 400

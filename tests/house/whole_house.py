@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from client_nodes.belongings import Premises
 from client_nodes.node import ClientNode
-from processes import Process
+from client_nodes.resources import Premises
 from server_node.node import ServerNode
-from shoal.checkpoint import Checkpoint
-from shoal.messages import Update
-from shoal.readings import open_premises, open_readings
-from shoal.settings import Config, LogSettings, load_config
-from shoal.topics import READINGS, ensure_topics
+from shoal.config.settings import Config, LogSettings, load_config
+from shoal.protocol.messages import Update
+from shoal.protocol.topics import READINGS, ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.readings_log import open_premises, open_readings
 from shoal.transports import open_log
-from small_federation import (
+from tests.house.processes import Process
+from tests.house.small_federation import (
     CLIENTS,
     all_records,
     clock,

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from log_places import PLACES, Place
 from shoal.transports import open_log
-from shoal.transports.contract import Log
+from shoal.transports.base import Log
+from tests.laws.log_places import PLACES, Place
 
 
 @pytest.fixture(params=sorted(PLACES))

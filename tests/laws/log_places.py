@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
-from shoal.transports.contract import Log, Positions, Record, beginning
+from shoal.transports.base import Log, Positions, Record, beginning
 
 WAIT_S = 30.0
 """how long a read may take to see what was flushed; the embedded log needs none of it"""

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from log_places import WAIT_S, Place, everything, publish, values
 from shoal.errors import LogRefused
 from shoal.transports import open_log
-from shoal.transports.contract import Headers, Log, Positions, TopicSettings, beginning, latest
+from shoal.transports.base import Headers, Log, Positions, TopicSettings, beginning, latest
+from tests.laws.log_places import WAIT_S, Place, everything, publish, values
 
 
 def test_an_empty_topic_has_nothing_to_read_and_says_so(log: Log, topic: str) -> None:

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from log_places import WAIT_S, Place, everything, publish, values
 from shoal.errors import LogRefused, OffsetGone, SettingsError
 from shoal.transports import open_log
-from shoal.transports.contract import Log, TopicSettings, beginning, latest
+from shoal.transports.base import Log, TopicSettings, beginning, latest
+from tests.laws.log_places import WAIT_S, Place, everything, publish, values
 
 COMPACT = TopicSettings(compact=True)
 

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from log_places import Place, everything
 from shoal.transports import open_log
-from shoal.transports.contract import Headers, Positions, TopicSettings, latest
+from shoal.transports.base import Headers, Positions, TopicSettings, latest
+from tests.laws.log_places import Place, everything
 
 Entry = tuple[bytes | None, bytes | None, Headers]
 PARTITIONS = 2

@@ -12,9 +12,9 @@ from multiprocessing.synchronize import Event
 
 import pytest
 
-from log_places import WAIT_S, Place, everything, publish
 from shoal.transports import open_log
-from shoal.transports.contract import Log, Positions, Record, TopicSettings, beginning
+from shoal.transports.base import Log, Positions, Record, TopicSettings, beginning
+from tests.laws.log_places import WAIT_S, Place, everything, publish
 
 spawn = multiprocessing.get_context("spawn")
 BATCHES, BATCH = 30, 20

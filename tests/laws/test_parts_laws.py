@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from small_plant import an_update, plant
 
 from shoal.algorithms.registry import ALGORITHMS, sent_up
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import MessageRefused
-from shoal.messages import PARTS_MAX, Update
-from shoal.parts import HEADERS_BYTES, UPDATE_BYTES_MAX, alike, joined, split
-from shoal.transports.declaration import size_of
+from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, alike, joined, split
+from shoal.protocol.messages import PARTS_MAX, Update
+from shoal.transports.limits import size_of
+from tests.small_plant import an_update, plant
 
 NAMED = an_update(plant(), rows=2)
 LONGEST_NAME = "a" * 64

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from shoal.algorithms.policies import Answer, Memory, Policy, fold, restored, state
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds import Hint, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import Hint, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold, restored, state
 from shoal.algorithms.streaming import Arrays, ArraySpec
-from shoal.codec import pack, unpack
 from shoal.errors import DataRefused, SettingsError, StateRefused
-from streams import KINDS, Floats, cut, stream, streams
+from shoal.protocol.codec import pack, unpack
+from tests.laws.streams import KINDS, Floats, cut, stream, streams
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kmeans": [{}],

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import STREAMING, StreamingAlgorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf
-from shoal.codec import pack, unpack
 from shoal.errors import DataRefused, SettingsError, StateRefused
-from streams import KINDS, Floats, cut, stream, streams
+from shoal.protocol.codec import pack, unpack
+from tests.laws.streams import KINDS, Floats, cut, stream, streams
 
 BOUNDED: dict[str, dict[str, Any]] = {"fcac": {"nodes_max": 24}}
 """options with which each algorithm promises bounded memory"""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from onebox.demo import ROWS, prepare
+from shoal.config.settings import load_config
 from shoal.errors import SettingsError
-from shoal.settings import load_config
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

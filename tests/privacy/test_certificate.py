@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noise_terms import build, formal_terms
 from shoal.errors import SettingsError
 from shoal.privacy import mechanisms
 from shoal.privacy.certificate import certified_epsilon
 from shoal.privacy.laplace import ESCAPE, TABLE_BITS, Digit, DiscreteLaplace, discrete_laplace, geometric_digit
+from tests.privacy.noise_terms import build, formal_terms
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noise_terms import KEY, SOURCE, build, formal_terms, paper_terms, places, readings_of
 from shoal.errors import DataRefused, SettingsError
 from shoal.privacy import Bounds, Mechanism, PrivacyTerms
 from shoal.privacy.keyed import KeyedWords
 from shoal.privacy.statement import context_digest
+from tests.privacy.noise_terms import KEY, SOURCE, build, formal_terms, paper_terms, places, readings_of
 
 CONTEXT = bytes(range(200, 232))
 N = 4000

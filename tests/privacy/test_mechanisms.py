@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noise_terms import KEY, SOURCE, build, formal_terms, paper_terms, places, readings_of, wide_bounds
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.privacy import Bounds, Mechanism, PrivacyTerms, expected_statement, mechanism_for, reach_for
 from shoal.privacy.certificate import certified_epsilon
 from shoal.privacy.mechanisms import formal_laws
+from tests.privacy.noise_terms import KEY, SOURCE, build, formal_terms, paper_terms, places, readings_of, wide_bounds
 
 EVERY = {
     "formal": formal_terms(3, 6.0),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noise_terms import build, paper_terms, places, readings_of
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.privacy import paper_noise
 from shoal.privacy.paper import GRAIN, PaperNoise, unit_laplace
+from tests.privacy.noise_terms import build, paper_terms, places, readings_of
 
 VECTORS = Path(__file__).parents[1] / "golden" / "vectors" / "fcac_blobs2d_eps25.npz"
 

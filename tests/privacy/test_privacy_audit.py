@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from noise_terms import KEY, build, formal_terms, paper_terms, places
 from shoal.errors import DataRefused
 from shoal.privacy import PrivacyTerms
 from shoal.privacy.audit import FeatureAudit, Release, audit_features, clopper_pearson
+from tests.privacy.noise_terms import KEY, build, formal_terms, paper_terms, places
 
 TRIALS = 1000
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from noise_terms import formal_terms, paper_terms, wide_bounds
 from shoal.privacy import PrivacyTerms, announce, expected_statement
 from shoal.privacy.statement import context_digest
+from tests.privacy.noise_terms import formal_terms, paper_terms, wide_bounds
 
 
 def test_formal_states_its_whole_budget_and_its_parts() -> None:

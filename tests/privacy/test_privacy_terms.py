@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from noise_terms import wide_bounds
 from shoal.errors import SettingsError
 from shoal.privacy import PrivacyTerms
+from tests.privacy.noise_terms import wide_bounds
 
 
 def test_equal_parts_sum_to_the_budget_of_the_reading() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from at_work import csv_of, plain_rows
-from pumping import ROWS
+from tests.producers.pumping import ROWS
+from tests.producers.running_producer import csv_of, plain_rows
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from at_work import Clock, logs_in, stored_in
 from producers.bookmark import open_bookmark
 from producers.pump import Pump
 from producers.source import Source
-from shoal.transports.contract import Log
+from shoal.transports.base import Log
+from tests.producers.running_producer import Clock, logs_in, stored_in
 
 ROWS = 60
 """in the file that most tests replay"""

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mosquitto_broker import Mosquitto, Sensor
 
-from at_work import Clock
-from hearing import CLIENT, Hearing
-from producers import mqtt
-from producers.listener import Listener
-from producers.listening import listener_at_home
-from producers.mqtt import Connection
+from producers.mqtt import connection as mqtt
+from producers.mqtt.connection import Connection
+from producers.mqtt.ingest import Listener
+from producers.mqtt.service import listener_at_home
 from shoal.errors import LogUnavailable, SettingsError, StateRefused
+from tests.mosquitto_broker import Mosquitto, Sensor
+from tests.producers.mqtt_ingest import CLIENT, Hearing
+from tests.producers.running_producer import Clock
 
 pytestmark = pytest.mark.needs("mosquitto")
 

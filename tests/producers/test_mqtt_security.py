@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_security import authority, signed
-from mosquitto_broker import Mosquitto, Sensor
 
-from hearing import Hearing
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
+from tests.kafka_security import authority, signed
+from tests.mosquitto_broker import Mosquitto, Sensor
+from tests.producers.mqtt_ingest import Hearing
 
 pytestmark = pytest.mark.needs("mosquitto")
 

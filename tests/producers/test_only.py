@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from at_work import Clock, all_of, comparable, csv_of, logs_in, plain_rows, replay, stored_in
 from producers.command import producer
+from producers.files.split import split_of
 from producers.pacing import Pacing
 from producers.pump import Pump
 from producers.source import Sourced
-from producers.split import split_of
 from shoal.errors import SettingsError
+from tests.producers.running_producer import Clock, all_of, comparable, csv_of, logs_in, plain_rows, replay, stored_in
 
 RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet:label:0.3"]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.joining import Part
-from producers.payloads import Said, Wanted, topics_of, understood
+from producers.mqtt.alignment import Part
+from producers.mqtt.payloads import Said, Wanted, topics_of, understood
 from producers.report import FAULTS
-from shoal.contract import Contract, contract_of
+from shoal.config.contract import Contract, contract_of
+from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import SettingsError
-from shoal.mqtt_settings import MqttSettings
 
 NOW = 1_700_000_000.0
 PLAIN = [Wanted(0, "")]

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from at_work import csv_of, plain_rows, stored_in
 from producers.command import producer
 from shoal.errors import ShoalError
-from shoal.topics import READINGS
+from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
+from tests.producers.running_producer import csv_of, plain_rows, stored_in
 
 FEDERATION = """
 [federation]
@@ -276,7 +276,7 @@ def test_what_means_nothing_with_mqtt_is_refused(config: Path, words: list[str],
 def test_without_the_library_the_command_to_install_it_is_told(config: Path) -> None:
     config.write_text(FEDERATION + '[mqtt.topics]\na = "x"\nb = "y"\n')
     words = ["producer", "--config", str(config), "--mqtt", "--name", "attic"]
-    program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli import main; main()"
+    program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli.main import main; main()"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == "shoal: MQTT needs an extra: pip install 'shoal[mqtt]'"

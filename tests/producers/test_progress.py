@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from at_work import Clock
 from producers.progress import LiveBar, Meter, PlainLines, display_on, spoken
-from shoal.events import start_logging
+from shoal.telemetry.events import start_logging
+from tests.producers.running_producer import Clock
 
 
 def test_before_anything_was_noted_nothing_is_said_about_rate_and_rest() -> None:

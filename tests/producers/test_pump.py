@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from at_work import Clock, Stored, csv_of, logs_in, replay, stored_in
 from producers.bookmark import Bookmark
-from producers.outlet import Mark
+from producers.files.replay import Columns, Replay
+from producers.files.split import split_of
 from producers.pacing import Pacing
+from producers.publisher import Mark
 from producers.pump import GATHER_S, Pump
-from producers.replay import Columns, Replay
-from producers.split import split_of
-from pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
 from shoal.errors import SettingsError
-from shoal.messages import Reading
-from shoal.topics import READINGS
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS
+from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
+from tests.producers.running_producer import Clock, Stored, csv_of, logs_in, replay, stored_in
 
 
 def test_a_source_without_rows_is_finished_and_opens_no_log(tmp_path: Path) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from at_work import csv_of, logs_in, plain_rows, replay, stored_in
 from producers.bookmark import Bookmark, open_bookmark
-from producers.replay import Replay
-from producers.split import split_of
-from pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
+from producers.files.replay import Replay
+from producers.files.split import split_of
 from shoal.errors import StateRefused
-from shoal.messages import Reading
-from shoal.topics import READINGS, READINGS_SETTINGS
-from shoal.transports.contract import Log, TopicSettings
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.transports.base import Log, TopicSettings
+from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
+from tests.producers.running_producer import csv_of, logs_in, plain_rows, replay, stored_in
 
 
 def test_started_again_it_goes_on_and_at_the_end_there_is_nothing_to_do(tmp_path: Path, path: Path) -> None:

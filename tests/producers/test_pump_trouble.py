@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from at_work import Clock, csv_of, logs_in, plain_rows, replay, stored_in
 from producers.bookmark import open_bookmark
+from producers.files.split import split_of
 from producers.source import Source
-from producers.split import split_of
-from pumping import Cut, Cutting, PowerCut, as_it_should_be, drained, pump_of, rows_by_client
 from shoal.errors import DataRefused, LogRefused, LogUnavailable, StateRefused
-from shoal.topics import READINGS
-from shoal.transports.contract import Log
+from shoal.protocol.topics import READINGS
+from shoal.transports.base import Log
+from tests.producers.pumping import Cut, Cutting, PowerCut, as_it_should_be, drained, pump_of, rows_by_client
+from tests.producers.running_producer import Clock, csv_of, logs_in, plain_rows, replay, stored_in
 
 METHODS = ["ensure", "identity", "publish", "flush", "read", "bounds", "close"]
 CUTS = [(method, nth, after) for method in METHODS for nth in (1, 2, 5) for after in (False, True)]

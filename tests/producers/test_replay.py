@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from at_work import all_of, comparable, csv_of, plain_rows, replay
-from producers.replay import Columns, Replay
-from producers.split import split_of
+from producers.files.replay import Columns, Replay
+from producers.files.split import split_of
 from shoal.errors import DataRefused, SettingsError
+from tests.producers.running_producer import all_of, comparable, csv_of, plain_rows, replay
 
 RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet:label:0.3"]
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import onebox
-from at_work import all_of
-from producers.replay import Columns, Replay
-from producers.split import split_of
+from producers.files.replay import Columns, Replay
+from producers.files.split import split_of
+from tests.producers.running_producer import all_of
 
 FOLDER = Path(onebox.__file__).parent
 FEATURES = ("Temperature", "Humidity", "Light", "CO2", "HumidityRatio")

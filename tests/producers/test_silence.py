@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from producers.silence import Silence
+from producers.mqtt.silence import Silence
 
 
 def test_a_silence_is_told_once() -> None:

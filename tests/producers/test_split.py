@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from producers.split import CLIENTS_MAX, safe_name, split_of
-from shoal.contract import Name
+from producers.files.split import CLIENTS_MAX, safe_name, split_of
+from shoal.config.contract import Name
 from shoal.errors import SettingsError
 
 RULES = ["column:c", "round-robin", "blocks", "label-skew:c", "dirichlet:c:0.3"]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from at_work import comparable
-from producers.gaussians import SEASON, Gaussians
-from producers.plant import CYCLE_S, FAULTS, FLOW, LEVEL, PRESSURE, VIBRATION, Plant, break_down
-from producers.synthetic import BEGINNING_S, NAMES, Synthetic, federation_file, stream_of
-from shoal.contract import contract_of
+from producers.synthetic.gaussians import SEASON, Gaussians
+from producers.synthetic.plant import CYCLE_S, FAULTS, FLOW, LEVEL, PRESSURE, VIBRATION, Plant, break_down
+from producers.synthetic.source import BEGINNING_S, NAMES, Synthetic, federation_file, stream_of
+from shoal.config.contract import contract_of
 from shoal.errors import SettingsError
+from tests.producers.running_producer import comparable
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers import tables
-from producers.cells import seconds_of, values_of
-from producers.tables import CsvTable, JsonTable, open_table, require_columns
+from producers.files import tables
+from producers.files.parsing import seconds_of, values_of
+from producers.files.tables import CsvTable, JsonTable, open_table, require_columns
 from shoal.errors import DataRefused, MissingExtra, SettingsError
 
 
@@ -222,7 +222,7 @@ def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_parquet_without_its_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "producers.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "producers.files.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install 'shoal\[parquet\]'"):
         open_table(written(tmp_path / "a.parquet", "x"), Counter())

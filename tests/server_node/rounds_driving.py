@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.rounds import RoundsModel
+from server_node.models.rounds import RoundsModel
 from shoal.algorithms.registry import ROUNDS
-from shoal.border import Border, terms_of
-from shoal.calls import call_of
-from shoal.codec import pack, unpack
-from shoal.contract import Contract, contract_of
-from shoal.messages import Snapshot, Update
-from shoal.metrics import ServerMetrics
+from shoal.config.contract import Contract, contract_of
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
-from shoal.settings import ServerSettings
+from shoal.protocol.codec import pack, unpack
+from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.round_request import call_of
+from shoal.protocol.validation import Border
+from shoal.telemetry.metrics import ServerMetrics
 
 FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}]
 HEAPS = np.array([[0.2, 0.2], [0.8, 0.3], [0.5, 0.8]])

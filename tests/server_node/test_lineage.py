@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server_node.lineage import NO_CLUSTER, Lineage, Turnover, followed, nodes_of, restored
-from shoal.codec import pack, unpack
+from shoal.protocol.codec import pack, unpack
 
 Clustering = dict[int, int]
 """node -> cluster"""

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_plant import a_snapshot, an_update, plant
 
-from server_room import Room, models_of, remembered
+from shoal.config.settings import LogSettings
 from shoal.errors import LogRefused, StateRefused
-from shoal.messages import Snapshot
-from shoal.settings import LogSettings
+from shoal.protocol.messages import Snapshot
+from tests.server_node.server_fixture import Room, models_of, remembered
+from tests.small_plant import a_snapshot, an_update, plant
 
 
 def room_in(folder: Path, **settings: Any) -> Room:
@@ -107,7 +107,7 @@ def test_closing_by_time_is_remembered_before_anything_is_said(tmp_path: Path) -
 
 
 def test_a_pool_that_outgrows_its_memory_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.model.POOL_BYTES_MAX", 1000)
+    monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
     room = room_in(tmp_path, pool_clients=100)
     room.say(*(an_update(room.contract, "attic", n) for n in range(1, 20)))
     with room.server() as server:
@@ -118,7 +118,7 @@ def test_a_pool_that_outgrows_its_memory_closes(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_bytes_of_a_pool_are_counted_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.model.POOL_BYTES_MAX", 1000)
+    monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
     pooled = []
     for number, batch in enumerate((1, 200)):
         room = room_in(tmp_path / str(number), pool_clients=100, batch_updates_max=batch)
@@ -287,7 +287,7 @@ def test_a_model_restored_twice_is_the_saved_one_once(tmp_path: Path) -> None:
 def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_node.standing.HISTORY_MAX", 5)
+    monkeypatch.setattr("server_node.models.publisher.HISTORY_MAX", 5)
     nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     room = room_in(tmp_path, pool_clients=1, batch_updates_max=1)
     room.say(*(an_update(room.contract, "attic", n, arrays=nothing) for n in range(1, 20)))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rounds_driving import HEAPS, Driven, contract_with, rows_of
-from shoal.algorithms import federations
-from shoal.algorithms.policies import Policy
 from shoal.algorithms.registry import ROUNDS
-from shoal.calls import call_of
+from shoal.algorithms.rounds import simulation as federations
+from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import MessageRefused
+from shoal.protocol.round_request import call_of
+from tests.server_node.rounds_driving import HEAPS, Driven, contract_with, rows_of
 
 SITES = {"attic": rows_of(1), "cellar": rows_of(2), "garden": rows_of(3)}
 SHIFTED = HEAPS + 0.15

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rounds_driving import FEATURES, HEAPS, Driven, rows_of
-from server_node.model import ServerModel
-from server_node.starting import hint_for
+from server_node.models.initialization import hint_for
+from server_node.models.streaming import ServerModel
 from shoal.algorithms.registry import STREAMING
-from shoal.border import terms_of
-from shoal.contract import Contract, contract_of
-from shoal.messages import Update
+from shoal.config.contract import Contract, contract_of
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
-from shoal.settings import ServerSettings
+from shoal.protocol.messages import Update
+from tests.server_node.rounds_driving import FEATURES, HEAPS, Driven, rows_of
 
 SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)
 SITES = ("attic", "cellar", "garden")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rounds_driving import Driven, contract_with
-from shoal.messages import Snapshot
+from shoal.protocol.messages import Snapshot
+from tests.server_node.rounds_driving import Driven, contract_with
 
 CLIENTS = [f"client-{n}" for n in range(10)]
 WINDOW, NEW, ROUNDS, WARM = 200, 50, 60, 15

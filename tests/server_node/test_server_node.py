@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from small_plant import an_update, forged, plant
 
 from server_node.node import ServerNode
-from server_room import Room, models_of, remembered
+from shoal.config.settings import LogSettings
 from shoal.errors import MessageRefused, OffsetGone, StateRefused
-from shoal.messages import COUNT_MAX, REASONS, RECORD_BYTES_MAX, Update
-from shoal.metrics import ServerMetrics
-from shoal.settings import LogSettings
-from shoal.transports.contract import Headers
+from shoal.protocol.messages import COUNT_MAX, REASONS, RECORD_BYTES_MAX, Update
+from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports.base import Headers
+from tests.server_node.server_fixture import Room, models_of, remembered
+from tests.small_plant import an_update, forged, plant
 
 LARGE = LogSettings(update_bytes_max=RECORD_BYTES_MAX)
 """a log that takes more than anybody should send"""
@@ -427,7 +427,7 @@ def test_identities_survive_a_restart(room: Room) -> None:
 
 
 def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.counting.CLIENTS_SHOWN_MAX", 3)
+    monkeypatch.setattr("server_node.monitoring.CLIENTS_SHOWN_MAX", 3)
     monkeypatch.setattr("server_node.node.CLIENTS_SHOWN_MAX", 3)
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     room.say(*(an_update(room.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
@@ -540,7 +540,7 @@ def test_what_was_remembered_but_not_said_is_said_by_the_next_life(room: Room, m
 def test_a_snapshot_too_large_to_travel_is_not_remembered(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     (update,) = said(room, ("attic", 1))
     room.say(update)
-    monkeypatch.setattr("shoal.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
+    monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
     with room.server() as server:
         with pytest.raises(MessageRefused, match="fewer nodes"):
             server.step()

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from server_node import web
-from server_node.view import Board, Picture
+from server_node.status import Board, Picture
 from server_node.web import create_app, predict
 from server_node.web.app import FILES
 from server_node.web.headers import HEADERS
-from shoal.messages import Snapshot
-from web_asking import Asking
-from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+from shoal.protocol.messages import Snapshot
+from tests.server_node.web_asking import Asking
+from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 
 def asking(picture: Picture, registry: CollectorRegistry | None = None) -> Asking:
@@ -157,7 +157,7 @@ def test_the_page_and_its_parts_are_served_with_what_keeps_a_browser_from_runnin
 
 
 def test_every_part_of_the_page_in_the_folder_is_served_and_installed() -> None:
-    folder = Path(web.__file__).parent
+    folder = Path(web.__file__).parent / "static"
     parts = {file.name for file in folder.iterdir() if file.suffix in (".html", ".css", ".js", ".svg")}
     assert parts == {name for name, _ in FILES.values()}
     for file in parts:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from server_node.view import Board, ClientSeen
+from server_node.status import Board, ClientSeen
 from server_node.web import page_server
-from web_browser import Browser, Tab, browsing
-from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_browser import Browser, Tab, browsing
+from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
 
 CONTRACT = a_contract(5, models=("fcac", "slow"))
 EMPTY = a_picture(CONTRACT, ready=False, lag_records=12)

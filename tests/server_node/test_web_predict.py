@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from server_node.lineage import Lineage
-from server_node.view import Board
+from server_node.status import Board
 from server_node.web import create_app, predict
-from server_node.web.rows import BODY_BYTES_MAX, ROWS_MAX
+from server_node.web.posted_rows import BODY_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import STREAMING
 from shoal.errors import StateRefused
-from web_asking import Asking
-from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_asking import Asking
+from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 CONTRACT = a_contract(2)
 ARRAYS = some_nodes(2, 3, 30)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from web_browser import Tab, browsing
+from tests.server_node.web_browser import Tab, browsing
 
 SERVER = "\n[server]\nport = {}\npool_clients = 1\nsnapshot_s = 0.01\n"
 CONNECTION = "document.getElementById('connection').dataset.state"

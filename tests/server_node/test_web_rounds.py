@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.view import Board, Moment, Picture, RoundsSeen
+from server_node.status import Board, Moment, Picture, RoundsSeen
 from server_node.web import create_app, page_server, predict
-from shoal.contract import Contract, contract_of
-from shoal.messages import Snapshot
-from web_asking import Asking
-from web_browser import browsing
-from web_pictures import NOW, a_contract, a_picture, a_snapshot
+from shoal.config.contract import Contract, contract_of
+from shoal.protocol.messages import Snapshot
+from tests.server_node.web_asking import Asking
+from tests.server_node.web_browser import browsing
+from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot
 
 CENTRES = np.array([[0.25, 0.5], [0.75, 0.1], [0.5, 0.9]])
 MASS = np.array([120.0, 60.0, 0.0])

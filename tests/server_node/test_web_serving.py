@@ -17,12 +17,12 @@ import pytest
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.view import Board, Picture
+from server_node.status import Board, Picture
 from server_node.web import WebServer, create_app, page_server
-from server_node.web.feed import WATCHERS_MAX
+from server_node.web.event_stream import WATCHERS_MAX
 from shoal.errors import SettingsError
-from shoal.messages import Snapshot
-from web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+from shoal.protocol.messages import Snapshot
+from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 CONTRACT = a_contract(2)
 LEARNT = a_picture(CONTRACT, [a_snapshot(CONTRACT, some_nodes(2, 3, 12))])
@@ -160,7 +160,7 @@ def test_what_changes_is_pushed_and_what_does_not_is_not() -> None:
 
 
 def test_while_nothing_changes_a_watcher_hears_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server_node.web.feed.HEARTBEAT_S", 0.3)
+    monkeypatch.setattr("server_node.web.event_stream.HEARTBEAT_S", 0.3)
     with serving() as (board, port, _), watching(port) as watcher:
         assert watcher.next()
         hung = threading.Timer(2.0, lambda: board.hang(replace(LEARNT, lag_records=3)))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.view import Board, ClientSeen
+from server_node.status import Board, ClientSeen
 from server_node.web import page_server
-from web_browser import Tab, browsing
-from web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
-from web_seeing import CUT_OFF, UNNAMED, WATCH, WORST_MARK, WORST_TEXT
+from tests.server_node.web_browser import Tab, browsing
+from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_seeing import CUT_OFF, UNNAMED, WATCH, WORST_MARK, WORST_TEXT
 
 LONG = "a-name-as-long-as-one-may-be" + "e" * 36
 CONTRACT = a_contract(12, models=("fcac", LONG), name=LONG)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.lineage import Lineage, followed, nodes_of
-from server_node.view import ClientSeen, ModelPicture, Moment, Picture
+from server_node.status import ClientSeen, ModelPicture, Moment, Picture
 from shoal.algorithms.registry import STREAMING
-from shoal.border import terms_of
-from shoal.contract import Contract, contract_of
-from shoal.messages import Snapshot
+from shoal.config.contract import Contract, contract_of
+from shoal.config.privacy_terms import terms_of
 from shoal.privacy import expected_statement
+from shoal.protocol.messages import Snapshot
 
 NOW = 1_800_000_000.0
 FORMAL = {"mode": "formal", "epsilon_per_reading": 4.0}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from web_browser import Tab, browsing
+from tests.server_node.web_browser import Tab, browsing
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHOTS = {"page.png": (1180, 1148, "light"), "page-narrow.png": (390, 1086, "dark")}

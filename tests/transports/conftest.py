@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded import Clock
+from tests.transports.embedded import Clock
 
 
 @pytest.fixture

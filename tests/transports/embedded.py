@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from shoal.transports.contract import Record, TopicSettings, beginning
-from shoal.transports.sqlite import SqliteLog
-from shoal.transports.sqlite_schema import connect
+from shoal.transports.base import Record, TopicSettings, beginning
+from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.schema import connect
 
 MIB = 1024 * 1024
 TOPIC = "readings"

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka_broker import free_ports
 
 from deploy.kafka.broker import cluster_of, pid_of, what_is_missing
+from tests.kafka_broker import free_ports
 
 COMMAND = Path(__file__).parents[2] / "deploy" / "kafka" / "broker.py"
 

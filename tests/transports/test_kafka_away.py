@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
-from kafka_broker import Broker, free_ports
 
 from shoal.errors import LogUnavailable
-from shoal.transports.contract import TopicSettings
-from shoal.transports.kafka import KafkaLog
+from shoal.transports.base import TopicSettings
+from shoal.transports.kafka.log import KafkaLog
+from tests.kafka_broker import Broker, free_ports
 
 WAIT_S = 60.0
 
@@ -28,8 +28,8 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody comes back in these seconds, so they need not be waited out."""
     for module in ("kafka_settings", "kafka_topics", "kafka_writer"):
         monkeypatch.setattr(f"shoal.transports.{module}.CONNECT_S", 2.0)
-    monkeypatch.setattr("shoal.transports.kafka_reader.FETCH_S", 2.0)
-    monkeypatch.setattr("shoal.transports.kafka.CLOSE_S", 2.0)
+    monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_S", 2.0)
+    monkeypatch.setattr("shoal.transports.kafka.log.CLOSE_S", 2.0)
 
 
 def open_log(broker: Broker, **more: int) -> KafkaLog:
@@ -50,7 +50,7 @@ def test_a_broker_that_is_not_there_is_named_with_the_reason() -> None:
 
 
 def test_a_broker_that_is_away_for_a_night_costs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 0.2)
+    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 0.2)
     nowhere, before = f"//127.0.0.1:{free_ports()}", threading.active_count()
     for _ in range(5):  # as a process does: after an error all is built again
         with suppress(LogUnavailable), closing(KafkaLog(nowhere)) as log:

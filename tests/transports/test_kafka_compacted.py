@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from shoal.transports.contract import Record, TopicSettings, beginning, latest
-from shoal.transports.kafka import KafkaLog
+from shoal.transports.base import Record, TopicSettings, beginning, latest
+from shoal.transports.kafka.log import KafkaLog
 
 KEYS, WRITTEN = 4, 400
 

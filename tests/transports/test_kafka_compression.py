@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from kafka import KafkaAdminClient, codec
 
+from shoal.config.settings import LogSettings
 from shoal.errors import MissingExtra
-from shoal.settings import LogSettings
 from shoal.transports import open_log
-from shoal.transports.contract import Log, TopicSettings, beginning
-from shoal.transports.kafka_reader import UNREADABLE
+from shoal.transports.base import Log, TopicSettings, beginning
+from shoal.transports.kafka.consumer import UNREADABLE
 
 WAYS = ("none", "gzip", "lz4")
 PLAIN = b"the same words again and again, " * 30_000

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from shoal.transports.contract import latest
-from shoal.transports.kafka import IN_FLIGHT_BYTES_MAX, KafkaLog
-from shoal.transports.kafka_reader import FETCH_BYTES
+from shoal.transports.base import latest
+from shoal.transports.kafka.consumer import FETCH_BYTES
+from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX, KafkaLog
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

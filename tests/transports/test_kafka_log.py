@@ -10,11 +10,11 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from shoal.config.settings import LogSettings
 from shoal.errors import LogRefused, OffsetGone, SettingsError
-from shoal.settings import LogSettings
-from shoal.transports.contract import TopicSettings, beginning, latest
-from shoal.transports.kafka import KafkaLog
-from shoal.transports.kafka_reader import UNREADABLE
+from shoal.transports.base import TopicSettings, beginning, latest
+from shoal.transports.kafka.consumer import UNREADABLE
+from shoal.transports.kafka.log import KafkaLog
 
 WAIT_S = 30.0
 

@@ -10,13 +10,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from kafka_broker import Broker
-from kafka_security import ADMIN, ADMIN_PASSWORD, secure_broker
 
+from shoal.config.settings import LogSettings
 from shoal.errors import LogRefused, LogUnavailable
-from shoal.settings import LogSettings
 from shoal.transports import open_log
-from shoal.transports.kafka import KafkaLog
+from shoal.transports.kafka.log import KafkaLog
+from tests.kafka_broker import Broker
+from tests.kafka_security import ADMIN, ADMIN_PASSWORD, secure_broker
 
 SECRET = "battery staple"
 SESSION_S = 2
@@ -38,7 +38,7 @@ super.users=User:admin;User:ANONYMOUS;User:attic
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """This broker answers; what it says does not change by waiting."""
-    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 3.0)
+    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3.0)
 
 
 @pytest.fixture(scope="module")

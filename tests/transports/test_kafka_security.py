@@ -19,20 +19,20 @@ from kafka.admin import (
     ResourceType,
     UserScramCredentialUpsertion,
 )
-from kafka_broker import Broker
-from kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
-from client_nodes.premises import client_at_home
-from processes import Process
-from server_node.home import server_at_home
+from client_nodes.bootstrap import client_at_home
+from server_node.bootstrap import server_at_home
+from shoal.config.settings import LogSettings, load_config
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
-from shoal.messages import Update
-from shoal.settings import LogSettings, load_config
-from shoal.signatures import HEADER, signature, write_keys
-from shoal.topics import ensure_topics
+from shoal.protocol.messages import Update
+from shoal.protocol.signatures import HEADER, signature, write_keys
+from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
-from shoal.transports.kafka import KafkaLog
-from small_federation import begin, write_federation
+from shoal.transports.kafka.log import KafkaLog
+from tests.house.processes import Process
+from tests.house.small_federation import begin, write_federation
+from tests.kafka_broker import Broker
+from tests.kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 WAIT_S = 30.0
@@ -43,7 +43,7 @@ LOG_ERROR = 4
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """These brokers answer; what they say does not change by waiting."""
-    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 3.0)
+    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3.0)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_who_may_not_come_in_is_told_why(
 def test_a_stranger_is_told_at_once_though_a_broker_that_is_away_is_waited_for(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.transports.kafka_settings.CONNECT_S", 3600.0)
+    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3600.0)
     for more in ({}, {"ca_file": authority(broker.folder, "other")}, {"sasl": "plain"}):
         with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogRefused, match="check"):
             log.ensure("updates")

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import SettingsError
 from shoal.transports import open_log
-from shoal.transports.contract import Log
+from shoal.transports.base import Log
 
 
 @pytest.mark.parametrize("address", ["sqlite:{}/log.db", "SQLite:{}/log.db", "{}/log.db", "sqlite:{}/no-ending"])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from embedded import MIB, TOPIC, Clock, disk_bytes, everything, opened, values
 from shoal.errors import LogRefused, LogUnavailable, OffsetGone
-from shoal.transports.contract import TopicSettings, beginning, latest
-from shoal.transports.sqlite import SqliteLog
-from shoal.transports.sqlite_schema import connect
-from shoal.transports.sqlite_upkeep import TOMBSTONE_S
+from shoal.transports.base import TopicSettings, beginning, latest
+from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.retention import TOMBSTONE_S
+from shoal.transports.sqlite.schema import connect
+from tests.transports.embedded import MIB, TOPIC, Clock, disk_bytes, everything, opened, values
 
 
 def test_a_file_at_its_limit_takes_no_more_until_it_has_more_room_and_loses_nothing(path: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from embedded import MIB, TOPIC, everything, locked, opened, values
 from shoal.errors import LogRefused, LogUnavailable
-from shoal.transports.contract import TopicSettings
-from shoal.transports.sqlite import SqliteLog
-from shoal.transports.sqlite_schema import connect, writing
+from shoal.transports.base import TopicSettings
+from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.schema import connect, writing
+from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
 
 
 def test_nobody_sees_a_record_before_it_is_flushed(path: Path) -> None:

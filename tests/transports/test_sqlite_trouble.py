@@ -18,8 +18,8 @@ import pytest
 
 from shoal.errors import LogRefused, LogUnavailable
 from shoal.transports import open_log
-from shoal.transports.contract import beginning
-from shoal.transports.sqlite import SqliteLog
+from shoal.transports.base import beginning
+from shoal.transports.sqlite.log import SqliteLog
 
 TOPIC = "readings"
 
@@ -96,7 +96,7 @@ def test_a_log_that_may_not_be_written_says_so(open_folder: Path) -> None:
         import os, sys
         from shoal.errors import SettingsError
         from shoal.transports import open_log
-        from shoal.transports.sqlite import SqliteLog
+        from shoal.transports.sqlite.log import SqliteLog
         if os.geteuid() == 0:  # root may write everything
             os.setuid(65534)
         for address in sys.argv[1:]:

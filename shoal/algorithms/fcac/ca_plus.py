@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.algorithms.fcac.art import Art
-from shoal.algorithms.saved import Saved
+from shoal.algorithms.fcac.art_network import Art
+from shoal.algorithms.state_reader import Saved
 from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.correntropy import Floats
 

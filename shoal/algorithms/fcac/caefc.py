@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.fcac.art import Art
+from shoal.algorithms.fcac.art_network import Art
 from shoal.algorithms.fcac.edges import Edges
-from shoal.algorithms.fcac.feeding import Permute, feed_order, keyed
+from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed
 from shoal.algorithms.rows import checked_rows
-from shoal.algorithms.saved import Saved
+from shoal.algorithms.state_reader import Saved
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import DataRefused
 from shoal.kernels.correntropy import Floats, far_is_zero, nearest

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.saved import Saved
+from shoal.algorithms.state_reader import Saved
 from shoal.algorithms.streaming import State
 from shoal.kernels.correntropy import Floats, Scratch
 

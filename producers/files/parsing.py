@@ -1,0 +1,90 @@
+"""One cell of a file: is it a number, is it a time? What is neither is passed on as it is: the client counts it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.protocol.messages import MOMENT_MAX
+
+CELL_CHARS_MAX = 256
+"""no number is longer; a longer cell is cut"""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_UNITS = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9))
+"""(below, units per second): an epoch below 1e11 is in s (until the year 5138), then ms, µs, ns"""
+
+
+def values_of(cells: Sequence[Any]) -> NDArray[np.float64] | list[Any]:
+    """d cells -> (d,) float64 when all are numbers, else the list of them with what is no number as it is."""
+    values = [number_of(cell) for cell in cells]
+    if all(type(value) is float for value in values):
+        return np.array(values, dtype=np.float64)
+    return values
+
+
+def number_of(cell: Any) -> Any:
+    """The number as a float; None for an empty cell; anything else as it is, in a form that can be packed."""
+    kind = type(cell)
+    if kind is str:
+        return _number_of_text(cell)
+    if kind is float or cell is None or kind is bool:
+        return cell
+    if isinstance(cell, int | Decimal):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf if cell > 0 else -math.inf
+    return f"<{kind.__name__}>"
+
+
+def _number_of_text(cell: str) -> float | str | None:
+    try:
+        # Python reads 1_000 as a number; no sensor writes that.
+        if "_" not in cell:
+            return float(cell)
+    except ValueError:
+        pass
+    # Half a surrogate pair, as JSON can escape it, has no UTF-8.
+    return cell[:CELL_CHARS_MAX].encode("utf-8", "replace").decode() if cell.strip() else None
+
+
+def seconds_of(cell: Any) -> float | None:
+    """ISO 8601 (UTC where no zone is given), an epoch in s, ms, µs or ns, or a date -> seconds since 1970, or None."""
+    seconds = _seconds_of(cell)
+    return seconds if seconds is not None and abs(seconds) <= MOMENT_MAX else None
+
+
+def _seconds_of(cell: Any) -> float | None:
+    if isinstance(cell, str):
+        cell = _time_of_text(cell.strip())
+    if isinstance(cell, datetime):
+        aware = cell if cell.tzinfo else cell.replace(tzinfo=UTC)
+        return (aware - EPOCH).total_seconds()
+    if isinstance(cell, date):
+        return (datetime.combine(cell, time(), UTC) - EPOCH).total_seconds()
+    if isinstance(cell, bool) or not isinstance(cell, int | float | Decimal):
+        return None
+    seconds = number_of(cell)
+    return next((seconds / units for below, units in EPOCH_UNITS if abs(seconds) < below), None)
+
+
+def _time_of_text(cell: str) -> float | datetime | None:
+    try:
+        return float(cell)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+
+
+def text_of(cell: Any) -> str:
+    """A cell as the name of a class or a client; the empty string for an empty one."""
+    return "" if cell is None else str(cell).strip()

@@ -1,0 +1,237 @@
+"""Replay of files: the rows of any number of files, one file after the other, as a source of readings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from producers.files.parsing import seconds_of, text_of, values_of
+from producers.files.split import CLASSES_MAX, Split
+from producers.files.tables import Cells, open_table, require_columns
+from producers.source import Sourced, identity_of
+from shoal.errors import SettingsError, ShoalError
+
+Dealt = tuple[str, Cells | None]
+"""(client, cells of the wanted columns or None for a broken row)"""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of the files are read."""
+
+    features: tuple[str, ...]
+    """d columns in the order of the contract"""
+    time: str | None = None
+    label: str | None = None
+
+
+class Replay:
+    """A `Source` over `files`, in the order given. Rows are read as they are asked for: memory does not grow.
+
+    loop: from the last row on to the first; the times of each repetition follow those of the one before.
+    shuffle: each repetition in another order; this alone keeps all rows in memory.
+    only: the rows of this client and no others, numbered among themselves: a producer for each site replays its part.
+    Raises `SettingsError` (no such file or column) and `DataRefused` (damaged), here or from `read`.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        columns: Columns,
+        split: Split,
+        *,
+        loop: bool = False,
+        shuffle: bool = False,
+        seed: int = 0,
+        only: str | None = None,
+    ) -> None:
+        self._faults: Counter[str] = Counter()
+        self._tables = [open_table(Path(file), self._faults) for file in files]
+        self._columns, self._split = columns, split
+        self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
+        extra = (columns.time, columns.label, split.column)
+        self._wanted = [*columns.features, *(name for name in extra if name is not None)]
+        for table in self._tables:
+            # An empty file has no rows that could lack a column: one silent day does not stop a year's replay.
+            if table.columns:
+                require_columns(table, list(dict.fromkeys(self._wanted)))
+        self._counts = self._counted() if split.counts_first else {}
+        self._position = self._repetition = 0
+        self._span = Span()
+        self._shift_s = 0.0
+        self._broken: ShoalError | None = None
+        self._kept: list[Dealt] | None = None
+        self._total: int | None = None
+        self._rows = self._one_pass()
+
+    @property
+    def identity(self) -> str:
+        """See `Source.identity`: by places and first rows: a file that grew is the same, a new one is not."""
+        heads = tuple((str(table.path.resolve()), table.columns, _first_row(table.path)) for table in self._tables)
+        order = self._seed if self._shuffle else None
+        # Where the counts decide whose a row is, other counts are another source.
+        counts = tuple(sorted(self._counts.items()))
+        # A part is a source of its own: its rows have other numbers.
+        part = () if self._only is None else (self._only,)
+        return identity_of("replay 1", heads, self._columns, self._split.name, counts, order, *part)
+
+    @property
+    def position(self) -> int:
+        """See `Source.position`; goes on counting through the repetitions of a loop."""
+        return self._position
+
+    @property
+    def total(self) -> int | None:
+        """See `Source.total`; how many rows of all are `only` one client's is not looked up."""
+        if self._loop or self._only is not None:
+            return None
+        if self._total is None:
+            self._total = sum(self._counts.values()) or sum(table.count() for table in self._tables)
+        return self._total
+
+    @property
+    def timed(self) -> bool:
+        """See `Source.timed`."""
+        return self._columns.time is not None and not self._shuffle
+
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """See `Source.faults`: "ragged", "unreadable", "no_time"."""
+        return self._faults
+
+    def read(self, limit: int) -> list[Sourced]:
+        """See `Source.read`. Before a damaged place, all rows ahead of it are given out."""
+        rows: list[Sourced] = []
+        while len(rows) < limit and self._broken is None:
+            try:
+                dealt = next(self._rows, None)
+            except ShoalError as broken:
+                self._broken = broken
+                break
+            if dealt is not None:
+                rows.append(self._sourced(*dealt))
+            elif not self._begin_again():
+                break
+        self._position += len(rows)
+        if self._broken is not None and not rows:
+            raise self._broken
+        return rows
+
+    def skip(self, rows: int) -> None:
+        """See `Source.skip`; whole repetitions of a loop are not read."""
+        self._position += rows
+        while rows > 0:
+            skipped = sum(1 for _ in islice(self._rows, rows))
+            rows -= skipped
+            if rows > 0 and not self._begin_again(ahead=rows):
+                return
+            if self._loop and rows >= self._span.rows:
+                rows %= self._span.rows
+
+    def _begin_again(self, ahead: int = 0) -> bool:
+        """After the last row: on to the first, if this loops and there are any. `ahead`: rows still to be skipped."""
+        if not self._loop or self._span.rows == 0:
+            return False
+        self._repetition += 1 + ahead // self._span.rows
+        self._shift_s = self._repetition * self._span.period_s
+        self._rows = self._one_pass()
+        return True
+
+    def _one_pass(self) -> Iterator[Dealt]:
+        rows = self._shuffled() if self._shuffle else self._dealt()
+        return self._spanned(rows) if self._loop and self._repetition == 0 else rows
+
+    def _spanned(self, rows: Iterator[Dealt]) -> Iterator[Dealt]:
+        """The first time through a loop: notice how many rows there are and what time they cover."""
+        for client, cells in rows:
+            self._span.add(self._time(cells))
+            yield client, cells
+
+    def _shuffled(self) -> Iterator[Dealt]:
+        if self._kept is None:
+            self._kept = list(self._dealt())
+        order = np.random.default_rng([self._seed, self._repetition]).permutation(len(self._kept))
+        return (self._kept[place] for place in order)
+
+    def _dealt(self) -> Iterator[Dealt]:
+        deal = self._split.dealer(self._counts)
+        found = self._only is None
+        for cells, text in self._with_split_text():
+            client = deal(text)
+            if self._only in (None, client):
+                found = True
+                yield client, cells
+        if not found:
+            raise SettingsError(f"no row is of client {self._only!r} by the split {self._split.name}")
+
+    def _with_split_text(self) -> Iterator[tuple[Cells | None, str]]:
+        place = len(self._wanted) - 1 if self._split.column is not None else None
+        for table in self._tables:
+            if not table.columns:
+                continue
+            for cells in table.rows(self._wanted):
+                yield cells, text_of(cells[place]) if cells is not None and place is not None else ""
+
+    def _counted(self) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for _, text in self._with_split_text():
+            counts[text] += 1
+            if len(counts) > CLASSES_MAX:
+                raise SettingsError(
+                    f"column {self._split.column!r} has more than {CLASSES_MAX} classes; is it the label?"
+                )
+        self._faults.clear()
+        return dict(counts)
+
+    def _sourced(self, client: str, cells: Cells | None) -> Sourced:
+        if cells is None:
+            return Sourced(client, None, [])
+        features = len(self._columns.features)
+        time = self._time(cells)
+        if time is not None:
+            time += self._shift_s
+        elif self._columns.time is not None:
+            self._faults["no_time"] += 1
+        label = None
+        if self._columns.label is not None:
+            label = text_of(cells[features + (self._columns.time is not None)])
+        return Sourced(client, time, values_of(cells[:features]), label)
+
+    def _time(self, cells: Cells | None) -> float | None:
+        if self._columns.time is None or cells is None:
+            return None
+        return seconds_of(cells[len(self._columns.features)])
+
+
+@dataclass
+class Span:
+    """How many rows one repetition has and what time it covers."""
+
+    rows: int = 0
+    first: float | None = None
+    last: float | None = None
+
+    def add(self, time: float | None) -> None:
+        """Take one more row into account."""
+        self.rows += 1
+        if time is not None:
+            self.first = time if self.first is None else min(self.first, time)
+            self.last = time if self.last is None else max(self.last, time)
+
+    @property
+    def period_s(self) -> float:
+        """From the first row of one repetition to that of the next: the last row is followed by one usual gap."""
+        covered = (self.last or 0.0) - (self.first or 0.0)
+        return covered * self.rows / (self.rows - 1) if covered > 0 else 1.0
+
+
+def _first_row(path: Path) -> str:
+    table = open_table(path, Counter())
+    cells: Any = next(iter(table.rows(table.columns)), None) if len(set(table.columns)) == len(table.columns) else None
+    return repr(cells)

@@ -1,0 +1,192 @@
+"""Files of readings, row by row: CSV and JSON lines, also compressed, in bounded memory whatever the file holds.
+
+A row that cannot be read (ragged, overlong, no JSON object) comes as None and is counted in `faults`: it is
+passed on as a reading without values, for the client to refuse and count.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+from shoal.errors import DataRefused, SettingsError
+
+LINE_CHARS_MAX = 1024 * 1024
+"""4096 features of 250 characters each; a longer line is one broken row"""
+OVERLONG = "\0\n"
+"""stands for a longer line: no number in CSV, no JSON"""
+DELIMITERS = ",;\t|"
+HEAD_OBJECTS = 100
+"""JSON lines have no header: the keys of this many objects are the columns"""
+COLUMNS_NAMED_MAX = 12
+BLOCK_BYTES = 1024 * 1024
+
+Cells = Sequence[Any]
+
+
+class Table(Protocol):
+    """One file of readings."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, as they stand in the file; none in an empty file."""
+        ...
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[Cells | None]:
+        """The cells of the columns `wanted`, row by row; None for a broken row. Raises `DataRefused` (damaged)."""
+        ...
+
+    def count(self) -> int:
+        """About how many rows there are, quickly."""
+        ...
+
+
+def open_table(path: Path, faults: Counter[str]) -> Table:
+    """The file by its suffix: .csv .tsv .txt .jsonl .ndjson, each also .gz, and .parquet. Raises `SettingsError`."""
+    if not path.is_file():
+        raise SettingsError(f"{path}: no such file")
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    if suffix in (".csv", ".tsv", ".txt"):
+        return CsvTable(path, faults)
+    if suffix in (".jsonl", ".ndjson", ".json"):
+        return JsonTable(path, faults)
+    if suffix in (".parquet", ".pq"):
+        from producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
+
+        return ParquetTable(path)
+    raise SettingsError(f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or .parquet")
+
+
+def require_columns(table: Table, wanted: Sequence[str]) -> None:
+    """Raise `SettingsError`, naming the columns there are, when one that is wanted is missing or stands twice."""
+    for name in wanted:
+        if (times := table.columns.count(name)) != 1:
+            there = ", ".join(repr(column) for column in table.columns[:COLUMNS_NAMED_MAX])
+            more = len(table.columns) - COLUMNS_NAMED_MAX
+            there += f" and {more} more" if more > 0 else ""
+            what = f"stands {times} times; give each column a name of its own" if times else "is missing"
+            raise SettingsError(f"{table.path}: column {name!r} {what}; the columns are {there}")
+
+
+class CsvTable:
+    """CSV with a header; the delimiter is the one that stands most often in the header."""
+
+    def __init__(self, path: Path, faults: Counter[str]) -> None:
+        self.path, self._faults = path, faults
+        first = next(_lines(path), "")
+        if first == OVERLONG:
+            raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
+        bare = re.sub(r'"[^"]*"', "", first)
+        self._delimiter = max(DELIMITERS, key=bare.count)
+        self.columns = tuple(name.strip() for name in next(self._records(), None) or ())
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[list[str] | None]:
+        """See `Table.rows`. A row that is not as long as the header is broken: nobody knows which cell is missing."""
+        places = [self.columns.index(name) for name in wanted]
+        width = len(self.columns)
+        for row in islice(self._records(), 1, None):
+            if row is not None and len(row) == width:
+                yield [row[place] for place in places]
+            else:
+                self._faults["unreadable" if row is None else "ragged"] += 1
+                yield None
+
+    def count(self) -> int:
+        """See `Table.count`."""
+        return max(0, _count_lines(self.path) - 1)
+
+    def _records(self) -> Iterator[list[str] | None]:
+        """Every line that is not blank, the header first; None for one with a cell above `csv.field_size_limit()`."""
+        reader = csv.reader(_lines(self.path), delimiter=self._delimiter)
+        while True:
+            try:
+                for row in reader:
+                    if row:
+                        yield row
+                return
+            except csv.Error:
+                yield None
+
+
+class JsonTable:
+    """JSON lines: one object per line."""
+
+    def __init__(self, path: Path, faults: Counter[str]) -> None:
+        self.path, self._faults = path, faults
+        sound = (found for found in self._objects() if found is not None)
+        self.columns = tuple(dict.fromkeys(name for found in islice(sound, HEAD_OBJECTS) for name in found))
+
+    def rows(self, wanted: Sequence[str]) -> Iterator[list[Any] | None]:
+        """See `Table.rows`. A key that an object lacks is an empty cell."""
+        for found in self._objects():
+            if found is None:
+                self._faults["unreadable"] += 1
+                yield None
+            else:
+                yield [found.get(name) for name in wanted]
+
+    def count(self) -> int:
+        """See `Table.count`."""
+        return _count_lines(self.path)
+
+    def _objects(self) -> Iterator[dict[str, Any] | None]:
+        for line in _lines(self.path):
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                found = None
+            yield found if isinstance(found, dict) else None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a text file; `OVERLONG` stands for one that is longer than `LINE_CHARS_MAX`."""
+    with _explained(path), _opened(path) as file:
+        # What is no UTF-8 must not stop the file: in a name it shows as a missing column, in a cell as no number.
+        text = TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        while line := text.readline(LINE_CHARS_MAX):
+            if len(line) < LINE_CHARS_MAX or line[-1] in "\r\n":
+                yield line
+                continue
+            while (rest := text.readline(LINE_CHARS_MAX)) and rest[-1] not in "\r\n":
+                pass
+            yield OVERLONG
+
+
+def _count_lines(path: Path) -> int:
+    lines, last = 0, b""
+    with _explained(path), _opened(path) as file:
+        while block := file.read(BLOCK_BYTES):
+            lines += block.count(b"\n")
+            last = block
+    return lines + (not last.endswith(b"\n") if last else 0)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise DataRefused(
+            f"{path}: damaged or cut short; the rows before that place were read. Fetch it again"
+        ) from None
+    except OSError as unreadable:
+        raise DataRefused(f"{path}: cannot be read: {unreadable.strerror}") from None

@@ -1,0 +1,255 @@
+"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a session that outlives us, and acknowledgements of our own.
+
+There is no thread: `receive` runs the network, and what fails is told by raising. A lost connection is never mended in
+place: whoever uses it begins again with a new one, and the broker sends again what was not acknowledged.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from shoal.config.base import text_of
+from shoal.config.mqtt_settings import MqttSettings
+from shoal.errors import LogRefused, LogUnavailable, MissingExtra, SettingsError
+
+try:
+    from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.subscribeoptions import SubscribeOptions
+except ImportError:
+    raise MissingExtra("MQTT", "mqtt") from None
+
+QOS = 1
+CONNECT_S = 10.0
+KEEP_ALIVE_S = 20
+UNACKNOWLEDGED_MAX = 100
+"""messages the broker (MQTT 5) sends before it waits for an acknowledgement"""
+BATCH_MESSAGES_MAX = 200
+PACKET_BYTES_MAX = 2 * 1024 * 1024
+"""the broker (MQTT 5) does not send more: a message is in memory before its length can be refused"""
+FAILURE = 128
+"""reason codes from here on are refusals"""
+HUNG_UP = "they hang up when spoken to: check tls and port, unless they are just restarting"
+LOST = "the connection was lost; should that go on, does another producer use our client_id?"
+_FOR_GOOD = {
+    "Bad user name or password": "does not accept the user or the secret; check user and secret_file",
+    "Not authorized": "does not let this user in; check user and secret_file, and the broker's rules",
+    "Banned": "does not let this user in; check user and secret_file, and the broker's rules",
+    "Client identifier not valid": "does not accept the client_id",
+    "Unsupported protocol version": "does not speak this version of MQTT; check version",
+}
+"""reasons of a broker with which trying again cannot help -> what to do"""
+
+
+class Message(NamedTuple):
+    """One message as it arrived."""
+
+    topic: str
+    payload: bytes
+    number: int
+    """of the delivery; a repeated one has the same"""
+    acknowledged: bool
+    """whether the broker waits for no acknowledgement (QoS 0)"""
+    repeated: bool
+    """the broker may have sent it before"""
+    retained: bool
+    """an old one, kept by the broker for whoever subscribes"""
+
+
+class Connection:
+    """Connected and subscribed to `topics`; every message is to be acknowledged, in the order received.
+
+    Raises `LogUnavailable` (away: a new connection may help later), `LogRefused` and `SettingsError` (it will not).
+    """
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        client_id: str,
+        topics: Iterable[str],
+        *,
+        with_retained: bool,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._steady = settings, steady
+        self._inbox: list[Message] = []
+        self._trouble: str | None = None
+        self._session: bool | None = None
+        self._granted: dict[int, bool] | None = None
+        self._client = _client(settings, client_id)
+        self._client.on_connect = self._on_connect
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_disconnect = self._on_disconnect
+        self._client.on_message = self._on_message
+        try:
+            self._connect()
+            self._until(lambda: self._session is not None)
+            self._subscribe(sorted(topics), with_retained)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def session_present(self) -> bool:
+        """Whether the broker has kept our session since the last time."""
+        return bool(self._session)
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        """The next messages; waits up to `timeout_s` for the first."""
+        end, left = self._steady() + timeout_s, timeout_s
+        while not self._inbox and left >= 0:
+            # It may come back early, from a word of its own to itself.
+            self._turn(left)
+            left = end - self._steady()
+        came = 0
+        while came < len(self._inbox) < BATCH_MESSAGES_MAX:
+            came = len(self._inbox)
+            self._turn(0.0)
+        messages, self._inbox = self._inbox[:BATCH_MESSAGES_MAX], self._inbox[BATCH_MESSAGES_MAX:]
+        return messages
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """The broker may forget these."""
+        for message in messages:
+            if not message.acknowledged:
+                self._check(self._client.ack(message.number, QOS))
+
+    def close(self) -> None:
+        """Say good-bye; the broker keeps the session."""
+        self._client.on_disconnect = None
+        self._client.on_message = None
+        with suppress(OSError, ValueError):
+            self._client.disconnect()
+            if self._client.socket() is not None:
+                self._client.loop(0.0)
+
+    def _connect(self) -> None:
+        settings = self._settings
+        port = settings.port or (8883 if settings.tls else 1883)
+        try:
+            if settings.version == "5":
+                wishes = _wishes(settings)
+                code = self._client.connect(settings.host, port, KEEP_ALIVE_S, clean_start=False, properties=wishes)
+            else:
+                code = self._client.connect(settings.host, port, KEEP_ALIVE_S)
+            self._check(code)
+        except ssl.SSLCertVerificationError:
+            raise LogRefused(
+                f"{settings.address}: the broker's certificate is not one we trust; check ca_file and host"
+            ) from None
+        except ssl.SSLError as broken:
+            raise self._away(f"no TLS there ({broken.reason}); check tls and port") from None
+        except UnicodeError:
+            raise SettingsError(f"[mqtt] host: {settings.host!r} is no name of a host") from None
+        except ConnectionResetError:
+            raise self._away(HUNG_UP) from None
+        except OSError as away:
+            raise self._away(away.strerror or "no answer in time") from None
+
+    def _subscribe(self, topics: list[str], with_retained: bool) -> None:
+        if self._settings.version == "5":
+            # What was retained before the session began is sent once or not at all, and never again.
+            options = SubscribeOptions(
+                QOS,
+                retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+                if with_retained
+                else SubscribeOptions.RETAIN_DO_NOT_SEND,
+            )
+            code, number = self._client.subscribe([(topic, options) for topic in topics])
+        else:
+            code, number = self._client.subscribe([(topic, QOS) for topic in topics])
+        self._check(code)
+        self._until(lambda: self._granted is not None and number in self._granted)
+        if not (self._granted or {})[number or 0]:
+            raise LogRefused(
+                f"{self._settings.address}: the broker does not let us read all of [mqtt.topics]; mend its rules"
+            )
+
+    def _until(self, holds: Callable[[], bool]) -> None:
+        end = self._steady() + CONNECT_S
+        while not holds():
+            left = end - self._steady()
+            if left <= 0:
+                raise self._away("no answer in time")
+            self._turn(left)
+
+    def _turn(self, timeout_s: float) -> None:
+        """Let the network run, and tell what went wrong."""
+        self._check(self._client.loop(timeout_s))
+
+    def _check(self, code: MQTTErrorCode) -> None:
+        if self._trouble in _FOR_GOOD:
+            raise LogRefused(f"{self._settings.address}: the broker {_FOR_GOOD[self._trouble]}")
+        if self._trouble is not None or code != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            raise self._away(self._trouble or (HUNG_UP if self._session is None else LOST))
+
+    def _away(self, why: str) -> LogUnavailable:
+        return LogUnavailable(f"{self._settings.address} cannot be reached: {why}")
+
+    # What paho calls, while the network runs.
+
+    def _on_connect(self, client: Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self._trouble = str(reason)
+        else:
+            self._session = bool(flags.session_present)
+
+    def _on_subscribe(self, client: Client, _: Any, number: int, reasons: list[Any], properties: Any) -> None:
+        self._granted = {number: all(reason.value < FAILURE for reason in reasons)}
+
+    def _on_disconnect(self, client: Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if self._trouble is None and flags.is_disconnect_packet_from_server:
+            self._trouble = str(reason)
+
+    def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
+        self._inbox.append(
+            Message(
+                message.topic, bytes(message.payload), message.mid, message.qos == 0, message.dup, bool(message.retain)
+            )
+        )
+
+
+def _client(settings: MqttSettings, client_id: str) -> Client:
+    """A client that is told everything but where the broker is. Its secret is in it: never print it."""
+    five = settings.version == "5"
+    client = Client(
+        CallbackAPIVersion.VERSION2,
+        client_id,
+        clean_session=None if five else False,
+        protocol=MQTTv5 if five else MQTTv311,
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.connect_timeout = CONNECT_S
+    if settings.secret_file is not None:
+        client.username_pw_set(settings.user, text_of(settings.secret_file, "mqtt"))
+    if settings.tls:
+        client.tls_set_context(_tls(settings))
+    return client
+
+
+def _wishes(settings: MqttSettings) -> Properties:
+    wishes = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # the library's own omission
+    wishes.SessionExpiryInterval = settings.session_s
+    wishes.ReceiveMaximum = UNACKNOWLEDGED_MAX
+    wishes.MaximumPacketSize = PACKET_BYTES_MAX
+    return wishes
+
+
+def _tls(settings: MqttSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.certificate_file is not None:
+            context.load_cert_chain(settings.certificate_file, settings.key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(
+            f"[mqtt] ca_file, certificate_file or key_file cannot be read ({type(error).__name__}); "
+            "name files (PEM) this user may read"
+        ) from None
+    return context

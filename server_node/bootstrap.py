@@ -1,0 +1,86 @@
+"""The server's own folder and what it needs to run: its checkpoint, the log, the board that people look at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+from server_node.lease import Claiming
+from server_node.node import ServerNode
+from server_node.status import Board, ModelPicture, Picture
+from shoal.config.privacy_terms import terms_of
+from shoal.config.settings import Config
+from shoal.privacy import expected_statement
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports import open_log
+
+PICTURES_PER_S = 5.0
+
+
+@contextmanager
+def server_at_home(
+    config: Config,
+    rebuild: bool = False,
+    metrics: ServerMetrics | None = None,
+    clock: Callable[[], float] = time.time,
+    claiming: Claiming | None = None,
+) -> Iterator[ServerNode]:
+    """The server as its folder remembers it, let go of at the end. Raises `StateRefused`, `LogUnavailable`, ...
+
+    `claiming`: hold the federation's claim, so that no other server answers beside this one.
+    """
+    with ExitStack() as stack:
+        path = config.server.folder / "checkpoint.db"
+        checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
+        log = stack.enter_context(closing(open_log(config.log)))
+        if claiming is None:
+            ensure_topics(log, config.contract, config.log)
+        else:  # which sees to the topics first
+            stack.enter_context(claiming.held(log, checkpoint.identity))
+        yield ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
+
+
+class Watched:
+    """A server that keeps its claim, and whose picture hangs on a board, renewed a few times per second."""
+
+    def __init__(
+        self,
+        node: ServerNode,
+        board: Board,
+        clock: Callable[[], float] = time.monotonic,
+        claiming: Claiming | None = None,
+    ) -> None:
+        self._node = node
+        self._claiming = claiming
+        self._board = board
+        self._clock = clock
+        self._renewed_at = clock()
+        board.hang(node.picture())
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """See `ServerNode.step`; raises `AnotherServer` besides."""
+        if self._claiming is not None:
+            self._claiming.keep()
+        done = self._node.step(timeout_s)
+        now = self._clock()
+        if now >= self._renewed_at + 1 / PICTURES_PER_S:
+            self._board.hang(self._node.picture())
+            self._renewed_at = now
+        return done
+
+    def leave(self) -> None:
+        """The picture stays, and says that the server is not reading just now."""
+        self._board.hang(replace(self._board.picture, ready=False))
+
+
+def empty_picture(config: Config, now: float) -> Picture:
+    """Before the first step."""
+    models = {
+        model.name: ModelPicture(model.name, model.algorithm, waiting_for="The server is opening the log.")
+        for model in config.contract.models
+    }
+    return Picture(config.contract, now, now, models=models, privacy=expected_statement(terms_of(config.contract)))

@@ -1,0 +1,88 @@
+"""Hearing one record: check it at the border, give it to its model, or set it aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import ServerModel
+from server_node.monitoring import Counting
+from server_node.reassembly import Joining
+from shoal.config.contract import Contract
+from shoal.errors import MessageRefused
+from shoal.protocol.messages import Rejected, Update, Wake
+from shoal.protocol.signatures import ClientKeys
+from shoal.protocol.validation import Border
+from shoal.runtime.checkpoint import Word
+from shoal.transports.base import Record
+
+
+class Hearing:
+    """Gives each record of the updates to the model it is for."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        border: Border,
+        models: Mapping[str, ServerModel | RoundsModel],
+        joining: Joining,
+        counting: Counting,
+        clock: Callable[[], float],
+        keys: ClientKeys | None = None,
+    ) -> None:
+        """`keys` are the clients' secrets; None: nobody needs to sign."""
+        self._rejected_topic = contract.rejected_topic
+        self._border = border
+        self._models = models
+        self._joining = joining
+        self._counting = counting
+        self._clock = clock
+        self._keys = keys
+
+    def hear(self, record: Record) -> Sequence[Word]:
+        """Absorb one record; what is refused becomes a word for the rejected topic."""
+        self._counting.reading(record)
+        update: Update | None = None
+        try:
+            if ("type", Wake.TYPE.encode()) in record.headers:
+                self._wake(Wake.decode(record.value, record.headers))
+                return []
+            update = Update.decode(record.value, record.headers)
+            if self._keys is not None:
+                self._keys.check(update.client, record.topic, record.value or b"", record.headers)
+            self._border.admit_update(update)
+            self._take_in(update, record.value or b"")
+            self._counting.waiting(len(self._joining))
+        except MessageRefused as refused:
+            return [self._set_aside(record, refused, update)]
+        return []
+
+    def _take_in(self, update: Update, value: bytes) -> None:
+        model, now = self._models[update.model], self._clock()
+        if update.parts > 1:
+            if model.roster.knows(update.client, update.sequence):
+                return self._counting.heard(update, False, now)
+            whole = self._joining.take(update, value)
+            if whole is None:
+                return self._counting.part()
+            # Each part can be true, and all of them together too large to be.
+            self._border.admit_update(whole)
+            update = whole
+        new = model.hear(update, now)
+        if new:
+            self._joining.drop(update.model, update.client)
+        return self._counting.heard(update, new, now)
+
+    def _wake(self, wake: Wake) -> None:
+        self._border.admit_wake(wake)
+        model = self._models[wake.model]
+        assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
+        model.wake()
+
+    def _set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> Word:
+        self._counting.set_aside(record, refused, update)
+        rejected = Rejected(
+            record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
+        )
+        # No value would mean that nothing was set aside under this key: it is kept as an empty one.
+        return Word(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)

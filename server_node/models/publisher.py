@@ -1,0 +1,141 @@
+"""What every model on the server has, whatever its family: its clients, its totals, its newest snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server_node.lineage import Lineage, Turnover, followed, nodes_of, restored
+from server_node.models.clients import Roster
+from server_node.status import ModelPicture, Moment, RoundsSeen
+from shoal.algorithms.streaming import Arrays, Summary
+from shoal.config.contract import Contract, Model
+from shoal.protocol.messages import COUNT_MAX, Snapshot, Update
+from shoal.protocol.round_request import Call
+
+HISTORY_MAX = 600
+
+
+class Standing:
+    """One model as it stands before the federation."""
+
+    def __init__(self, contract: Contract, model: Model) -> None:
+        self._contract = contract
+        self._model = model
+        self.roster = Roster()
+        self.updates = 0
+        self.readings = 0
+        self.newest_reading_at: float | None = None
+        self.version = 0
+        self.snapshot: Snapshot | None = None
+        """the newest one published"""
+        self.said: bytes | None = None
+        """the same as it travels"""
+        self.lineage = Lineage()
+        """who is who among its clusters"""
+        self.since: dict[int, float] = {}
+        """identity -> when it came"""
+        self.turnover = Turnover()
+        """what became of clusters when it was published"""
+        self.snapshot_at = 0.0
+        self.history: list[Moment] = []
+        """from the first snapshot to the newest, thinner the further back"""
+
+    def count(self, update: Update) -> None:
+        """One more update."""
+        self.updates += 1
+        if update.newest_reading_at is not None:
+            self.newest_reading_at = max(self.newest_reading_at or update.newest_reading_at, update.newest_reading_at)
+
+    def add_readings(self, readings: int) -> None:
+        """A sum of what others claim: it must stay a number that a snapshot can carry."""
+        self.readings = min(COUNT_MAX, self.readings + readings)
+
+    def adopt(self, published: Snapshot) -> None:
+        """Go on from a snapshot that was published before the memory was lost."""
+        self.version, self.snapshot, self.said = published.version, published, published.encode()
+        self.lineage, _ = followed(Lineage(), *nodes_of(published.arrays))
+
+    def publish(
+        self,
+        arrays: Arrays,
+        summary: Summary,
+        positions: list[list[int]],
+        statement: dict[str, Any],
+        now: float,
+        *,
+        pooled: int = 0,
+        number: int | None = None,
+        call: Call | None = None,
+    ) -> Snapshot:
+        """The next snapshot; `positions` is how far the updates have been read, `number` the round if it has rounds."""
+        self.version = self.version + 1 if call is None else call.version
+        self.snapshot_at = now
+        self.snapshot = Snapshot(
+            federation=self._contract.federation,
+            contract=self._contract.digest,
+            model=self._model.name,
+            algorithm=self._model.algorithm,
+            version=self.version,
+            positions=positions,
+            updates=self.updates,
+            readings=self.readings,
+            clients=len(self.roster),
+            clusters=summary.clusters,
+            nodes=summary.nodes,
+            pooled=pooled,
+            privacy=statement,
+            arrays=arrays,
+            made_at=now,
+            newest_reading_at=self.newest_reading_at,
+            round=number,
+            call=None if call is None else call.table(),
+        )
+        self.said = self.snapshot.encode()
+        self.lineage, self.turnover = followed(self.lineage, *nodes_of(arrays))
+        self.since = {identity: self.since.get(identity, now) for identity in self.lineage.slots}
+        self.history = thinned([*self.history, Moment(now, summary.clusters, summary.nodes, self.readings)])
+        return self.snapshot
+
+    def picture(self, waiting_for: str, rounds: RoundsSeen | None = None) -> ModelPicture:
+        """What people may see of it."""
+        name, algorithm = self._model.name, self._model.algorithm
+        return ModelPicture(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a restart needs, the newest snapshot included."""
+        return {
+            "roster": self.roster.state(),
+            "updates": self.updates,
+            "readings": self.readings,
+            "newest_reading_at": self.newest_reading_at,
+            "snapshot_version": self.version,
+            "snapshot": self.said,
+            "lineage": self.lineage.state(),
+            "since": [list(known) for known in self.since.items()],
+            "snapshot_at": self.snapshot_at,
+            "history": [list(moment) for moment in self.history],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `StateRefused`, or what a damaged state leads to: a wrong key, type or value, a refused message."""
+        self.roster.restore(state["roster"])
+        self.updates = state["updates"]
+        self.readings = state["readings"]
+        self.newest_reading_at = state["newest_reading_at"]
+        self.version = state["snapshot_version"]
+        self.said = state["snapshot"]
+        self.snapshot = None if self.said is None else Snapshot.decode(self.said, Snapshot.headers())
+        self.lineage = restored(state["lineage"])
+        self.since = dict(state["since"])
+        self.snapshot_at = state["snapshot_at"]
+        self.history = thinned([Moment(*moment) for moment in state["history"]])
+
+
+def thinned(history: list[Moment]) -> list[Moment]:
+    """At most `HISTORY_MAX` moments: of too many every second one is left out, the first and the newest stay.
+
+    So what happened last is known finely and what lies far back coarsely, and a page opened today sees the first day.
+    """
+    while len(history) > HISTORY_MAX:
+        history = history[:-1:2] + history[-1:]
+    return history

@@ -1,0 +1,327 @@
+"""What CA+ and CAEFC share: adaptive resonance with the correntropy-induced metric.
+
+The paper's Algorithm 1 as the published program runs it, which is what made the published tables. Where that
+program is undefined, ties go to the lowest position and the counter of inputs never restarts.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.fcac.diversity import Diversity
+from shoal.algorithms.fcac.nodes import Nodes
+from shoal.algorithms.fcac.options import FcacOptions
+from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.streaming import State
+from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.kernels.bandwidth import bandwidth
+from shoal.kernels.correntropy import Floats, cim, correntropy, far_is_zero, mean_nearest_other
+
+STATE_VERSION = 1
+FILL, REFILL = 0, 4
+"""cases of an input that became a node without a test: before the vigilance was set, and after a deletion"""
+
+
+class Step(NamedTuple):
+    """What the last input did. Positions are those before any deletion; -1 when no winner was sought."""
+
+    case: int
+    """1, 2, 3 as in the paper, `FILL` or `REFILL`"""
+    first: int
+    second: int
+    distance_first: float
+    distance_second: float
+
+
+class Art(ABC):
+    """A network that learns rows one by one. The width is given, or fixed by the first rows."""
+
+    network: ClassVar[str]
+    """its name in the paper, and in a saved state"""
+
+    def __init__(self, dimensions: int | None = None, **options: Any) -> None:
+        if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
+            raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+        self.options = FcacOptions.of(options)
+        self._given_width = dimensions
+        self._width = dimensions
+        self._begin_empty()
+
+    def _begin_empty(self) -> None:
+        self._nodes = Nodes(self._width or 0)
+        self._waiting: Floats = np.empty((0, self._width or 0))
+        self._diversity: Diversity | None = Diversity(self.options.diversity_cut, self.options.diversity_nodes_min)
+        self._counter = 0
+        self._last_sigma: float | None = None
+        self._vigilance = 1.0
+        self._n_active: int | None = None
+        self._saturated = 0
+        self._last = Step(FILL, -1, -1, math.nan, math.nan)
+
+    # What can be seen from outside; arrays are views that cannot be written to.
+
+    @property
+    def size(self) -> int:
+        """Nodes it has now."""
+        return self._nodes.size
+
+    @property
+    def dimensions(self) -> int | None:
+        """Features of a row; None before the first rows."""
+        return self._width
+
+    @property
+    def weights(self) -> Floats:
+        """(K, d)"""
+        return _read_only(self._nodes.weights)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(K,) winning counts."""
+        return _read_only(self._nodes.counts)
+
+    @property
+    def sigmas(self) -> Floats:
+        """(K,) bandwidths."""
+        return _read_only(self._nodes.sigmas)
+
+    @property
+    def node_ids(self) -> NDArray[np.int64]:
+        """(K,) ascending. The id of a removed node may be given again."""
+        return _read_only(self._nodes.ids)
+
+    @property
+    def mean_sigma(self) -> float:
+        """The one bandwidth all similarities are taken with; 0 without nodes."""
+        return self._nodes.mean_sigma
+
+    @property
+    def last_sigma(self) -> float | None:
+        """The bandwidth computed last; None before the first row was learnt."""
+        return self._last_sigma
+
+    @property
+    def vigilance(self) -> float:
+        """The similarity threshold; 1 until it is set."""
+        return self._vigilance
+
+    @property
+    def n_active(self) -> int | None:
+        """Nodes the bandwidth looks back on, lambda / 2; None until it is set."""
+        return self._n_active
+
+    @property
+    def lambda_(self) -> int | None:
+        """Inputs between two removals of isolated nodes on the server; None until it is set."""
+        return None if self._n_active is None else 2 * self._n_active
+
+    @property
+    def n_learnt(self) -> int:
+        """Rows learnt, those that wait not among them."""
+        return self._counter
+
+    @property
+    def n_waiting(self) -> int:
+        """Rows held back until `initial_rows` of them are there."""
+        return len(self._waiting)
+
+    @property
+    def saturated(self) -> int:
+        """Inputs that would have become a node had `nodes_max` not been reached."""
+        return self._saturated
+
+    @property
+    def last(self) -> Step:
+        """What the last input did."""
+        return self._last
+
+    def recent_ids(self) -> NDArray[np.int64]:
+        """(K,) ids, the most recently created or won first."""
+        return self._nodes.ids[np.argsort(self._nodes.stamps)[::-1]]
+
+    # Learning.
+
+    def learn(self, rows: ArrayLike) -> None:
+        """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
+
+        The first `initial_rows` wait for each other. Raises `DataRefused` before anything has changed.
+        """
+        self._learn(checked_rows(rows, self._width))
+
+    def flush(self) -> None:
+        """Learn the rows that wait: the stream has ended. Raises `DataRefused` if it is a single one."""
+        if len(self._waiting) == 1:
+            raise DataRefused("a single row has no spread to learn from; give at least 2 rows")
+        if len(self._waiting):
+            self._start(self._waiting)
+
+    def _learn(self, rows: Floats) -> None:
+        if len(rows) == 0:
+            return
+        if self._width is None:
+            self._width = rows.shape[1]
+            self._begin_empty()
+        if self._last_sigma is not None:
+            self._learn_each(rows)
+            return
+        waiting = np.concatenate([self._waiting, rows])
+        if len(waiting) < self.options.initial_rows:
+            self._waiting = waiting
+        else:
+            self._start(waiting)
+
+    def _start(self, rows: Floats) -> None:
+        self._last_sigma = bandwidth(rows[: self.options.initial_rows])
+        self._waiting = np.empty((0, rows.shape[1]))
+        self._learn_each(rows)
+
+    def _learn_each(self, rows: Floats) -> None:
+        with far_is_zero():
+            for row in rows:
+                self._step(row)
+
+    def _step(self, row: Floats) -> None:
+        """One input, Algorithm 1 lines 2-37."""
+        self._counter += 1
+        if self._n_active is None or self._nodes.size < self._n_active:
+            self._fill(row)
+        else:
+            self._compete(row, self._n_active)
+
+    def _fill(self, row: Floats) -> None:
+        """The input becomes a node untested (lines 3-11); with the last one needed, the vigilance is set."""
+        case = FILL if self._n_active is None else REFILL
+        self._last = Step(case, -1, -1, math.nan, math.nan)
+        self._create(row)
+        if self._diversity is not None:
+            self._judge_diversity(self._diversity)
+        if self._nodes.size == self._n_active:
+            self._last_sigma = bandwidth(self._nodes.recent(self._n_active))
+            self._nodes.set_all_sigmas(self._last_sigma)
+            self._vigilance = mean_nearest_other(self._nodes.weights, self._nodes.mean_sigma)
+
+    def _create(self, row: Floats) -> None:
+        assert self._last_sigma is not None
+        self._nodes.append(row, self._last_sigma, self._counter)
+
+    def _judge_diversity(self, diversity: Diversity) -> None:
+        size = self._nodes.size
+        diversity.admit(self._similarity_to_earlier(size - 1))
+        if diversity.exhausted() or size == self.options.nodes_max:
+            self._n_active = size
+            self._diversity = None
+
+    def _similarity_to_earlier(self, position: int) -> Floats:
+        """(position,) entries of R, eq. 30 or 13. All bandwidths are still the initial one."""
+        assert self._last_sigma is not None
+        nodes = self._nodes
+        earlier, row = nodes.weights[:position], nodes.weights[position]
+        scratch = (nodes.scratch[0][:position], nodes.scratch[1][:position])
+        out = nodes.distances[:position]
+        if self.options.similarity == "cae":
+            return np.exp(1.0 - cim(row, earlier, self._last_sigma, out, scratch))
+        return np.exp(correntropy(row, earlier, self._last_sigma, out, scratch))
+
+    def _compete(self, row: Floats, n_active: int) -> None:
+        """The two nearest nodes and the vigilance test (lines 13-30). There are two: n_active is at least 2."""
+        nodes = self._nodes
+        distances = cim(row, nodes.weights, nodes.mean_sigma, nodes.distances, nodes.scratch)
+        first = int(distances.argmin())
+        distance_first = float(distances[first])
+        distances[first] = math.inf
+        second = int(distances.argmin())
+        distance_second = float(distances[second])
+        if self._vigilance < distance_first and not self._full():
+            case = 1
+            self._create(row)
+            # The new node is among the active ones its bandwidth is taken from.
+            self._last_sigma = bandwidth(nodes.recent(n_active))
+            nodes.set_sigma(nodes.size - 1, self._last_sigma)
+        else:
+            case = 2 if self._vigilance < distance_second else 3
+            count = nodes.counts[first] + 1
+            nodes.counts[first] = count
+            winner = nodes.weights[first]
+            winner += (row - winner) / count
+            nodes.stamps[first] = self._counter
+            self._adapt(row, first, second if case == 3 else None)
+        self._last = Step(case, first, second, distance_first, distance_second)
+
+    def _full(self) -> bool:
+        if self._nodes.size != self.options.nodes_max:
+            return False
+        self._saturated += 1
+        return True
+
+    @abstractmethod
+    def _adapt(self, row: Floats, first: int, second: int | None) -> None:
+        """What else the row moves once the winner has moved; `second` is None in Case II."""
+
+    # Being saved and restored.
+
+    def state(self) -> State:
+        """Everything that later learning depends on, as copies."""
+        return {
+            "version": STATE_VERSION,
+            "network": self.network,
+            "options": self.options.plain(),
+            "width": self._width,
+            "waiting": self._waiting.copy(),
+            "counter": self._counter,
+            "last_sigma": self._last_sigma,
+            "vigilance": self._vigilance,
+            "n_active": self._n_active,
+            "saturated": self._saturated,
+            **self._nodes.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved one and go on bit for bit. Raises `StateRefused`; then nothing has changed."""
+        saved = Saved(state, STATE_VERSION, network=self.network, options=self.options.plain())
+        fresh = type(self)(self._given_width, **self.options.plain())
+        fresh._take(saved)
+        vars(self).update(vars(fresh))
+
+    def _take(self, saved: Saved) -> None:
+        """Fill this empty network from a saved one."""
+        width = saved.whole_or_none("width", least=1)
+        if self._given_width not in (None, width):
+            raise StateRefused(f"saved with width {width}, this is {self._given_width}")
+        self._width = width
+        self._begin_empty()
+        self._waiting = saved.floats("waiting", (None, width or 0))
+        self._counter = saved.whole("counter")
+        self._last_sigma = saved.positive_or_none("last_sigma")
+        self._vigilance = saved.number("vigilance", above=0.0)
+        self._n_active = saved.whole_or_none("n_active", least=2)
+        self._saturated = saved.whole("saturated")
+        self._nodes = Nodes.saved(saved, width or 0)
+        touched = self._nodes.stamps
+        saved.require(bool((touched <= self._counter).all()), "a node was touched by an input not yet learnt")
+        saved.require(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
+        started = self._last_sigma is not None
+        saved.require(started == (self._counter > 0), "rows were learnt without a bandwidth, or the reverse")
+        saved.require(len(self._waiting) < self.options.initial_rows, "more rows wait than are waited for")
+        saved.require(width is not None or len(self._waiting) == 0, "rows wait that have no features")
+        saved.require(not (started and len(self._waiting)), "rows wait though learning has begun")
+        if self._n_active is not None:
+            self._diversity = None
+        elif self._diversity is not None:
+            with far_is_zero():
+                for position in range(self._nodes.size):
+                    self._diversity.admit(self._similarity_to_earlier(position))
+
+
+Element = TypeVar("Element", bound=np.generic)
+
+
+def _read_only(array: NDArray[Element]) -> NDArray[Element]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,198 @@
+"""Federated Gaussian mixture by sums: exactly EM on the rows of all clients together.
+
+Source: M. Uranga, "Federated clustering" (2024), sections 3.3 and 4.2, where clients average what EM has brought
+each of them to (`gmm_local`). Here they send what the M-step needs, and the server takes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.rounds import base as rounds
+from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.initialization import starting_centres
+from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.errors import DataRefused
+from shoal.kernels.distance import Floats
+from shoal.kernels.gaussian import FORMS, balls, log_densities, second_moments, spread_of, spread_shape, whitening
+
+GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
+"""added to each mass, as scikit-learn does"""
+ALIVE: Final = 1e-6
+"""rows' worth of mass below which a component keeps its place and extent"""
+RIDGE: Final = Option(
+    1e-6, lambda value: rounds.is_number(value, 0.0), "above 0", "added to every variance, in the square of its unit"
+)
+OPTIONS: Final = {
+    "clusters": rounds.CLUSTERS,
+    "covariance": rounds.choice(FORMS, "one matrix each, one for all, variances by feature each, one variance each"),
+    "ridge": RIDGE,
+}
+
+# Client half.
+
+
+def answer(params: Params, rows: Rows) -> Stats:
+    """The E-step: mass (k,), sums (k, d) and second moments (c, m) of the rows by their shares in the components,
+    all relative to the origin of the call; the number of rows (1,) and their log-likelihood (1,)."""
+    k, d = params["centre"].shape
+    form = form_of(params)
+    mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(form, k, d))
+    seen, likelihood = 0, 0.0
+    densities = _densities(params)
+    for block in rounds.blocks(rows, d, k):
+        near, shares = densities(block)
+        peak = shares.max(axis=1, keepdims=True)
+        np.exp(np.subtract(shares, peak, out=shares), out=shares)
+        heights = shares.sum(axis=1, keepdims=True)
+        shares /= heights
+        mass += shares.sum(axis=0)
+        total += shares.T @ near
+        second += second_moments(form, near, shares)
+        seen += len(block)
+        likelihood += float(peak.sum() + np.log(heights).sum())
+    return {
+        "mass": mass,
+        "sum": total,
+        "second": second,
+        "rows": rounds.one(seen),
+        "likelihood": rounds.one(likelihood),
+    }
+
+
+def _densities(params: Params) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """-> a function of rows (n, d): the rows relative to the origin, and (n, k) log of weight times density."""
+    k, d = params["centre"].shape
+    form, origin = form_of(params), params["origin"]
+    if params["spread"].shape != spread_shape(form, k, d):
+        raise DataRefused(
+            f"parameter spread must have shape {spread_shape(form, k, d)} for {form}; the call is damaged"
+        )
+    try:
+        whiten = whitening(form, params["spread"], d)
+    except np.linalg.LinAlgError:
+        raise DataRefused("parameter spread holds a covariance without extent; the call is damaged") from None
+    means, log_weights = params["centre"] - origin, np.log(mixing(params["weight"]))
+
+    def densities(block: Floats) -> tuple[Floats, Floats]:
+        near = block - origin
+        logs = log_densities(form, near, means, whiten)
+        logs += log_weights
+        return near, logs
+
+    return densities
+
+
+def form_of(params: Params) -> str:
+    """The form of the covariances."""
+    return FORMS[rounds.whole(params, "form", 0, len(FORMS) - 1)]
+
+
+def mixing(weight: Floats) -> Floats:
+    """mass (k,) -> mixing weights (k,), equal ones where there is no mass yet."""
+    if not (weight >= 0).all():
+        raise DataRefused("parameter weight holds a mass below 0; the call is damaged")
+    grained = weight + GRAIN
+    return np.asarray(grained / grained.sum())
+
+
+# What travels.
+
+PARAMS: Final = {
+    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
+    "weight": ArraySpec("<f8", ("k",)),
+    "spread": ArraySpec("<f8", ("c", "m")),
+    "form": ArraySpec("<i8", (1,)),
+    "origin": ArraySpec("<f8", ("d",), rowlike=True),
+    "ridge": ArraySpec("<f8", (1,)),
+    "likelihood": ArraySpec("<f8", ("t",)),
+}
+"""means, masses, covariances (see `shoal.kernels.gaussian`) and their form, the point that sums are relative to, which
+never moves, what is added to variances, and the mean log-likelihood under the parameters before, empty before any"""
+STATS: Final = {
+    "mass": ArraySpec("<f8", ("k",), per_node=True),
+    "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
+    "second": ArraySpec("<f8", ("c", "m"), per_node=True),
+    "rows": ArraySpec("<f8", (1,)),
+    "likelihood": ArraySpec("<f8", (1,)),
+}
+
+# Server half.
+
+
+def start(options: Options, d: int, hint: Hint) -> Params:
+    """The components begin as balls that fill the box between them."""
+    option = rounds.chosen("gmm", OPTIONS, options)
+    centre = starting_centres(option["clusters"], d, hint)
+    k, form = len(centre), option["covariance"]
+    radii = (hint.high - hint.low) / (2.0 * k ** (1.0 / d))
+    return {
+        "centre": centre,
+        "weight": np.zeros(k),
+        "spread": balls(form, radii * radii + option["ridge"], k),
+        "form": rounds.one_whole(FORMS.index(form)),
+        "origin": hint.low + (hint.high - hint.low) / 2,
+        "ridge": rounds.one(option["ridge"]),
+        "likelihood": np.empty(0),
+    }
+
+
+def combine(params: Params, answers: Sequence[Stats]) -> Params:
+    """The M-step. A component without mass keeps its place and its extent, and comes back when rows come to it."""
+    sums = rounds.total(params, STATS, answers)
+    if sums is None or not sums["rows"][0] > 0:
+        return dict(params)
+    rounds.require(sums["mass"].shape == params["weight"].shape, "of another number of components than the call has")
+    rounds.require(sums["second"].shape == params["spread"].shape, "of another form of covariance than the call has")
+    rounds.require((sums["mass"] >= 0).all(), "a mass below 0")
+    form, ridge = form_of(params), rounds.number(params, "ridge", above=0.0)
+    alive = sums["mass"] > ALIVE
+    mass = sums["mass"] + GRAIN
+    means = np.where(alive[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
+    spread = params["spread"].copy()
+    if form == "tied":
+        spread = spread_of(form, np.where(alive, mass, 0.0), means, sums["second"], ridge)
+    else:
+        spread[alive] = spread_of(form, mass[alive], means[alive], sums["second"][alive], ridge)
+    return {
+        **params,
+        "centre": np.where(alive[:, None], means + params["origin"], params["centre"]),
+        "weight": sums["mass"],
+        "spread": spread,
+        "likelihood": sums["likelihood"] / sums["rows"],
+    }
+
+
+def shift(before: Params, after: Params) -> float:
+    """How much the mean log-likelihood rose; infinite in the first round, which has nothing to compare with."""
+    if not len(before["likelihood"]) or not len(after["likelihood"]):
+        return math.inf
+    return float(abs(after["likelihood"][0] - before["likelihood"][0]))
+
+
+def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
+    """rows (n, d) -> (n,) the component with the largest share of each. Raises `DataRefused`."""
+    densities = _densities(params)
+    k, d = params["centre"].shape
+    return rounds.by_block(rows, d, k, lambda block: densities(block)[1].argmax(axis=1))
+
+
+GMM: Final = RoundsAlgorithm(
+    name="gmm",
+    params=PARAMS,
+    stats=STATS,
+    additive=True,
+    one_shot=False,
+    options=OPTIONS,
+    start=start,
+    answer=answer,
+    combine=combine,
+    shift=shift,
+    predict=predict,
+    summary=rounds.summary,
+)

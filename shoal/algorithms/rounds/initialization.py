@@ -1,0 +1,35 @@
+"""Where the centres of a model stand before anybody has answered."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from shoal.algorithms.rounds.base import Hint
+from shoal.errors import SettingsError
+from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import best_of
+
+STARTS: Final = 10
+STEPS: Final = 100
+
+
+def starting_centres(clusters: int | str, d: int, hint: Hint) -> Floats:
+    """The prototypes of the hint, grouped to `clusters` (k-means, weighted) if there are more; else uniform in the box.
+
+    -> (k, d). Raises `SettingsError` when "auto" has nothing to start from, or the hint is of other features.
+    """
+    if hint.low.shape != (d,) or hint.high.shape != (d,):
+        raise SettingsError(f"the box to start in has {len(hint.low)} features, the rows have {d}")
+    points = np.empty((0, d)) if hint.points is None else np.asarray(hint.points, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != d:
+        raise SettingsError(f"the prototypes to start from are of shape {points.shape}; they must have {d} features")
+    if clusters == "auto":
+        if not len(points):
+            raise SettingsError('clusters = "auto" needs a model to start from that has found some; or give a number')
+        return points.copy()
+    k = int(clusters)
+    found = points if len(points) <= k else best_of(points, k, hint.seed, STARTS, STEPS, hint.weights)
+    generator = np.random.default_rng(hint.seed)
+    return np.concatenate([found, generator.uniform(hint.low, hint.high, size=(k, d))[len(found) :]])

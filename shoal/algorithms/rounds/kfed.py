@@ -1,0 +1,146 @@
+"""k-FED: one shot. Each client clusters alone, the server groups the centres it is sent.
+
+Source: D. K. Dennis, T. Li, V. Smith, "Heterogeneity for the win: one-shot federated clustering" (2021): algorithm 1
+(Awasthi and Sheffet's local clustering) and algorithm 2. Clients also say how many rows are behind each centre,
+which the paper's server does not use: it is what `average = "weighted"` weighs by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from shoal.algorithms.rounds import base as rounds
+from shoal.algorithms.rounds.base import Hint, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.one_shot import LOCAL, candidates, fitted, followed, held, planned, shift
+from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.kernels.distance import Floats, block_rows, from_differences, squared
+from shoal.kernels.lloyd import assigned, lloyd, seeds
+
+AVERAGES: Final = ("unweighted", "weighted")
+PICKS: Final = ("farthest", "seeded")
+SEPARATION: Final = 3.0
+"""how much farther every other seed must be for a row to count for its own (algorithm 1, step 3)"""
+SERVER_STEPS: Final = 300
+OPTIONS: Final = {
+    "clusters": rounds.CLUSTERS,
+    "local_clusters": LOCAL,
+    "average": rounds.choice(AVERAGES, "of the centres in a group: each as one, or by the rows behind it"),
+    "pick": rounds.choice(
+        PICKS, "the server's first guess: the first client's centres and then the farthest from all, or k-means++"
+    ),
+}
+
+# Client half.
+
+
+def answer(params: Params, rows: Rows) -> Stats:
+    """Algorithm 1: at most k' centres of one's own (p, d) and the rows behind each (p,)."""
+    k, seed = rounds.whole(params, "local_clusters", 1), rounds.whole(params, "seed", 0)
+    sample = candidates(rows, rounds.width(params))
+    if not len(sample):
+        return {"prototype": sample, "count": np.zeros(0)}
+    return held(*fitted(rows, _separated(sample, k, seed)), "prototype")
+
+
+def _separated(rows: Floats, k: int, seed: int) -> Floats:
+    """rows (n, d) -> starting centres (<= k, d): k-means++ seeds among the rows' projections on their k main
+    directions, each moved to the mean of the rows that are clearly its own."""
+    plane = np.eye(rows.shape[1])
+    if k < rows.shape[1]:
+        # Scaled, so that squares of squares stay numbers.
+        scaled = rows / (np.abs(rows).max() or 1.0)
+        plane = np.linalg.eigh(scaled.T @ scaled)[1][:, -k:]
+    flat = rows @ plane
+    first = flat[seeds(flat, k, seed)]
+    count, total = np.zeros(len(first)), np.zeros_like(first)
+    height = block_rows(*first.shape)
+    for start in range(0, len(flat), height):
+        far = np.sqrt(squared(flat[start : start + height], first))
+        own = far.argmin(axis=1)
+        places = np.arange(len(far))
+        nearest = far[places, own]
+        far[places, own] = np.inf
+        clear = far.min(axis=1) >= SEPARATION * nearest
+        np.add.at(count, own[clear], 1.0)
+        np.add.at(total, own[clear], flat[start : start + height][clear])
+    first[count > 0] = total[count > 0] / count[count > 0, None]
+    return np.asarray(first @ plane.T)
+
+
+# What travels.
+
+PARAMS: Final = {
+    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
+    "weight": ArraySpec("<f8", ("c",)),
+    "clusters": ArraySpec("<i8", (1,)),
+    "local_clusters": ArraySpec("<i8", (1,)),
+    "seed": ArraySpec("<i8", (1,)),
+    "average": ArraySpec("<i8", (1,)),
+    "pick": ArraySpec("<i8", (1,)),
+}
+"""the centres found last and the rows behind them, none at first; how many to find, and how many each client; the
+seed; the choices"""
+STATS: Final = {
+    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<f8", ("p",), per_node=True),
+}
+
+# Server half.
+
+
+def start(options: Options, d: int, hint: Hint) -> Params:
+    """The plan of the one shot: what clients look for and how. Raises `SettingsError`."""
+    option = rounds.chosen("kfed", OPTIONS, options)
+    return {
+        **planned(option, d, hint),
+        "average": rounds.one_whole(AVERAGES.index(option["average"])),
+        "pick": rounds.one_whole(PICKS.index(option["pick"])),
+    }
+
+
+def combine(params: Params, answers: Sequence[Stats]) -> Params:
+    """Algorithm 2, with Lloyd's steps until nothing moves, as in its authors' program."""
+    for each in answers:
+        rounds.check_answer(STATS, each, rounds.width(params))
+        rounds.require((each["count"] > 0).all(), "a centre with no row behind it")
+    answers = [each for each in answers if len(each["count"])]
+    if not answers:
+        return dict(params)
+    points, weights = (np.concatenate([each[name] for each in answers]) for name in ("prototype", "count"))
+    k = rounds.whole(params, "clusters", 1)
+    weighted = AVERAGES[rounds.whole(params, "average", 0, 1)] == "weighted"
+    if PICKS[rounds.whole(params, "pick", 0, 1)] == "farthest":
+        first = _farthest(points, min(len(answers[0]["count"]), k), k)
+    else:
+        first = points[seeds(points, k, rounds.whole(params, "seed", 0), weights if weighted else None)]
+    centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights if weighted else None)
+    return followed(params, centres, assigned(points, centres, weights)[0])
+
+
+def _farthest(points: Floats, begun: int, k: int) -> Floats:
+    """The first `begun` points, then again and again the one farthest from all before, until k or none differs."""
+    chosen = list(range(begun))
+    least = from_differences(points, points[:begun]).min(axis=1)
+    while len(chosen) < k and least.max() > 0:
+        chosen.append(int(least.argmax()))
+        np.minimum(least, from_differences(points, points[chosen[-1:]])[:, 0], out=least)
+    return np.asarray(points[chosen])
+
+
+KFED: Final = RoundsAlgorithm(
+    name="kfed",
+    params=PARAMS,
+    stats=STATS,
+    additive=False,
+    one_shot=True,
+    options=OPTIONS,
+    start=start,
+    answer=answer,
+    combine=combine,
+    shift=shift,
+    predict=rounds.nearest_centre,
+    summary=rounds.summary,
+)

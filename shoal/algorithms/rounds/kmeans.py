@@ -1,0 +1,160 @@
+"""Federated k-means: exact, by sums behind centres; or by averaging what clients reach alone, as the thesis does.
+
+`KMEANS` is Lloyd's algorithm on the rows of all clients together: each says how many rows are nearest to each
+centre, and their sum. `KMEANS_LOCAL` is the federated averaging of the thesis (M. Uranga, "Federated clustering",
+2024, section 4.2): each takes several of Lloyd's steps alone, and the centres reached are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from shoal.algorithms.rounds import base as rounds
+from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.initialization import starting_centres
+from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import gathered, means
+
+AVERAGES: Final = ("weighted", "unweighted")
+OPTIONS: Final = {"clusters": rounds.CLUSTERS}
+LOCAL_OPTIONS: Final = {
+    **OPTIONS,
+    "average": rounds.choice(
+        AVERAGES, "by the rows behind each centre; or plain, where a client without rows of a cluster repeats the call"
+    ),
+    "steps": Option(5, lambda value: rounds.is_whole(value, 1, 1000), "a whole number, 1 to 1000", "of Lloyd, alone"),
+}
+
+# Client half.
+
+
+def answer(params: Params, rows: Rows) -> Stats:
+    """One of Lloyd's steps: of the rows nearest to each centre the number (k,) and the sum (k, d); the inertia (1,)."""
+    return _sums(params["centre"], rows)
+
+
+def answer_locally(params: Params, rows: Rows) -> Stats:
+    """`steps` of Lloyd's steps from the call's centres, alone: per centre the rows behind it and what they add up to.
+
+    The rows of the last step, so sum / count is where the client's centre ends.
+    """
+    centres = params["centre"]
+    for _ in range(rounds.whole(params, "steps", 1, 1000) - 1):
+        alone = _sums(centres, rows)
+        centres = means(alone["count"], alone["sum"], centres)
+    return _sums(centres, rows)
+
+
+def _sums(centres: Floats, rows: Rows) -> dict[str, Floats]:
+    k, d = centres.shape
+    count, total, inertia = np.zeros(k), np.zeros((k, d)), 0.0
+    for block in rounds.blocks(rows, d, k):
+        gained = gathered(block, centres)
+        count += gained[0]
+        total += gained[1]
+        inertia += gained[2]
+    return {"count": count, "sum": total, "inertia": rounds.one(inertia)}
+
+
+# What travels.
+
+PARAMS: Final = {
+    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
+    "weight": ArraySpec("<f8", ("k",)),
+}
+"""the centres, and the rows behind each when it was made: 0 for one that nobody has used yet"""
+LOCAL_PARAMS: Final = {**PARAMS, "average": ArraySpec("<i8", (1,)), "steps": ArraySpec("<i8", (1,))}
+STATS: Final = {
+    "count": ArraySpec("<f8", ("k",), per_node=True),
+    "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
+    "inertia": ArraySpec("<f8", (1,)),
+}
+
+# Server half.
+
+
+def start(options: Options, d: int, hint: Hint) -> Params:
+    """The first centres (k, d), counted by nobody yet. Raises `SettingsError`."""
+    centre = starting_centres(rounds.chosen("kmeans", OPTIONS, options)["clusters"], d, hint)
+    return {"centre": centre, "weight": np.zeros(len(centre))}
+
+
+def start_locally(options: Options, d: int, hint: Hint) -> Params:
+    """The first centres, and how clients step and the server averages. Raises `SettingsError`."""
+    option = rounds.chosen("kmeans_local", LOCAL_OPTIONS, options)
+    return {
+        **start({"clusters": option["clusters"]}, d, hint),
+        "average": rounds.one_whole(AVERAGES.index(option["average"])),
+        "steps": rounds.one_whole(option["steps"]),
+    }
+
+
+def combine(params: Params, answers: Sequence[Stats]) -> Params:
+    """Sums over counts. A centre that nobody has rows of stays where it is."""
+    sums = rounds.total(params, STATS, answers)
+    if sums is None or not sums["count"].any():
+        return dict(params)
+    _check(params, sums)
+    return {
+        **params,
+        "centre": means(sums["count"], sums["sum"], params["centre"]),
+        "weight": sums["count"],
+    }
+
+
+def combine_locally(params: Params, answers: Sequence[Stats]) -> Params:
+    """The mean of the clients' centres, weighted by the rows behind them or not."""
+    weighed = combine(params, answers)
+    if AVERAGES[rounds.whole(params, "average", 0, len(AVERAGES) - 1)] == "weighted":
+        return weighed
+    # The thesis counts every client that has rows at all, and one without rows of a cluster repeats its centre:
+    # that is what drags its centres when clients hold different clusters.
+    speakers = [each for each in answers if each["count"].any()]
+    if not speakers:
+        return dict(params)
+    centres = [means(each["count"], each["sum"], params["centre"]) for each in speakers]
+    return {**weighed, "centre": np.mean(centres, axis=0)}
+
+
+def _check(params: Params, sums: Stats) -> None:
+    rounds.require(sums["count"].shape == params["weight"].shape, "of another number of centres than the call has")
+    rounds.require((sums["count"] >= 0).all(), "fewer than no rows")
+
+
+def shift(before: Params, after: Params) -> float:
+    """How far the centres moved together: the Frobenius norm of their difference."""
+    return float(np.linalg.norm(after["centre"] - before["centre"]))
+
+
+KMEANS: Final = RoundsAlgorithm(
+    name="kmeans",
+    params=PARAMS,
+    stats=STATS,
+    additive=True,
+    one_shot=False,
+    options=OPTIONS,
+    start=start,
+    answer=answer,
+    combine=combine,
+    shift=shift,
+    predict=rounds.nearest_centre,
+    summary=rounds.summary,
+)
+KMEANS_LOCAL: Final = RoundsAlgorithm(
+    name="kmeans_local",
+    params=LOCAL_PARAMS,
+    stats=STATS,
+    additive=False,
+    one_shot=False,
+    options=LOCAL_OPTIONS,
+    start=start_locally,
+    answer=answer_locally,
+    combine=combine_locally,
+    shift=shift,
+    predict=rounds.nearest_centre,
+    summary=rounds.summary,
+)

@@ -1,0 +1,98 @@
+"""What the algorithms of one round share: a client clusters alone, and the server's labels follow the ones before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from shoal.algorithms.rounds import base as rounds
+from shoal.algorithms.rounds.base import Hint, Option, Params, Stats
+from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.streaming import Rows
+from shoal.errors import SettingsError
+from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import gathered, means
+from shoal.kernels.matching import distance_between, order_after
+
+CANDIDATES_MAX: Final = 50_000
+"""of more rows, seeds are looked for among evenly spaced ones: memory stays bounded"""
+CLIENT_STEPS: Final = 300
+LOCAL: Final = Option(
+    0,
+    lambda value: rounds.is_whole(value, 0, rounds.CLUSTERS_MAX),
+    f"a whole number, 0 to {rounds.CLUSTERS_MAX}",
+    "how many each client looks for alone (k'); 0: as many as there are to be in the end",
+)
+
+# Client half.
+
+
+def candidates(rows: Rows, d: int) -> Floats:
+    """rows (n, d) -> those among which seeds are looked for. Raises `DataRefused`."""
+    table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
+    return checked_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
+
+
+def tallied(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
+    """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `DataRefused`."""
+    count, total = np.zeros(len(centres)), np.zeros_like(centres)
+    for block in rounds.blocks(rows, *centres.shape[::-1]):
+        gained = gathered(block, centres)
+        count += gained[0]
+        total += gained[1]
+    return count, total
+
+
+def fitted(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
+    """Lloyd's steps on the rows from `centres` (k, d) until none moves -> centres (k, d), rows behind each (k,)."""
+    for _ in range(CLIENT_STEPS):
+        count, total = tallied(rows, centres)
+        before, centres = centres, means(count, total, centres)
+        if (before == centres).all():
+            break
+    return centres, tallied(rows, centres)[0]
+
+
+def held(centres: Floats, count: Floats, name: str) -> Stats:
+    """An answer of the centres that have rows."""
+    return {name: centres[count > 0], "count": count[count > 0]}
+
+
+# Server half.
+
+
+def planned(option: Mapping[str, Any], d: int, hint: Hint) -> dict[str, Any]:
+    """The parameters of a model that has found nothing yet. Raises `SettingsError`."""
+    k = option["clusters"]
+    if k == "auto":
+        if hint.points is None or not len(hint.points):
+            raise SettingsError('clusters = "auto" needs a model to start from that has found some; or give a number')
+        k = len(hint.points)
+    local = option["local_clusters"] or k
+    if local > k:
+        raise SettingsError(f"local_clusters = {local}, must be at most the {k} there are to be in the end")
+    return {
+        "centre": np.empty((0, d)),
+        "weight": np.empty(0),
+        "clusters": rounds.one_whole(k),
+        "local_clusters": rounds.one_whole(local),
+        "seed": rounds.one_whole(hint.seed),
+    }
+
+
+def followed(params: Params, centres: Floats, weight: Floats) -> Params:
+    """`params` with these centres, in the order of those before if they are as many: labels keep their meaning."""
+    if params["centre"].shape == centres.shape:
+        order = order_after(params["centre"], centres)
+        centres, weight = centres[order], weight[order]
+    return {**params, "centre": centres, "weight": weight}
+
+
+def shift(before: Params, after: Params) -> float:
+    """How far the centres moved together, infinite when their number changed."""
+    if before["centre"].shape != after["centre"].shape:
+        return math.inf
+    return distance_between(before["centre"], after["centre"])

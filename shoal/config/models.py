@@ -1,0 +1,57 @@
+"""The models of a contract checked against the algorithms they name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.algorithms.registry import ALGORITHMS, ROUNDS, STREAMING
+from shoal.algorithms.rounds.policies import Policy
+from shoal.config.contract import Contract, Model
+from shoal.errors import SettingsError
+
+
+def check_models(contract: Contract) -> None:
+    """Raises `SettingsError` when a model names an unknown algorithm or gives it options it does not take."""
+    for model in contract.models:
+        if model.algorithm not in ALGORITHMS:
+            known = ", ".join(sorted(ALGORITHMS))
+            raise SettingsError(f"models.{model.name}: unknown algorithm {model.algorithm!r}; there are: {known}")
+        try:
+            if model.algorithm in ROUNDS:
+                _check_rounds(model, contract)
+            else:
+                _check_streaming(model, contract)
+        except SettingsError as wrong:
+            raise SettingsError(f"models.{model.name}: {wrong}") from None
+
+
+def policy_of(model: Model) -> Policy:
+    """What a model in rounds does between rounds. Raises `SettingsError`."""
+    agreed, algorithm = model.rounds, ROUNDS[model.algorithm]
+    kind = agreed.between or ("decay" if algorithm.additive else "cache")
+    policy = Policy(kind, agreed.decay, agreed.cache_rounds, agreed.late_rounds)
+    policy.check(algorithm)
+    return policy
+
+
+def clusters_wanted(model: Model) -> Any:
+    """How many clusters a model in rounds looks for, if it says: a number, or "auto"."""
+    option = ROUNDS[model.algorithm].options.get("clusters")
+    return model.options.get("clusters", None if option is None else option.default)
+
+
+def _check_rounds(model: Model, contract: Contract) -> None:
+    ROUNDS[model.algorithm].check(model.options)
+    policy_of(model)
+    if clusters_wanted(model) == "auto" and not any(other.algorithm in STREAMING for other in contract.models):
+        finders = " or ".join(sorted(STREAMING))
+        raise SettingsError(
+            f'clusters = "auto" takes over what another model finds: add one of {finders}, or give a number'
+        )
+
+
+def _check_streaming(model: Model, contract: Contract) -> None:
+    if "rounds" in model.model_fields_set:
+        raise SettingsError(f"{model.algorithm} has no rounds; leave out [models.rounds]")
+    STREAMING[model.algorithm].server(model.options, contract.width)
+    STREAMING[model.algorithm].client(model.options, contract.width)

@@ -1,0 +1,134 @@
+"""Signatures: HMAC-SHA-256 over an update with a secret of its client, so that nobody speaks in another's name.
+
+The client and the server hold the same secret, each in a file of its own. The server could forge an update; it is the
+one that absorbs them. A signature is over the topic, the type and version of the message and the bytes of its value;
+the client's name is in the value.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from shoal.errors import MessageRefused, SettingsError
+from shoal.protocol.messages import VERSION, Update
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Headers
+
+HEADER: Final = "signature"
+KEY_BYTES = 32
+KEYS_MAX = 16
+"""in one file: the newest first, and those that earlier updates were signed with"""
+_LINE = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
+_FILE_BYTES_MAX = 4096
+
+
+def signature(key: bytes, topic: str, value: bytes) -> bytes:
+    """The 32 bytes with which the holder of `key` stands behind an update in `topic`."""
+    said = hmac.new(key, f"shoal signature 1\n{topic}\n{Update.TYPE}\n{VERSION}\n".encode(), "sha256")
+    said.update(value)
+    return said.digest()
+
+
+def client_file(template: Path, client: str) -> Path:
+    """`[client] signing_key_file` of this client."""
+    return Path(str(template).replace("{client}", client))
+
+
+def server_file(folder: Path, client: str) -> Path:
+    """The file of this client in `[server] client_keys`."""
+    return folder / f"{client}.key"
+
+
+def read_keys(file: Path) -> list[bytes]:
+    """The secrets in a file, the newest first: 64 hexadecimal digits a line.
+
+    Raises `SettingsError`, without any of them, for a file that cannot be read, that others may read, or that holds
+    anything else.
+    """
+    try:
+        with file.open("rb") as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            content = opened.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsError(
+            f"signing key {file} cannot be read: {error.strerror}; make it with `shoal keys new`, or copy it here"
+        ) from None
+    if os.name == "posix" and mode & 0o077:
+        raise SettingsError(
+            f"signing key {file} is open to others (mode {mode:o}), who could speak in this client's name. Run chmod "
+            f"600 {file} if nobody else had access, else make another one with `shoal keys new --again`"
+        )
+    lines = content.decode("ascii", "replace").split()
+    if not 1 <= len(lines) <= KEYS_MAX or not all(map(_LINE.fullmatch, lines)):
+        raise SettingsError(
+            f"signing key {file} must hold 1 to {KEYS_MAX} lines of {2 * KEY_BYTES} hexadecimal digits; copy it again "
+            "from where it was made"
+        )
+    return [bytes.fromhex(line) for line in lines]
+
+
+def write_keys(file: Path, keys: list[bytes]) -> None:
+    """Put secrets in a file that its owner alone may read, whole or not at all. Raises `SettingsError`."""
+    if len(keys) > KEYS_MAX:
+        raise SettingsError(f"signing key {file} holds {KEYS_MAX} keys already; take out the last lines, the oldest")
+    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
+                out.writelines(f"{key.hex()}\n" for key in keys)
+                out.flush()
+                os.fsync(out.fileno())
+            aside.replace(file)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"signing key {file} cannot be made: {error.strerror}; name a folder that this user may write"
+        ) from None
+
+
+class ClientKeys:
+    """The server's folder of secrets, one file per client. A file that comes, changes or goes is seen at once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `SettingsError` when the folder is not there or a file in it is no key."""
+        self._folder = folder
+        self._known: dict[str, tuple[object, list[bytes]]] = {}
+        if not folder.is_dir():
+            raise SettingsError(f"[server] client_keys: {folder} is no folder; make keys in it with `shoal keys new`")
+        for file in sorted(folder.glob("*.key")):
+            read_keys(file)
+
+    def check(self, client: str, topic: str, value: bytes, headers: Headers) -> None:
+        """Raises `MessageRefused` ("signature") unless this client signed this update."""
+        given = dict(headers).get(HEADER)
+        if given is None:
+            raise MessageRefused("signature", "it is not signed")
+        keys = self._keys_of(client)
+        # All are compared: how long it takes tells nothing of which one it was.
+        if not sum(hmac.compare_digest(given, signature(key, topic, value)) for key in keys):
+            raise MessageRefused("signature", "it is not signed with a key of the client it names")
+
+    def _keys_of(self, client: str) -> list[bytes]:
+        file = server_file(self._folder, client)
+        try:
+            about = file.stat()
+            made = (about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_size)
+            if client not in self._known or self._known[client][0] != made:
+                self._known[client] = (made, read_keys(file))
+        except FileNotFoundError:
+            self._known.pop(client, None)
+            raise MessageRefused("signature", "no key of the client it names is known here") from None
+        except (OSError, SettingsError) as unusable:
+            self._known.pop(client, None)
+            log_event("client_key_unusable", logging.WARNING, client=client, detail=str(unusable))
+            raise MessageRefused("signature", "the key of the client it names cannot be used here") from None
+        return self._known[client][1]

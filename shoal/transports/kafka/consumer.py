@@ -1,0 +1,153 @@
+"""The reading end of the Kafka log: `assign` and `seek` from the reader's own positions.
+
+There is no consumer group, so nothing is ever rebalanced, and the same positions give the same records whoever reads.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
+
+from shoal.errors import LogRefused, LogUnavailable, OffsetGone
+from shoal.transports.base import Positions, Record
+from shoal.transports.kafka.errors import connect, explained
+from shoal.transports.kafka.settings import MIB
+from shoal.transports.kafka.topics import Topics
+
+FETCH_BYTES = 4 * MIB
+"""fetched ahead of the reader, per partition; a larger record comes all the same"""
+FETCH_WAIT_S = 0.1
+"""how long a broker holds an empty answer back; a reader that goes elsewhere meanwhile waits as long"""
+FETCH_S = 30.0
+"""how long records that are known to be there may take to come"""
+CLOSE_S = 5.0
+UNREADABLE = "unreadable"
+"""header of a record that cannot be decoded; its value is left out"""
+UNDECODABLE = (CorruptRecordError, UnicodeDecodeError, UnsupportedCodecError)
+
+
+class Reader:
+    """One consumer that goes wherever it is asked to read."""
+
+    def __init__(self, where: str, reach: dict[str, Any], topics: Topics) -> None:
+        self._where, self._reach, self._topics = where, reach, topics
+        self._client: Any = None
+        self._next: tuple[str, Positions] | None = None
+        """what the consumer would give next; None when that is not known"""
+
+    def read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
+        """See `Log.read`; `at` has partitions of this topic, one at least."""
+        try:
+            return self._read(topic, at, limit, timeout_s)
+        except UNDECODABLE:
+            self.close()  # its fetcher would go round in circles from here on
+            return self._read_one(topic, at)
+
+    def close(self) -> None:
+        """Let go; never raises."""
+        client, self._client, self._next = self._client, None, None
+        if client is not None:
+            with suppress(KafkaError):
+                client.close(autocommit=False, timeout_ms=int(1000 * CLOSE_S))
+
+    def _read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
+        with self._consumer() as consumer:
+            if self._next != (topic, at):
+                self._go_to(consumer, topic, at)
+            records, after = self._take(consumer, topic, at, limit, timeout_s)
+        self._next = (topic, after)
+        return records, dict(after)
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        """The consumer, its errors explained; after any of them the next one begins anew."""
+        if self._client is None:
+            more = {
+                # A position that is gone is an error, never a silent jump to what is left.
+                "auto_offset_reset": "none",
+                "enable_auto_commit": False,
+                "allow_auto_create_topics": False,
+                "max_partition_fetch_bytes": FETCH_BYTES,
+                "fetch_max_wait_ms": int(1000 * FETCH_WAIT_S),
+                "metrics_enabled": False,
+            }
+            self._client = connect(self._where, KafkaConsumer, self._reach | more)
+        try:
+            with explained(self._where, but=UNDECODABLE):
+                yield self._client
+        except BaseException:
+            self._next = None
+            raise
+
+    def _go_to(self, consumer: Any, topic: str, at: Positions) -> None:
+        self._check_positions(topic, at)
+        consumer.assign([TopicPartition(topic, partition) for partition in at])
+        for partition, position in at.items():
+            consumer.seek(TopicPartition(topic, partition), position)
+
+    def _check_positions(self, topic: str, at: Positions) -> None:
+        for partition, (first, end) in self._topics.bounds(topic, at).items():
+            if not 0 <= at[partition] <= end:
+                raise LogRefused(
+                    f"{topic}/{partition}: position {at[partition]} was asked for but the log ends at {end}; "
+                    "is it another log than the one that was read before?"
+                )
+            if at[partition] < first:
+                raise OffsetGone(topic, partition, at[partition], first)
+
+    def _take(
+        self, consumer: Any, topic: str, at: Positions, limit: int, timeout_s: float
+    ) -> tuple[list[Record], Positions]:
+        """Poll until records come; an empty answer is given only when the log has nothing at these positions."""
+        until = time.monotonic() + timeout_s + FETCH_S
+        wait_s = timeout_s
+        while True:
+            records = self._poll(consumer, topic, at, limit, wait_s)
+            after = {partition: consumer.position(TopicPartition(topic, partition)) for partition in at}
+            if records or after != at:  # compaction leaves gaps, and nothing may stand behind the last of them
+                return records, after
+            ends = self._topics.ends(topic, at)
+            if all(ends[partition] <= position for partition, position in at.items()):
+                return [], at
+            if time.monotonic() > until:
+                raise LogUnavailable(f"{self._where}: records of {topic} did not come within {FETCH_S:.0f} s")
+            wait_s = 1.0
+
+    def _poll(self, consumer: Any, topic: str, at: Positions, limit: int, wait_s: float) -> list[Record]:
+        try:
+            fetched = consumer.poll(timeout_ms=math.ceil(1000 * wait_s), max_records=limit)
+        except OffsetOutOfRangeError:
+            self._check_positions(topic, at)
+            raise
+        return [_record(one) for records in fetched.values() for one in records]
+
+    def _read_one(self, topic: str, at: Positions) -> tuple[list[Record], Positions]:
+        """One record, one partition after the other, of which at least one begins with what nobody can decode.
+
+        A name of a header that is no UTF-8, or a compression that is not installed: whoever may write can send these,
+        and a reader that stopped at them could be stopped by anybody. Records sent in one batch with it may share
+        its fate.
+        """
+        ends = self._topics.ends(topic, at)
+        for partition, position in at.items():
+            if position >= ends[partition]:
+                continue
+            try:
+                records, after = self._read(topic, {partition: position}, 1, 0.0)
+            except UNDECODABLE as error:
+                self.close()
+                why = ((UNREADABLE, type(error).__name__.encode()),)
+                return [Record(topic, partition, position, 0, None, None, why)], at | {partition: position + 1}
+            return records, at | after
+        raise LogUnavailable(f"{self._where}: records of {topic} went away while they were read")
+
+
+def _record(one: Any) -> Record:
+    headers = tuple((name, content or b"") for name, content in one.headers)
+    return Record(one.topic, one.partition, one.offset, one.timestamp, one.key, one.value, headers)

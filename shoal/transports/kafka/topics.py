@@ -1,0 +1,180 @@
+"""The topics of a Kafka log: how one is declared, found again, and told from another of the same name."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from kafka.structs import OffsetAndMetadata
+
+from shoal.errors import LogRefused, LogUnavailable
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Positions, TopicSettings
+from shoal.transports.kafka.errors import connect, explained
+from shoal.transports.kafka.settings import CONNECT_S, configs_of, settings_of
+from shoal.transports.limits import differences
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
+"""compared too, by the brokers' own names, where we declare them: records would be lost that count as safe"""
+PAUSE_S = 0.05
+
+
+class Topic(NamedTuple):
+    """A topic as the brokers have it."""
+
+    identity: bytes
+    settings: TopicSettings
+    replication: int
+    configs: dict[str, str]
+    """those of `AS_DECLARED` that this user may see"""
+
+
+def check_name(name: str) -> None:
+    """Raises `LogRefused` for a name that Kafka cannot have."""
+    if not NAME.fullmatch(name) or name in (".", ".."):
+        shown = name[:20].encode("ascii", "backslashreplace").decode()
+        raise LogRefused(f"topic {shown!r}: Kafka takes names of 1 to 249 letters, digits, '.', '_' and '-'")
+
+
+class Topics:
+    """Asks the brokers about topics, and makes them."""
+
+    def __init__(self, where: str, reach: dict[str, Any], replication: int) -> None:
+        self._where, self._reach, self._replication = where, reach, replication
+        self._client: Any = None
+        self._known: dict[str, Topic] = {}
+
+    def ensure(self, name: str, settings: TopicSettings | None) -> None:
+        """Create the topic, or check it. Raises `LogRefused` with every difference."""
+        check_name(name)
+        # What Kafka keeps in whole milliseconds is compared so.
+        wanted = settings or TopicSettings()
+        wanted = settings_of(configs_of(wanted, self._replication), wanted.partitions)
+        found = self._find(name, wanted) or self._create(name, wanted)
+        if settings is not None:
+            other = list(filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)]))
+            if self._replication and found.replication != self._replication:
+                other.append(f"replication is {found.replication}, not {self._replication}")
+            if other:
+                raise LogRefused(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
+        self._known[name] = found
+
+    def _other_configs(self, found: Topic, wanted: TopicSettings) -> list[str]:
+        declared = configs_of(wanted, self._replication)
+        return [
+            f"{config} is {value}, not {declared[config]}"
+            for config, value in found.configs.items()
+            if config in declared and value != declared[config]
+        ]
+
+    def get(self, name: str) -> Topic:
+        """The topic, as first seen. Raises `LogRefused` when there is none."""
+        if name not in self._known:
+            self._known[name] = self._there(name)
+        return self._known[name]
+
+    def identity(self, name: str) -> bytes:
+        """Asked anew each time: a topic that was made again while this log was open is another one."""
+        known, found = self.get(name), self._there(name)
+        if found.identity != known.identity:
+            raise LogRefused(f"topic {name!r} was deleted and made again while this log was open; open it again")
+        return found.identity
+
+    def bounds(self, name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """See `Log.bounds`; of these partitions."""
+        first = self._offsets(name, partitions, OffsetSpec.EARLIEST)
+        ends = self.ends(name, first)
+        return {partition: (first[partition], ends[partition]) for partition in first}
+
+    def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """partition -> the offset the next record gets."""
+        return self._offsets(name, partitions, OffsetSpec.LATEST)
+
+    def cluster(self) -> str:
+        """See `KafkaLog.cluster`."""
+        with explained(self._where):
+            return str(self._connected().describe_cluster()["cluster_id"])
+
+    def show_progress(self, reader: str, name: str, at: Positions) -> None:
+        """See `Log.show_progress`. A right that is missing, or a coordinator that is, is tried again next time."""
+        places = {TopicPartition(name, place): OffsetAndMetadata(position, "", -1) for place, position in at.items()}
+        try:
+            self._connected().alter_group_offsets(reader, places)
+        except (KafkaError, LogUnavailable) as error:
+            log_event("progress_not_shown", logging.DEBUG, reader=reader, error=type(error).__name__)
+
+    def _offsets(self, name: str, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
+        # Not by the consumer: brokers answer a connection in order, and its fetches wait for something to come.
+        asked = {TopicPartition(name, partition): which for partition in partitions}
+        with explained(self._where):
+            found = self._connected().list_partition_offsets(asked, timeout_ms=int(1000 * CONNECT_S))
+        return {place.partition: found[place].offset for place in asked}
+
+    def close(self) -> None:
+        """Let go."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _there(self, name: str) -> Topic:
+        check_name(name)
+        found = self._find(name, TopicSettings())
+        if found is None:
+            raise LogRefused(f"topic {name!r} is not there; declare it first (shoal topics ensure)")
+        return found
+
+    def _find(self, name: str, assumed: TopicSettings) -> Topic | None:
+        """The topic as it is now. Who may only read or write it may not ask how it is kept: then it is as `assumed`."""
+        with explained(self._where):
+            (described,) = self._connected().describe_topics([name])
+            problem = for_code(described["error_code"])
+            if problem is UnknownTopicOrPartitionError:
+                return None
+            if described["error_code"]:
+                raise problem(name)
+            partitions = len(described["partitions"])
+            settings, configs = replace(assumed, partitions=partitions), {}
+            if "DESCRIBE_CONFIGS" in described["authorized_operations"]:
+                asked = ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(COMPARED + AS_DECLARED))
+                told = self._connected().describe_configs([asked], config_filter="all")["topic"].get(name)
+                if not told:  # gone between the two questions
+                    return None
+                known = {config: str(about["value"]) for config, about in told.items()}
+                settings, configs = settings_of(known, partitions), {name: known[name] for name in AS_DECLARED}
+        replication = min((len(partition["replica_nodes"]) for partition in described["partitions"]), default=0)
+        return Topic(UUID(described["topic_id"]).bytes, settings, replication, configs)
+
+    def _create(self, name: str, wanted: TopicSettings) -> Topic:
+        declared = {
+            "num_partitions": wanted.partitions,
+            "replication_factor": self._replication or -1,
+            "configs": configs_of(wanted, self._replication),
+        }
+        with explained(self._where), suppress(TopicAlreadyExistsError):  # somebody else was faster
+            self._connected().create_topics({name: declared})
+        until = time.monotonic() + CONNECT_S
+        while time.monotonic() < until:
+            with explained(self._where):
+                with suppress(KafkaTimeoutError):
+                    self._connected().wait_for_topics([name], timeout_ms=int(1000 * CONNECT_S))
+                found = self._find(name, wanted)
+            if found is not None:
+                return found
+            time.sleep(PAUSE_S)
+        raise LogUnavailable(f"{self._where}: topic {name!r} was made but has no leader yet")
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = connect(self._where, KafkaAdminClient, self._reach)
+        return self._client

@@ -1,0 +1,63 @@
+"""What every log asks of a declared topic and of a record, before it is anybody's file or broker."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from shoal.errors import LogRefused, SettingsError
+from shoal.transports.base import Headers, TopicSettings
+
+PARTITIONS_MAX = 1024
+RECORD_BYTES_MAX = 512 * 1024 * 1024
+"""SQLite's own limit is 1e9 bytes a row"""
+RETAIN_BYTES_MAX = 2**62
+"""what an integer of SQLite can count"""
+
+
+def check_settings(name: str, settings: TopicSettings) -> None:
+    """Raises `SettingsError` for settings that no topic can have."""
+    ranges = {
+        "partitions": (settings.partitions, 1, PARTITIONS_MAX),
+        "retain_bytes": (settings.retain_bytes, 1, RETAIN_BYTES_MAX),
+        "retain_s": (settings.retain_s, 0, float("inf")),
+        "record_bytes_max": (settings.record_bytes_max, 1, RECORD_BYTES_MAX),
+    }
+    for setting, (value, least, most) in ranges.items():
+        if value is not None and not least <= value <= most:
+            raise SettingsError(f"topic {name!r}: {setting} must be from {least} to {most}, not {value}")
+
+
+def differences(found: TopicSettings, wanted: TopicSettings) -> str:
+    """What a declaration would have otherwise; empty when they agree."""
+    have = asdict(found)
+    return ", ".join(
+        f"{setting} is {have[setting]}, not {value}"
+        for setting, value in asdict(wanted).items()
+        if have[setting] != value
+    )
+
+
+def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """Bytes of key, value and headers. Raises `LogRefused` for what is not bytes and could not be carried later."""
+    try:
+        sizes = [len(title.encode()) + len(content) for title, content in headers]
+        valid = all(isinstance(content, bytes) for _, content in headers)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise LogRefused(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
+    # Not bytearray: the caller could still change it while it waits.
+    if not (valid and (value is None or isinstance(value, bytes)) and (key is None or isinstance(key, bytes))):
+        raise LogRefused(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
+    return sum(sizes) + len(key or b"") + len(value or b"")
+
+
+def check_record(name: str, settings: TopicSettings, partition: int, key: bytes | None, size: int) -> None:
+    """Raises `LogRefused` for a record of `size` bytes that this topic does not take."""
+    if not 0 <= partition < settings.partitions:
+        raise LogRefused(f"topic {name!r} has partitions 0 to {settings.partitions - 1}, not {partition}")
+    if settings.compact and key is None:
+        raise LogRefused(f"topic {name!r} is compacted by key; give every record a key")
+    if size > settings.record_bytes_max:
+        raise LogRefused(
+            f"topic {name!r} takes records up to {settings.record_bytes_max} bytes, this one has {size}; "
+            "send less at once, or make the topic with a larger record_bytes_max"
+        )

@@ -1,0 +1,259 @@
+"""The embedded log: one SQLite file, many processes, nothing to install.
+
+A flush is one transaction over every topic it touches. With `durable` (the default) it returns only when the disk has
+it, because a client forgets its outbox after a flush; without, a power cut may take the last flushes (a crash of the
+process does not). What that certainty costs is in `benchmarks/results/log.json`: a tenth with 100 records to a flush,
+three quarters with one: flush seldom. The file must be on a local disk: the write-ahead log needs shared memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shoal.errors import LogRefused
+from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
+from shoal.transports.limits import check_record, check_settings, differences
+from shoal.transports.sqlite import topics
+from shoal.transports.sqlite.records import Pending, pack, take
+from shoal.transports.sqlite.retention import MIB, shrink, store
+from shoal.transports.sqlite.schema import connect, explained, reading, writing
+from shoal.transports.sqlite.topics import Topic
+
+PENDING_BYTES = 256
+"""what a waiting record weighs in memory besides its own bytes"""
+WAL_BYTES_MAX = 64 * MIB
+SWEEP_S = 60.0
+"""how often a flush also looks after partitions that it does not write"""
+POLL_S = (0.001, 0.01)
+"""a waiting read looks for news first this often, then, doubling, at most this rarely"""
+
+
+class SqliteLog:
+    """`Log` on the SQLite file `path`, made if there is none. One object per thread; any number of processes.
+
+    `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a flush raises
+    `LogUnavailable`. `buffer_bytes_max`: publish flushes by itself beyond it. `read_bytes_max`: one read returns no
+    more, except that the first record of a partition always comes. `clock`: seconds since 1970, stamps the records.
+
+    Raises `SettingsError` (folder, rights), `LogRefused` (another program's file, newer layout, damaged),
+    `LogUnavailable` (locked longer than `wait_s`).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durable: bool = True,
+        file_bytes_max: int | None = None,
+        buffer_bytes_max: int = 16 * MIB,
+        read_bytes_max: int = 64 * MIB,
+        wait_s: float = 30.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = Path(path).expanduser().absolute()
+        self._buffer_bytes_max = buffer_bytes_max
+        self._read_bytes_max = read_bytes_max
+        self._wait_s = self._busy_s = wait_s
+        self._clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._pending: dict[str, dict[int, list[Pending]]] = {}
+        self._pending_bytes = 0
+        self._swept_s = -math.inf
+        self._wal_bytes_allowed = WAL_BYTES_MAX
+        self._connection: sqlite3.Connection | None = connect(
+            self._path, durable=durable, file_bytes_max=file_bytes_max, wait_s=wait_s
+        )
+        self._inode = self._path.stat().st_ino
+
+    def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
+        """See `Log.ensure`; without settings an existing topic is taken as it is. `SettingsError` if impossible."""
+        topics.check_name(topic)
+        wanted = settings or TopicSettings()
+        check_settings(topic, wanted)
+        with self._open() as db:
+            found = self._find(db, topic)
+            if found is None:
+                with writing(db):
+                    found = topics.find(db, topic) or topics.create(db, topic, wanted)
+                self._topics[topic] = found
+        if settings is not None and (other := differences(found.settings, wanted)):
+            raise LogRefused(f"topic {topic!r} is kept with other settings than declared: {other}")
+
+    def keep(self, topic: str, settings: TopicSettings) -> None:
+        """Declare a topic as `ensure` does, but let `retain_bytes` be another than before.
+
+        Who writes drops the oldest records, so a process that has the log open keeps as much as it did until it opens
+        the log again.
+        """
+        check_settings(topic, settings)
+        with self._open() as db:
+            found = self._find(db, topic)
+            if found is not None and found.settings.retain_bytes != settings.retain_bytes:
+                with writing(db):
+                    self._topics[topic] = topics.keep(db, found, settings.retain_bytes)
+        self.ensure(topic, settings)
+
+    def identity(self, topic: str) -> bytes:
+        """See `Log.identity`."""
+        with self._open() as db:
+            return self._topic(db, topic).identity
+
+    def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """See `Log.publish`. When the buffer is full it is flushed first; if that fails, this record was not taken."""
+        settings = self._known(topic).settings
+        pending = pack(topic, value, key, headers)
+        partition = partition_of(key, settings.partitions) if partition is None else partition
+        check_record(topic, settings, partition, key, pending.size)
+        weight = pending.size + PENDING_BYTES
+        if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:
+            self.flush(self._wait_s)
+        self._pending.setdefault(topic, {}).setdefault(partition, []).append(pending)
+        self._pending_bytes += weight
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """See `Log.flush`. After an error nothing was stored and all is kept: flushing again stores it once."""
+        now_s = self._clock()
+        # A clock set back sweeps too: it would otherwise wait until it has caught up.
+        sweep = not 0 <= now_s - self._swept_s < SWEEP_S
+        with self._open(timeout_s) as db:
+            if not self._pending and not sweep:
+                return
+            with writing(db):
+                self._store(db, int(now_s * 1000), sweep)
+                shrink(db)
+            self._pending.clear()
+            self._pending_bytes = 0
+            self._swept_s = now_s if sweep else self._swept_s
+            self._bound_wal(db)
+
+    def read(
+        self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
+    ) -> tuple[list[Record], Positions]:
+        """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep the others from being read."""
+        if limit < 1:
+            raise LogRefused(f"a read of {limit} records was asked for; limit must be 1 or more")
+        at = {int(partition): int(position) for partition, position in at.items()}  # SQLite takes no numpy integers
+        until, pause_s = time.monotonic() + timeout_s, POLL_S[0]
+        with self._open() as db:
+            found = self._topic(db, topic)
+            while True:
+                (version,) = db.execute("PRAGMA data_version").fetchone()
+                with reading(db):
+                    records, after = take(db, topic, found, at, limit, self._read_bytes_max)
+                if records or not at:
+                    return records, after
+                while db.execute("PRAGMA data_version").fetchone()[0] == version:
+                    left_s = until - time.monotonic()
+                    if left_s <= 0:
+                        return records, after
+                    time.sleep(min(pause_s, left_s))
+                    pause_s = min(2 * pause_s, POLL_S[1])
+
+    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """See `Log.bounds`."""
+        with self._open() as db:
+            marks = topics.marks(db, self._topic(db, topic))
+        return {partition: (mark.first, mark.next) for partition, mark in marks.items()}
+
+    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
+        """See `Log.show_progress`. A file has no tools that would look."""
+
+    def close(self) -> None:
+        """Flush and let go. Raises if the flush fails (those records are lost), but the file is let go all the same."""
+        if self._connection is None:
+            return
+        try:
+            if self._pending:
+                self.flush(self._wait_s)
+        finally:
+            connection, self._connection = self._connection, None
+            with explained(self._path):
+                connection.close()
+
+    @contextmanager
+    def _open(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
+        """The connection, its errors explained, waiting for locks this long, and still that of the file at our path."""
+        if self._connection is None:
+            raise self._closed()
+        try:
+            same = self._path.stat().st_ino == self._inode
+        except OSError:
+            same = False
+        if not same:
+            raise LogRefused(f"log {self._path}: the file was deleted or replaced while open; open it again")
+        with explained(self._path):
+            self._be_patient(self._connection, self._wait_s if wait_s is None else wait_s)
+            yield self._connection
+
+    def _be_patient(self, db: sqlite3.Connection, wait_s: float) -> None:
+        if wait_s != self._busy_s:
+            db.execute(f"PRAGMA busy_timeout = {max(0, math.ceil(1000 * wait_s))}")
+            self._busy_s = wait_s
+
+    def _closed(self) -> LogRefused:
+        return LogRefused(f"log {self._path}: closed; open it again")
+
+    def _known(self, topic: str) -> Topic:
+        """The topic, for publish: most often without touching the file."""
+        if self._connection is None:
+            raise self._closed()
+        if topic in self._topics:
+            return self._topics[topic]
+        with self._open() as db:
+            return self._topic(db, topic)
+
+    def _topic(self, db: sqlite3.Connection, topic: str) -> Topic:
+        found = self._find(db, topic)
+        if found is None:
+            raise LogRefused(
+                f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check the address"
+            )
+        return found
+
+    def _find(self, db: sqlite3.Connection, topic: str) -> Topic | None:
+        if topic not in self._topics:
+            topics.check_name(topic)
+            if (found := topics.find(db, topic)) is None:
+                return None
+            self._topics[topic] = found
+        return self._topics[topic]
+
+    def _store(self, db: sqlite3.Connection, now_ms: int, sweep: bool) -> None:
+        """Inside a transaction: append all that waits; in a sweep, look after every other partition as well."""
+        work = {name: dict(batches) for name, batches in self._pending.items()}
+        for name in topics.names(db) if sweep else ():
+            for partition in range(self._topic(db, name).settings.partitions):
+                work.setdefault(name, {}).setdefault(partition, [])
+        for name, batches in work.items():
+            topic = self._topics[name]
+            marks = topics.marks(db, topic)
+            for partition, batch in batches.items():
+                store(db, topic, partition, marks[partition], batch, now_ms)
+
+    def _bound_wal(self, db: sqlite3.Connection) -> None:
+        """Empty a write-ahead log that readers have kept from being reused; one who never ends is waited for once."""
+        wal = self._path.with_name(self._path.name + "-wal")
+        try:
+            size = wal.stat().st_size
+        except FileNotFoundError:
+            return
+        if size <= WAL_BYTES_MAX:
+            self._wal_bytes_allowed = WAL_BYTES_MAX
+        elif size > self._wal_bytes_allowed:
+            self._wal_bytes_allowed = size + WAL_BYTES_MAX
+            self._be_patient(db, 0.1)
+            with suppress(sqlite3.Error):  # what was flushed is stored; a disk that fails will say so at the next flush
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

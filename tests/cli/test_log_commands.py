@@ -1,0 +1,161 @@
+"""`shoal topics` and `shoal rejected`, on every log there is, as an operator would use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shoal.config.settings import Config, load_config
+from shoal.protocol.messages import Update
+from shoal.transports import open_log
+from shoal.transports.base import TopicSettings
+from tests.house.small_federation import begin, final_model, run_to_end, updates_by_client, write_federation
+
+
+def shoal(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "shoal", *map(str, words)], capture_output=True, check=False)
+
+
+def done(*words: str | Path) -> bytes:
+    ended = shoal(*words)
+    assert ended.returncode == 0, ended.stderr.decode()
+    return ended.stdout
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def address(request: pytest.FixtureRequest) -> str:
+    if request.param == "sqlite":
+        return "sqlite:federation.db"
+    return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
+
+
+def listed(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done("rejected", "list", "--config", file, "--json").splitlines()]
+
+
+def hand_in(config: Config, value: bytes, headers: tuple[tuple[str, bytes], ...]) -> None:
+    with closing(open_log(config.log)) as log:
+        log.publish(config.contract.updates_topic, value, b"clusters", headers)
+
+
+def test_topics_are_made_once_and_checked_after_that(tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    name = load_config(file).contract.federation
+    first = json.loads(done("topics", "ensure", "--config", file, "--json"))
+    assert set(first) == {f"{name}.updates", f"{name}.snapshots", f"{name}.rejected"}
+    assert json.loads(done("topics", "ensure", "--config", file, "--json")) == first
+    assert b"1 partition, 0 offsets kept" in done("topics", "ensure", "--config", file)
+
+
+def test_a_topic_kept_in_another_way_is_reported_with_every_difference(tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    config = load_config(file)
+    with closing(open_log(config.log)) as log:
+        log.ensure(config.contract.updates_topic, TopicSettings(partitions=2, record_bytes_max=1000))
+    ended = shoal("topics", "ensure", "--config", file)
+    assert ended.returncode == 4
+    for named in (config.contract.updates_topic, "partitions is 2", "record_bytes_max is 1000", "retain_s is None"):
+        assert named in ended.stderr.decode()
+
+
+KEPT = """[log]
+partitions = 3
+updates_keep_s = 3600
+updates_keep_bytes = 5000000
+rejected_keep_bytes = 7000000
+update_bytes_max = 200000
+snapshot_bytes_max = 300000
+"""
+
+
+def test_topics_are_kept_as_the_file_says(tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    file.write_text(file.read_text(encoding="utf-8").replace("[log]\n", KEPT), encoding="utf-8")
+    config = load_config(file)
+    told = json.loads(done("topics", "ensure", "--config", file, "--json"))
+    assert told[config.contract.updates_topic] == [[0, 0]] * 3
+    declared = {
+        config.contract.updates_topic: TopicSettings(3, False, 5_000_000, 3600.0, 200_000),
+        config.contract.snapshots_topic: TopicSettings(1, True, None, None, 300_000),
+        config.contract.rejected_topic: TopicSettings(1, True, 7_000_000, None, 200_000 + 2**20),
+    }
+    with closing(open_log(config.log.address)) as log:
+        for name, settings in declared.items():
+            log.ensure(name, settings)
+    file.write_text(file.read_text(encoding="utf-8").replace("= 3600", "= 0"), encoding="utf-8")
+    ended = shoal("topics", "ensure", "--config", file)
+    assert ended.returncode == 4
+    assert b"retain_s is 3600.0, not None" in ended.stderr
+
+
+def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    assert done("rejected", "list", "--config", file) == b""
+    ended = shoal("rejected", "show", "--config", file, "house.updates/0/0")
+    assert ended.returncode == 4
+    assert b"shoal rejected list" in ended.stderr
+
+
+def test_what_was_rejected_is_shown_whole_and_can_be_sent_again(tmp_path: Path, address: str) -> None:
+    file = begin(tmp_path, readings=100, address=address)
+    config = load_config(file)
+    run_to_end(file)
+    before = final_model(file)
+    (good,) = updates_by_client(config)["attic"][1]
+    fine = good.encode()
+    hand_in(config, fine, (("type", b"update"), ("v", b"999")))
+    hand_in(config, b"\x00garbage\xff\x1b[2J", (("type", b"upd\x1b[2Jate"), ("v", b"1")))
+    run_to_end(file)
+
+    found = listed(file)
+    assert [entry["reason"] for entry in found] == ["version", "type"]
+    assert [entry["bytes"] for entry in found] == [len(fine), len(b"\x00garbage\xff\x1b[2J")]
+    origins = [str(entry["origin"]) for entry in found]
+    assert done("rejected", "show", "--config", file, origins[0], "--raw") == fine
+    shown = done("rejected", "show", "--config", file, origins[1])
+    assert b"\x1b" not in shown
+    assert b"original.type: upd\\x1b[2Jate" in shown
+
+    done("rejected", "requeue", "--config", file, origins[1])
+    assert [entry["origin"] for entry in listed(file)] == origins[:1]
+    run_to_end(file)
+    (again, other) = listed(file)
+    assert again["origin"] == origins[0]
+    assert (other["reason"], other["origin"] != origins[1]) == ("type", True)
+    assert final_model(file) == before
+
+
+def test_a_message_sent_again_arrives_as_it_was(tmp_path: Path, address: str) -> None:
+    file = begin(tmp_path, readings=100, address=address)
+    config = load_config(file)
+    run_to_end(file)
+    hand_in(config, b"unreadable", Update.headers())
+    run_to_end(file)
+    (entry,) = listed(file)
+    done("rejected", "requeue", "--config", file, str(entry["origin"]))
+    with closing(open_log(config.log)) as log:
+        topic = config.contract.updates_topic
+        end = log.bounds(topic)[0][1]
+        ((record,), _) = log.read(topic, {0: end - 1})
+    assert (record.value, record.key, record.headers) == (b"unreadable", b"clusters", Update.headers())
+
+
+@pytest.mark.parametrize("place", ["junk", "elsewhere/0/3", "{updates}/first/3", "{updates}/0"])
+def test_what_no_server_has_set_aside_is_listed_and_not_sent_anywhere(place: str, tmp_path: Path, address: str) -> None:
+    file = write_federation(tmp_path, address=address)
+    config = load_config(file)
+    done("topics", "ensure", "--config", file)
+    origin = place.format(updates=config.contract.updates_topic)
+    with closing(open_log(config.log)) as log:
+        log.publish(config.contract.rejected_topic, b"made up", origin.encode())
+        log.flush()
+        assert [entry["origin"] for entry in listed(file)] == [origin]
+        ended = shoal("rejected", "requeue", "--config", file, origin)
+        assert ended.returncode == 3
+        assert b"no server has set this aside" in ended.stderr
+        assert log.bounds(config.contract.updates_topic) == {0: (0, 0)}

@@ -1,0 +1,116 @@
+"""A client's premises with real logs and a real checkpoint, and a federation's log to speak into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_nodes.node import ClientNode
+from client_nodes.resources import Premises
+from shoal.config.contract import Contract
+from shoal.config.settings import ClientSettings
+from shoal.protocol.codec import unpack
+from shoal.protocol.messages import Reading, Update
+from shoal.protocol.topics import LABELS, READINGS, REFUSED, ensure_topics, readings_settings
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.telemetry.metrics import ClientMetrics
+from shoal.transports.base import Headers, Log, Record, latest
+from shoal.transports.sqlite.log import SqliteLog
+from tests.small_plant import Clock, plant
+
+KEY = bytes(range(32))
+
+
+def readings(n: int, seed: int = 0) -> NDArray[np.float64]:
+    """(n, 2) readings of the plant in their units: two kinds of weather."""
+    rng = np.random.default_rng(seed)
+    kinds = np.array([[5.0, 80.0], [30.0, 25.0]])
+    return kinds[rng.integers(0, 2, n)] + rng.normal(0, 2, (n, 2))
+
+
+class Site:
+    """One folder: the readings log of a client, its checkpoint, and the federation's log."""
+
+    def __init__(self, folder: Path, contract: Contract | None = None, client: str = "attic", **settings: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.contract = contract or plant()
+        self.client = client
+        self.settings = ClientSettings(**{"publish_readings": 50, "publish_s": 86_400.0, **settings})
+        self.clock = Clock()
+        # The source's identity is part of the noise: made here, once, so that copies of a site have it too.
+        with self.readings():
+            pass
+
+    @contextmanager
+    def readings(self) -> Iterator[Log]:
+        with closing(SqliteLog(self.folder / "readings.db", durable=False)) as log:
+            log.ensure(READINGS, readings_settings(self.settings))
+            yield log
+
+    @contextmanager
+    def federation(self) -> Iterator[Log]:
+        with closing(SqliteLog(self.folder / "federation.db", durable=False)) as log:
+            ensure_topics(log, self.contract)
+            yield log
+
+    @contextmanager
+    def node(
+        self, contract: Contract | None = None, key: bytes | None = KEY, metrics: ClientMetrics | None = None
+    ) -> Iterator[ClientNode]:
+        agreed = contract or self.contract
+        with ExitStack() as stack:
+            local = stack.enter_context(closing(SqliteLog(self.folder / "readings.db", durable=False)))
+            log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
+            ensure_topics(log, agreed)
+            checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
+            premises = Premises(local, checkpoint, key)
+            yield ClientNode(agreed, self.client, self.settings, premises, log, metrics or ClientMetrics(), self.clock)
+
+    def measure(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:
+        """Append readings, a second apart; `started_at` None: without a time."""
+        times = [None if started_at is None else started_at + n for n in range(len(values))]
+        self.append(
+            *((Reading(time, value).encode(), Reading.headers()) for time, value in zip(times, values, strict=True))
+        )
+
+    def append(self, *records: tuple[bytes | None, Headers]) -> None:
+        """Append whatever it is to the readings log."""
+        with self.readings() as log:
+            for value, headers in records:
+                log.publish(READINGS, value, None, headers)
+            log.flush()
+
+    def run(self) -> dict[str, int]:
+        """A client until nothing is left; its totals."""
+        with self.node() as node:
+            while node.step():
+                pass
+            return node.totals
+
+    def said(self) -> list[Record]:
+        """All that was published."""
+        with self.federation() as log:
+            found: list[Record] = []
+            at = {0: 0}
+            while True:
+                records, at = log.read(self.contract.updates_topic, at)
+                if not records:
+                    return found
+                found += records
+
+    def updates(self) -> list[Update]:
+        return [Update.decode(record.value, record.headers) for record in self.said()]
+
+    def refused(self) -> dict[bytes, Record]:
+        with self.readings() as log:
+            return latest(log, REFUSED)
+
+    def labels(self) -> dict[bytes, dict[str, Any]]:
+        with self.readings() as log:
+            return {key: unpack(record.value or b"") for key, record in latest(log, LABELS).items()}

@@ -1,0 +1,161 @@
+"""A client's folder: made once, kept together, and never begun again by halves."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from client_nodes.bootstrap import client_at_home
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError, StateRefused
+from shoal.protocol.messages import Reading
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.transports import open_log
+from tests.client_nodes.resources import readings
+
+FILE = """
+[federation]
+name = "plant"
+[[features]]
+name = "warm"
+low = -10
+high = 50
+[[features]]
+name = "damp"
+low = 0
+high = 100
+[privacy]
+mode = "formal"
+epsilon_per_reading = 100
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "plant.toml"
+    path.write_text(FILE)
+    return load_config(path)
+
+
+def measured(config: Config, client: str, n: int = 20) -> Path:
+    """A client that has learnt something; its folder."""
+    folder = config.client.folder / client
+    with client_at_home(config, client):
+        pass
+    log = open_log(f"sqlite:{folder / 'readings.db'}")
+    log.ensure(READINGS, READINGS_SETTINGS)
+    for values in readings(n):
+        log.publish(READINGS, Reading(1e9, values).encode(), None, Reading.headers())
+    log.close()
+    with client_at_home(config, client) as node:
+        while node.step():
+            pass
+        assert node.totals["learned"] == n
+    return folder
+
+
+def test_a_new_client_makes_itself_at_home(config: Config) -> None:
+    with client_at_home(config, "attic") as node:
+        assert not node.step()
+    folder = config.client.folder / "attic"
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.db", "noise.key", "readings.db"]
+    assert stat.S_IMODE((folder / "noise.key").stat().st_mode) == 0o600
+
+
+def test_a_client_that_was_started_before_it_learnt_anything_starts_again(config: Config) -> None:
+    for _ in range(3):
+        with client_at_home(config, "attic") as node:
+            assert not node.step()
+
+
+def test_a_client_goes_on_where_it_was(config: Config) -> None:
+    measured(config, "attic")
+    with client_at_home(config, "attic") as node:
+        assert node.totals["learned"] == 20
+        assert not node.step()
+
+
+def test_two_clients_have_two_keys(config: Config) -> None:
+    folders = [measured(config, name) for name in ("attic", "cellar")]
+    assert len({(folder / "noise.key").read_bytes() for folder in folders}) == 2
+
+
+def test_a_second_process_of_the_same_client_is_turned_away(config: Config) -> None:
+    with client_at_home(config, "attic"), pytest.raises(StateRefused, match="in use"), client_at_home(config, "attic"):
+        pass
+
+
+@pytest.mark.parametrize(("gone", "here"), [("checkpoint.db", "noise.key"), ("noise.key", "checkpoint.db")])
+def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
+    folder = measured(config, "attic")
+    (folder / gone).unlink()
+    with (
+        pytest.raises(StateRefused, match=rf"{here} is here but {gone} is gone: restore it"),
+        client_at_home(config, "attic"),
+    ):
+        pass
+    assert not (folder / gone).exists(), "and nothing is made in its place"
+
+
+def test_lost_readings_are_not_a_new_beginning(config: Config) -> None:
+    folder = measured(config, "attic")
+    (folder / "readings.db").unlink()
+    with pytest.raises(StateRefused, match="the readings log was made anew"), client_at_home(config, "attic"):
+        pass
+
+
+def test_a_checkpoint_that_was_emptied_is_refused(config: Config) -> None:
+    folder = measured(config, "attic")
+    (folder / "checkpoint.db").write_bytes(b"")
+    with pytest.raises(StateRefused, match="damaged"), client_at_home(config, "attic"):
+        pass
+
+
+def test_the_memory_of_another_client_is_refused(config: Config) -> None:
+    folder = measured(config, "attic")
+    shutil.copytree(folder, folder.with_name("cellar"))
+    with (
+        pytest.raises(StateRefused, match="the memory of client attic of plant, not of client cellar"),
+        client_at_home(config, "cellar"),
+    ):
+        pass
+
+
+def test_a_key_others_may_read_is_refused(config: Config) -> None:
+    folder = measured(config, "attic")
+    (folder / "noise.key").chmod(0o644)
+    with pytest.raises(SettingsError, match="open to others"), client_at_home(config, "attic"):
+        pass
+
+
+def test_a_killed_beginning_begins_again(config: Config) -> None:
+    """The checkpoint is made before the key: without a key and a state nothing was learnt yet."""
+    with client_at_home(config, "attic"):
+        pass
+    (config.client.folder / "attic" / "noise.key").unlink()
+    with client_at_home(config, "attic") as node:
+        assert not node.step()
+
+
+@pytest.mark.parametrize("name", ["../attic", "Attic", ""])
+def test_a_name_that_cannot_be_makes_no_folder(config: Config, name: str) -> None:
+    with pytest.raises(SettingsError, match="client name"), client_at_home(config, name):
+        pass
+    assert not config.client.folder.exists()
+
+
+def test_an_error_at_the_start_lets_go_of_everything(config: Config) -> None:
+    folder = measured(config, "attic")
+    key = (folder / "noise.key").read_bytes()
+    (folder / "noise.key").write_bytes(bytes(32))
+    with pytest.raises(StateRefused), client_at_home(config, "attic"):
+        pass
+    (folder / "noise.key").write_bytes(key)
+    with client_at_home(config, "attic") as node:
+        assert node.totals["learned"] == 20

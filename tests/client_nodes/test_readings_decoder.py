@@ -1,0 +1,122 @@
+"""Readings that are taken together are those, and are as, the decoder takes them one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from client_nodes.intake import Intake, take_in
+from client_nodes.readings_decoder import usual
+from shoal.errors import MessageRefused
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import MOMENT_MAX, Reading
+from shoal.transports.base import Headers, Record
+
+WIDTH = 3
+ROW = np.array([1.5, -2.0, 1e300])
+OF_A_PRODUCER = (("source", b"abc"), ("row", b"17"))
+
+
+def record(value: bytes | None, headers: Headers | None = None, offset: int = 0) -> Record:
+    return Record("readings", 0, offset, 0, None, value, Reading.headers() if headers is None else headers)
+
+
+def decoded(one: Record, width: int = WIDTH) -> tuple[float | None, list[float]] | None:
+    """What the decoder makes of it, if it is a row of finite numbers."""
+    try:
+        reading = Reading.decode(one.value, one.headers)
+    except MessageRefused:
+        return None
+    values = reading.values
+    if isinstance(values, list):
+        plain = all(type(value) in (int, float) and math.isfinite(value) for value in values)
+        return (reading.time, [float(value) for value in values]) if plain and len(values) == width else None
+    fits = values.dtype == np.float64 and values.shape == (width,) and bool(np.isfinite(values).all())
+    return (reading.time, values.tolist()) if fits else None
+
+
+def assert_taken_as_decoded(records: Sequence[Record]) -> Intake:
+    intake = take_in(records, WIDTH)
+    expected = [(one.offset, decoded(one)) for one in records]
+    taken = [
+        (offset, (time, row))
+        for (_, offset), time, row in zip(intake.places, intake.times, intake.values.tolist(), strict=True)
+    ]
+    assert taken == [each for each in expected if each[1] is not None]
+    assert [refused.record.offset for refused in intake.refused] == [n for n, found in expected if found is None]
+    return intake
+
+
+def test_readings_in_the_usual_form_are_all_taken_together() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, WIDTH))
+    records = [
+        record(Reading(1e9 + n, row).encode(), Reading.headers() + OF_A_PRODUCER * (n % 2), n)
+        for n, row in enumerate(rows)
+    ]
+    assert usual(records, WIDTH).which.tolist() == list(range(50))
+    intake = assert_taken_as_decoded(records)
+    assert np.array_equal(intake.values, rows)
+
+
+def test_a_byte_changed_anywhere_is_noticed_as_the_decoder_notices_it() -> None:
+    good = Reading(1e9, ROW).encode()
+    changed = [
+        good[:place] + bytes([byte]) + good[place + 1 :]
+        for place in range(len(good))
+        for byte in {0, 1, 0x7F, 0x80, 0xC0, 0xFF, good[place] ^ 1}
+    ]
+    assert_taken_as_decoded([record(value, offset=number) for number, value in enumerate([good, *changed, good])])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        Reading.headers()[:1],
+        Reading.headers()[::-1],
+        (*Reading.headers(), ("type", b"update")),
+        (*Reading.headers(), ("v", b"2")),
+        (*Reading.headers(), ("type", b"reading")),
+        (("type", b"update"), ("v", b"1")),
+    ],
+)
+def test_headers_mean_what_they_mean_to_the_decoder(headers: Headers) -> None:
+    good = Reading(1e9, ROW).encode()
+    assert_taken_as_decoded([record(good), record(good, headers, 1), record(good, offset=2)])
+
+
+def test_every_other_form_is_left_to_the_decoder_and_the_order_stays() -> None:
+    values = [
+        Reading(1e9, ROW).encode(),
+        Reading(None, ROW).encode(),
+        Reading(5, ROW).encode(),
+        Reading(1e9, [1, 2.5, 3]).encode(),
+        Reading(1e9, [1, "wet", 3]).encode(),
+        Reading(1e9, np.array([1.0, np.nan, 2.0])).encode(),
+        Reading(1e9, np.array([1.0, np.inf, 2.0])).encode(),
+        Reading(1e9, ROW[:2]).encode(),
+        pack({"values": ROW, "time": 1e9}),
+        pack({"time": MOMENT_MAX * 2.0, "values": ROW}),
+        pack({"time": math.nan, "values": ROW}),
+        Reading(float(-MOMENT_MAX), ROW).encode(),
+        None,
+        b"",
+        Reading(2e9, -ROW).encode(),
+    ]
+    intake = assert_taken_as_decoded([record(value, offset=number) for number, value in enumerate(values)])
+    assert len(intake.places) == 7
+
+
+def test_of_nothing_nothing_is_taken() -> None:
+    assert take_in([], WIDTH).values.shape == (0, WIDTH)
+
+
+@pytest.mark.parametrize("width", [1, 16, 31, 32, 4096])
+def test_any_number_of_features_has_its_form(width: int) -> None:
+    row = np.arange(float(width))
+    intake = take_in([record(Reading(1e9, row).encode())], width)
+    assert intake.values.tolist() == [row.tolist()]
+    assert len(usual([record(Reading(1e9, row).encode())], width).which) == 1

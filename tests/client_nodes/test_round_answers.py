@@ -1,0 +1,240 @@
+"""A client answers calls: once each, in time, from enough rows, and whatever becomes of the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.registry import ROUNDS
+from shoal.config.contract import Contract, contract_of
+from shoal.config.privacy_terms import terms_of
+from shoal.privacy import expected_statement
+from shoal.protocol.messages import Snapshot, Update
+from tests.client_nodes.resources import Site, readings
+
+FEATURES = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
+HEAPS = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": 2}, "rounds": {"rows_min": 10}}
+MORE = {"name": "more", "algorithm": "fcm", "options": {"clusters": 3}}
+CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])
+
+
+def agreed(*models: dict[str, Any]) -> Contract:
+    tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
+    return contract_of(tables | {"models": list(models)})
+
+
+CONTRACT = agreed(HEAPS)
+
+
+class Caller:
+    """A server that only calls."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def call(self, version: int = 1, number: int = 1, within_s: float = 10.0, **other: Any) -> Snapshot:
+        """Publish a call of the first model."""
+        contract, now = self._site.contract, self._site.clock.now
+        model = contract.models[0]
+        snapshot = Snapshot(
+            federation=contract.federation,
+            contract=contract.digest,
+            model=model.name,
+            algorithm=model.algorithm,
+            version=version,
+            positions=[[0, 0]],
+            updates=0,
+            readings=0,
+            clients=0,
+            clusters=0,
+            nodes=len(CENTRES),
+            pooled=0,
+            privacy=expected_statement(terms_of(contract)),
+            arrays={"centre": CENTRES, "weight": np.zeros(len(CENTRES))},
+            made_at=now,
+            round=number,
+            call={"until": now + within_s, "fraction": 1.0, "rows_min": 10, **other},
+        )
+        self.publish(snapshot.encode())
+        return snapshot
+
+    def publish(self, value: bytes) -> None:
+        with self._site.federation() as log:
+            log.publish(self._site.contract.snapshots_topic, value, b"heaps", Snapshot.headers())
+            log.flush()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, CONTRACT, window_rows=100)
+
+
+def answers(site: Site) -> list[Update]:
+    """What was said, each word once: the last one is repeated at every start."""
+    said = {(update.model, update.sequence): update for update in site.updates()}
+    for update in site.updates():
+        assert update.encode() == said[update.model, update.sequence].encode()
+    return list(said.values())
+
+
+def test_without_a_call_nothing_is_said(site: Site) -> None:
+    site.measure(readings(30))
+    site.run()
+    assert answers(site) == []
+
+
+def test_without_rows_nothing_is_said(site: Site) -> None:
+    Caller(site).call()
+    site.run()
+    assert answers(site) == []
+
+
+def test_a_call_is_answered_once_from_the_window(site: Site) -> None:
+    site.measure(readings(150))
+    site.run()
+    call = Caller(site).call(version=4, number=3)
+    for _ in range(2):
+        site.run()
+    [answer] = answers(site)
+    assert (answer.round, answer.sequence, answer.readings, answer.client) == (3, 1, 100, "attic")
+    assert answer.newest_reading_at == 1e9 + 149
+    with site.node() as node:
+        wanted = ROUNDS["kmeans"].answer(call.arrays, node.window)
+    assert all(np.array_equal(answer.arrays[name], wanted[name]) for name in wanted)
+
+
+def test_the_calls_of_a_log_made_anew_are_answered_though_they_count_from_1_again(site: Site) -> None:
+    site.measure(readings(150))
+    site.run()
+    Caller(site).call(version=4, number=3)
+    site.run()
+    for file in site.folder.glob("federation.db*"):
+        file.unlink()
+    Caller(site).call()
+    site.run()
+    *_, answer = site.updates()
+    assert (answer.round, answer.sequence) == (1, 2)
+
+
+def test_the_same_round_called_again_is_answered_again_under_the_next_number(site: Site) -> None:
+    site.measure(readings(30))
+    for version in (1, 2):
+        Caller(site).call(version=version)
+        site.run()
+    assert [(answer.sequence, answer.round) for answer in answers(site)] == [(1, 1), (2, 1)]
+
+
+def test_only_the_newest_of_many_calls_is_answered(site: Site) -> None:
+    site.measure(readings(30))
+    caller = Caller(site)
+    caller.call(version=1, number=1)
+    caller.call(version=3, number=3)
+    with site.node() as node:
+        while node.step():
+            pass
+        # A word repeated by the server, read again.
+        caller.call(version=2, number=2)
+        assert not node.step()
+    assert [answer.round for answer in answers(site)] == [3]
+
+
+def test_a_call_is_answered_as_soon_as_there_are_rows_enough(site: Site) -> None:
+    Caller(site).call()
+    site.measure(readings(9))
+    site.run()
+    assert answers(site) == []
+    site.measure(readings(1, seed=1))
+    site.run()
+    assert [answer.readings for answer in answers(site)] == [10]
+
+
+def test_a_call_cannot_ask_for_fewer_rows_than_was_agreed(site: Site) -> None:
+    Caller(site).call(rows_min=1)
+    site.measure(readings(9))
+    site.run()
+    assert answers(site) == []
+
+
+def test_a_call_may_ask_for_more_rows_than_was_agreed(site: Site) -> None:
+    Caller(site).call(rows_min=20)
+    site.measure(readings(19))
+    site.run()
+    assert answers(site) == []
+    site.measure(readings(1, seed=1))
+    site.run()
+    assert [answer.readings for answer in answers(site)] == [20]
+
+
+def test_after_its_deadline_a_call_is_not_answered(site: Site) -> None:
+    site.measure(readings(30))
+    Caller(site).call(within_s=10.0)
+    site.clock.now += 10.0
+    site.run()
+    assert answers(site) == []
+
+
+def test_who_is_not_asked_does_not_answer(site: Site) -> None:
+    site.measure(readings(30))
+    Caller(site).call(fraction=1e-9)
+    site.run()
+    assert answers(site) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"until": None}, {"fraction": 0}, {"fraction": 1.5}, {"rows_min": 0}, {"until": float("nan")}]
+)
+def test_a_call_that_cannot_be_one_is_passed_over(site: Site, wrong: dict[str, Any]) -> None:
+    site.measure(readings(30))
+    caller = Caller(site)
+    caller.call(version=5, **wrong)
+    site.run()
+    assert answers(site) == []
+    caller.call(version=4)
+    site.run()
+    assert len(answers(site)) == 1
+
+
+def test_an_answer_remembered_but_not_said_is_said_by_the_next_start_and_no_other(site: Site) -> None:
+    site.measure(readings(30))
+    Caller(site).call()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.runtime.outbox.Uplink.speak", lambda self: 0)
+        site.run()
+    assert answers(site) == []
+    site.measure(readings(30, seed=5), started_at=2e9)
+    site.run()
+    [answer] = answers(site)
+    assert answer.readings == 30
+
+
+def test_all_models_in_rounds_share_one_window_and_streaming_ones_go_on_beside_them(tmp_path: Path) -> None:
+    site = Site(tmp_path, agreed(HEAPS, MORE, {"name": "clusters", "algorithm": "fcac"}))
+    site.measure(readings(100))
+    Caller(site).call()
+    site.run()
+    assert sorted(answer.model for answer in answers(site)) == ["clusters", "clusters", "heaps"]
+    with site.node() as node:
+        assert len(node.window) == 100
+
+
+def test_a_client_without_models_in_rounds_keeps_no_rows(tmp_path: Path) -> None:
+    site = Site(tmp_path, agreed({"name": "clusters", "algorithm": "fcac"}))
+    site.measure(readings(100))
+    site.run()
+    with site.node() as node:
+        assert len(node.window) == 0
+
+
+def test_rows_are_private_before_they_are_in_the_window(tmp_path: Path) -> None:
+    models = {"models": [HEAPS], "privacy": {"mode": "formal", "epsilon_per_reading": 4}}
+    site = Site(tmp_path, contract_of({"federation": {"name": "plant"}, "features": FEATURES, **models}))
+    raw = readings(50)
+    site.measure(raw)
+    site.run()
+    with site.node() as node:
+        assert len(node.window) == 50
+        unit = (raw - [-10, 0]) / [60, 100]
+        assert not np.isclose(node.window, unit).any(axis=1).any()

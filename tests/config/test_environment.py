@@ -1,0 +1,163 @@
+"""Settings in the environment: they win over the file, mean the same, and a mistake is told by the variable's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+
+from shoal.cli.main import ORDER, shoal
+from shoal.config.contract import Contract
+from shoal.config.environment import AGREED, OPTIONS
+from shoal.config.mqtt_settings import MqttSettings
+from shoal.config.settings import (
+    SECTIONS,
+    ClientSettings,
+    Config,
+    LogSettings,
+    ReadingsSettings,
+    ServerSettings,
+    load_config,
+)
+from shoal.errors import SettingsError
+
+FORMS = {
+    "log": LogSettings,
+    "client": ClientSettings,
+    "readings": ReadingsSettings,
+    "server": ServerSettings,
+    "mqtt": MqttSettings,
+}
+CONTRACT = """
+[federation]
+name = "plant"
+[[features]]
+name = "a"
+low = 0
+high = 1
+[privacy]
+mode = "off"
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.startswith("SHOAL_")]:
+        monkeypatch.delenv(variable)
+
+
+def loaded(folder: Path, settings: str = "") -> Config:
+    path = folder / "federation.toml"
+    path.write_text(CONTRACT + settings, encoding="utf-8")
+    return load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "section", "setting", "meant"),
+    [
+        ("SHOAL_LOG_ADDRESS", "kafka://broker:9092", "log", "address", "kafka://broker:9092"),
+        ("SHOAL_LOG_TLS", "true", "log", "tls", True),
+        ("SHOAL_LOG_REPLICATION", "3", "log", "replication", 3),
+        ("SHOAL_CLIENT_PUBLISH_S", "2.5", "client", "publish_s", 2.5),
+        ("SHOAL_CLIENT_FOLDER", "/var/lib/shoal", "client", "folder", Path("/var/lib/shoal")),
+        ("SHOAL_SERVER_PORT", "0", "server", "port", 0),
+        ("SHOAL_SERVER_HOST", "0.0.0.0", "server", "host", "0.0.0.0"),
+    ],
+)
+def test_a_variable_wins_over_the_file_and_over_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, section: str, setting: str, meant: object
+) -> None:
+    before = getattr(loaded(tmp_path), section)
+    written = {
+        "log": '[log]\naddress = "sqlite:other.db"\nreplication = 2',
+        "client": '[client]\npublish_s = 9.0\nfolder = "elsewhere"',
+        "server": '[server]\nport = 7\nhost = "::1"',
+    }[section]
+    monkeypatch.setenv(variable, text)
+    for file in ("", written):
+        after = getattr(loaded(tmp_path, file), section)
+        assert getattr(after, setting) == meant != getattr(before, setting)
+
+
+def test_what_stands_in_no_variable_stays_as_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CLIENT_PUBLISH_S", "2.5")
+    client = loaded(tmp_path, "[client]\npublish_readings = 7").client
+    assert (client.publish_readings, client.publish_s) == (7, 2.5)
+    assert client.folder == tmp_path / "data/clients"
+
+
+def test_a_relative_path_is_relative_to_the_file_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_SERVER_FOLDER", "there")
+    monkeypatch.setenv("SHOAL_LOG_ADDRESS", "sqlite:there.db")
+    config = loaded(tmp_path)
+    assert config.server.folder == tmp_path / "there"
+    assert config.log.address == f"sqlite:{tmp_path}/there.db"
+
+
+def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = loaded(tmp_path)
+    for section, form in FORMS.items():
+        for name in form.model_fields:
+            monkeypatch.setenv(f"SHOAL_{section}_{name}".upper(), "")
+    assert loaded(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("SHOAL_CLIENT_METRICS_PORT", "99999", "should be less than or equal to 65535"),
+        ("SHOAL_CLIENT_METRICS_PORT", "many", "should be a valid integer, unable to parse string as an integer"),
+        ("SHOAL_CLIENT_LABEL", "perhaps", "should be a valid boolean, unable to interpret input"),
+        ("SHOAL_CLIENT_PUBLISH_S", "0", "should be greater than 0"),
+        ("SHOAL_CLIENT_PUBLISH_S", "nan", "should be"),
+        ("SHOAL_LOG_SASL", "kerberos", "should be 'none', 'plain', 'scram-sha-256', 'scram-sha-512' or 'oauthbearer'"),
+        ("SHOAL_LOG_ADRESS", "x", "no setting of [log]; unset it or mend its spelling"),
+        ("SHOAL_CLIENT_publish_s", "1", "no setting of [client]; unset it or mend its spelling"),
+        ("SHOAL_SERVER_PORT", "tcp://10.0.0.1:8765", "should be a valid integer"),
+        ("SHOAL_SERVER_NAME", "x", "no setting of [server]; unset it or mend its spelling"),
+        ("SHOAL_PRIVACY_MODE", "off", "the contract stands in the federation file, the same for everybody"),
+    ],
+)
+def test_a_mistake_is_told_by_the_name_of_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, said: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(SettingsError) as caught:
+        loaded(tmp_path)
+    assert str(caught.value).startswith(f"{variable}: {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_that_do_not_go_together_are_told_with_both_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_LOG_SASL", "scram-sha-512")
+    with pytest.raises(SettingsError, match=r"federation\.toml: \[log\] and SHOAL_LOG_\.\.\.: .* needs a secret_file"):
+        loaded(tmp_path)
+    monkeypatch.setenv("SHOAL_LOG_USER", "server")
+    assert loaded(tmp_path, '[log]\nsecret_file = "password"').log.secret_file == tmp_path / "password"
+
+
+def test_no_variable_means_an_option_and_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options are given as SHOAL_<COMMAND>_<OPTION>, and two commands have the names of sections."""
+    context = click.Context(shoal)
+    for name in ORDER:
+        command = shoal.get_command(context, name)
+        assert command is not None
+        options = {option.envvar for option in command.params if isinstance(option, click.Option)}
+        if name in SECTIONS:
+            assert {f"SHOAL_{name}_{option}".upper() for option in OPTIONS[name]} == options, name
+            assert not {f"SHOAL_{name}_{setting}".upper() for setting in FORMS[name].model_fields} & options
+        for variable in filter(None, options):
+            monkeypatch.setenv(str(variable), "x")
+    loaded(tmp_path)
+
+
+def test_every_part_of_the_contract_is_kept_out_of_the_environment() -> None:
+    assert set(AGREED) == set(Contract.model_fields) | {"federation"}
+    assert set(AGREED) | set(FORMS) == set(SECTIONS)

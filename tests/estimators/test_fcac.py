@@ -1,0 +1,202 @@
+"""The federation behind the estimator: it is CA+ and CAEFC and nothing else, and it goes on for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.algorithms.streaming import Contribution
+from shoal.errors import DataRefused, SettingsError
+from shoal.estimators.streaming import FCAC
+from shoal.protocol.codec import pack
+
+Rows = NDArray[np.float64]
+CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+
+
+def blobs(n: int = 300, seed: int = 0) -> tuple[Rows, NDArray[np.int64]]:
+    generator = np.random.default_rng(seed)
+    truth = generator.integers(0, 3, n)
+    return CENTRES[truth] + generator.normal(size=(n, 2)), truth
+
+
+def test_predicting_before_anything_was_learnt_gives_minus_one() -> None:
+    model = FCAC()
+    assert model.predict([[1.0, 2.0], [3.0, 4.0]]).tolist() == [-1, -1]
+    assert model.predict(np.empty((0, 2))).tolist() == []
+    for attribute in ("n_clusters_", "cluster_centers_", "n_features_in_", "feature_names_in_", "labels_"):
+        assert not hasattr(model, attribute)
+
+
+def test_rows_fewer_than_the_algorithm_waits_for_leave_every_prediction_at_minus_one() -> None:
+    rows, _ = blobs(10)
+    model = FCAC().partial_fit(rows[:9])
+    assert model.labels_.tolist() == [-1] * 9
+    assert model.n_clusters_ == 0
+    assert model.cluster_centers_.shape == (0, 2)
+    # Ten rows make ten nodes of the client, and so many the server waits for in its turn.
+    assert (model.partial_fit(rows[9:]).predict(rows) >= 0).all()
+
+
+def test_no_rows_change_nothing() -> None:
+    rows, _ = blobs()
+    assert pack(FCAC().partial_fit(np.empty((0, 2))).state()) == pack(FCAC().state())
+    model = FCAC().partial_fit(rows)
+    before = pack(model.state())
+    assert pack(model.partial_fit(np.empty((0, 2))).state()) == before
+    assert model.labels_.shape == (0,)
+
+
+def test_fitting_is_one_pass_of_ca_plus_and_caefc() -> None:
+    rows, _ = blobs()
+    client, server = CAPlus(), CAEFC()
+    client.learn(rows)
+    client.flush()
+    server.absorb([Contribution("0", 0, client.contribute())], b"7:0")
+    server.flush()
+    model = FCAC(random_state=7).fit(rows)
+    np.testing.assert_array_equal(model.labels_, server.predict(rows))
+    np.testing.assert_array_equal(model.cluster_centers_, server.snapshot()["centre"])
+    assert model.n_clusters_ == server.clusters().max() + 1
+    assert model.n_features_in_ == 2
+
+
+def test_each_client_learns_its_own_rows_and_says_them_by_its_name() -> None:
+    rows, _ = blobs()
+    owners = np.array(["north", "south", "east"])[np.arange(300) % 3]
+    said = []
+    for name in ("east", "north", "south"):
+        client = CAPlus()
+        client.learn(rows[owners == name])
+        client.flush()
+        said.append(Contribution(name, 0, client.contribute()))
+    server = CAEFC()
+    server.absorb(said, b"0:0")
+    np.testing.assert_array_equal(FCAC().fit(rows, clients=owners).labels_, server.predict(rows))
+
+
+def test_virtual_clients_get_the_rows_in_turn_over_all_calls() -> None:
+    rows, _ = blobs()
+    named, dealt = FCAC(clients=3), FCAC(clients=3)
+    for start in range(0, 300, 50):
+        dealt.partial_fit(rows[start : start + 50])
+        named.partial_fit(rows[start : start + 50], clients=np.arange(start, start + 50) % 3)
+    assert pack(named.state()) == pack(dealt.state())
+
+
+def test_a_client_with_a_single_row_is_heard() -> None:
+    rows, _ = blobs(40)
+    labels = FCAC().fit(rows, clients=np.arange(40)).labels_
+    assert (labels >= 0).all()
+    np.testing.assert_array_equal(FCAC().fit(rows[:2], clients=["a", "b"]).labels_, [0, 1])
+
+
+def test_fitting_begins_anew() -> None:
+    rows, _ = blobs()
+    model = FCAC().fit(rows + 100)
+    assert pack(model.fit(rows).state()) == pack(FCAC().fit(rows).state())
+
+
+def test_a_stream_keeps_what_it_learnt_first() -> None:
+    rows, truth = blobs(3000)
+    model = FCAC(clients=2)
+    for blob in range(3):
+        for batch in np.array_split(rows[truth == blob], 10):
+            model.partial_fit(batch)
+    counts = np.zeros((model.n_clusters_, 3), dtype=int)
+    np.add.at(counts, (model.predict(rows), truth), 1)
+    assert counts.max(axis=1).sum() / len(rows) > 0.99
+    assert set(counts.argmax(axis=1)) == {0, 1, 2}
+
+
+def test_the_same_seed_gives_the_same_and_another_one_another() -> None:
+    rows, _ = blobs()
+    states = [pack(FCAC(random_state=seed).fit(rows)._federation.state()) for seed in (1, 1, 2)]
+    assert states[0] == states[1] != states[2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [[1.0, float("nan")]] * 3,
+        [[1.0, float("-inf")]] * 3,
+        [["secret-13.7", "2"]] * 3,
+        [[1.0, 2.0], [3.0]],
+        [1.0, 2.0],
+        np.ones((3, 3, 3)),
+        np.ones((3, 2)) + 1j,
+        np.ones((3, 0)),
+        np.ones((3, 5)),
+    ],
+)
+def test_refused_rows_change_nothing_and_are_not_repeated_in_the_error(wrong: Any) -> None:
+    model = FCAC().fit(blobs()[0])
+    before = pack(model.state())
+    for method in (model.partial_fit, model.predict, model.learn_many):
+        with pytest.raises(DataRefused) as refused:
+            method(wrong)
+        assert "13.7" not in str(refused.value)
+    assert pack(model.state()) == before
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_fitting_needs_two_rows_and_keeps_the_old_model_otherwise(n: int) -> None:
+    model = FCAC().fit(blobs()[0])
+    before = pack(model.state())
+    with pytest.raises(DataRefused, match=f"n_samples = {n}"):
+        model.fit(np.ones((n, 2)))
+    assert pack(model.state()) == before
+
+
+def test_owners_must_be_one_per_row() -> None:
+    with pytest.raises(DataRefused, match="owner of each of 3 rows"):
+        FCAC().fit(np.ones((3, 2)), clients=["a"])
+
+
+@pytest.mark.parametrize(
+    "params", [{"clients": 0}, {"clients": 1.5}, {"random_state": -1}, {"random_state": None}, {"edge_factor": -1}]
+)
+def test_wrong_parameters_are_refused_when_learning_begins(params: dict[str, Any]) -> None:
+    model = FCAC(**params)
+    with pytest.raises(SettingsError):
+        model.fit(blobs()[0])
+
+
+@pytest.mark.parametrize("learn", [FCAC.fit, FCAC.partial_fit])
+def test_all_rows_equal_are_one_cluster_for_prediction(learn: Callable[[FCAC, Rows], FCAC]) -> None:
+    labels = learn(FCAC(), np.ones((50, 3))).predict(np.ones((5, 3)))
+    assert len(set(labels.tolist())) == 1
+    assert labels[0] >= 0
+
+
+WITHOUT_SKLEARN = """
+import sys
+sys.modules["sklearn"] = None
+import numpy as np
+from shoal.estimators.streaming import FCAC
+model = FCAC(clients=2).set_params(random_state=3)
+rows = np.random.default_rng(0).normal(size=(200, 2))
+labels = model.fit_predict(rows)
+assert model.get_params()["random_state"] == 3 and model.get_params()["clients"] == 2
+assert len(model.get_params()) == 11
+try:
+    model.set_params(colour="red")
+except ValueError as refused:
+    assert "colour" in str(refused)
+else:
+    raise AssertionError
+print(labels.tolist())
+"""
+
+
+def test_without_scikit_learn_it_finds_the_same() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    alone = subprocess.run([sys.executable, "-c", WITHOUT_SKLEARN], capture_output=True, text=True, check=True)
+    assert alone.stdout.strip() == str(FCAC(clients=2, random_state=3).fit_predict(rows).tolist())

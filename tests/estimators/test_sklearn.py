@@ -1,0 +1,58 @@
+"""scikit-learn's own checks of an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from shoal.errors import DataRefused
+from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.streaming import FCAC
+
+IN_ROUNDS = [
+    FederatedKMeans(3),
+    FederatedKMeans(3, average="unweighted"),
+    FederatedFCM(3),
+    FederatedFCM(3, average="avg2"),
+    FederatedGMM(3),
+    FederatedGMM(3, average="weighted"),
+    KFED(3),
+    MUFC(3),
+]
+"""every algorithm in rounds, of a single client"""
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([FCAC(), FCAC(clients=3), *IN_ROUNDS])  # type: ignore[untyped-decorator]  # scikit-learn's
+def test_it_does_what_scikit_learn_expects(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+def test_it_works_at_the_end_of_a_pipeline() -> None:
+    rows = [[float(n % 7), 1000.0 * (n % 3)] for n in range(60)]
+    model = make_pipeline(StandardScaler(), FCAC())
+    labels = model.fit_predict(rows)
+    assert labels.tolist() == model.predict(rows).tolist()
+
+
+def test_a_clone_has_the_parameters_and_knows_nothing() -> None:
+    model = FCAC(clients=2, edge_factor=1.0).fit([[0.0], [1.0], [5.0]])
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert copy.predict([[0.0]]).tolist() == [-1]
+
+
+def test_columns_are_known_by_name_and_may_come_in_any_order() -> None:
+    frame = pd.DataFrame({"warm": [float(n % 7) for n in range(40)], "dry": [100.0 * (n % 3) for n in range(40)]})
+    model = FCAC().fit(frame)
+    assert model.feature_names_in_.tolist() == ["warm", "dry"]
+    assert model.predict(frame[["dry", "warm"]]).tolist() == model.labels_.tolist()
+    with pytest.raises(DataRefused, match="dry, wet were given, warm, dry were learnt"):
+        model.predict(frame.rename(columns={"warm": "wet"})[["dry", "wet"]])

@@ -1,0 +1,108 @@
+"""A federation whose sensors are heard over MQTT, and a listener that is run until nothing comes any more."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from producers.mqtt.ingest import Tally
+from producers.mqtt.payloads import topics_of
+from producers.mqtt.service import listener_at_home
+from producers.mqtt.silence import Silence
+from shoal.config.settings import Config, load_config
+from tests.mosquitto_broker import PATIENCE_S
+from tests.producers.running_producer import stored_in
+
+FEDERATION = """
+[federation]
+name = "{name}"
+[privacy]
+mode = "off"
+[[models]]
+name = "m"
+algorithm = "fcac"
+[[features]]
+name = "warm"
+low = -40
+high = 1e9
+[[features]]
+name = "damp"
+low = 0
+high = 1e9
+[client]
+folder = "clients"
+[mqtt]
+host = "127.0.0.1"
+port = {port}
+{settings}
+[mqtt.topics]
+warm = "{warm}"
+damp = "{damp}"
+"""
+CLIENT = "attic"
+QUIET_S = 0.1
+"""what should not come has so long to come; what should is waited for"""
+
+
+class Hearing:
+    """A folder with a federation file of a name of its own, so that its session at a shared broker is its own too."""
+
+    def __init__(
+        self, folder: Path, port: int, settings: str = "", plain: bool = True, topics: tuple[str, str] | None = None
+    ) -> None:
+        self.folder, self.name = folder, f"h{uuid.uuid4().hex[:12]}"
+        if plain:
+            # The values have the times they arrive: on a busy machine these may lie far apart.
+            settings += "\ntolerance_s = 3600"
+        fields = ("", "") if plain else ("#warm", "#air.damp")
+        self.warm, self.damp = topics or (f"{self.name}/warm", f"{self.name}/damp")
+        folder.mkdir(exist_ok=True)
+        self.file = folder / "federation.toml"
+        self.file.write_text(
+            FEDERATION.format(
+                name=self.name,
+                port=port,
+                settings=settings,
+                warm=self.warm + fields[0],
+                damp=self.damp + fields[1],
+            )
+        )
+        self.tally = self.new_tally()
+
+    @property
+    def config(self) -> Config:
+        return load_config(self.file)
+
+    def new_tally(self) -> Tally:
+        settings = self.config.mqtt
+        return Tally(Silence(topics_of(settings, self.config.contract, CLIENT), settings.silent_s))
+
+    def listen(self, readings: int = 0, faults: int = 0, **clocks: Any) -> Tally:
+        """One life: until so many readings are stored and so many faults counted, and nothing comes any more."""
+        self.tally = tally = self.new_tally()
+        with listener_at_home(self.config, CLIENT, self.folder / "clients", tally, **clocks) as listener:
+            end = time.monotonic() + PATIENCE_S
+            while listener.step(QUIET_S) or tally.published < readings or tally.faults.total() < faults:
+                assert time.monotonic() < end, (tally.published, tally.faults)
+        return tally
+
+    def readings(self) -> list[list[Any]]:
+        """The values of every reading stored, in the order of the log."""
+        return [stored.values for stored in stored_in(self.folder / "clients").get(CLIENT, [])]
+
+    def times(self) -> list[float | None]:
+        """Their times."""
+        return [stored.time for stored in stored_in(self.folder / "clients")[CLIENT]]
+
+    def pair(self, number: int) -> list[tuple[str, str | bytes]]:
+        """One plain message of each sensor."""
+        return [(self.warm, str(number)), (self.damp, str(number))]
+
+    def timed(self, number: int, at: float) -> list[tuple[str, str | bytes]]:
+        """One message of each sensor as JSON, with its own time."""
+        return [
+            (self.warm, f'{{"t": {at}, "warm": {number}}}'),
+            (self.damp, f'{{"t": {at}, "air": {{"damp": {number}}}}}'),
+        ]

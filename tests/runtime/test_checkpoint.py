@@ -1,0 +1,443 @@
+"""The memory of a process: either before or after a save, whatever kills it, and never silently empty."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
+from shoal.protocol.codec import pack
+from shoal.runtime.checkpoint import Checkpoint, Word
+
+OWNER = "client attic of plant"
+
+
+def word(number: int) -> Word:
+    return Word("plant.updates", b"value %d" % number, b"clusters", (("type", b"update"), ("v", b"1")))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory" / "checkpoint.db"
+
+
+@pytest.fixture
+def checkpoint(path: Path) -> Iterator[Checkpoint]:
+    with Checkpoint(path, OWNER) as opened:
+        yield opened
+
+
+def test_a_new_checkpoint_remembers_nothing(checkpoint: Checkpoint, path: Path) -> None:
+    assert checkpoint.load() is None
+    assert checkpoint.unpublished() == []
+    assert sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("checkpoint.db-")) == [
+        "checkpoint.db"
+    ]
+
+
+def test_an_empty_state_is_not_no_state(checkpoint: Checkpoint) -> None:
+    checkpoint.save({})
+    assert checkpoint.load() == {}
+
+
+def test_state_and_words_come_back_after_opening_again(path: Path) -> None:
+    state = {"version": 1, "half": {"weight": np.arange(6.0).reshape(2, 3), "none": None}, "name": "ä", "raw": b"\0"}
+    silent = Word("t", None, None, ())
+    with Checkpoint(path, OWNER) as first:
+        first.save(state, [word(1), silent])
+    with Checkpoint(path, OWNER) as second:
+        assert pack(second.load()) == pack(state)
+        assert second.unpublished() == [(1, word(1)), (2, silent)]
+
+
+def test_only_the_newest_state_is_kept_but_all_words(checkpoint: Checkpoint) -> None:
+    for n in range(3):
+        checkpoint.save({"n": n}, [word(n)])
+    assert checkpoint.load() == {"n": 2}
+    assert [said for _, said in checkpoint.unpublished()] == [word(0), word(1), word(2)]
+
+
+def test_words_known_to_be_published_are_forgotten_at_the_next_save(checkpoint: Checkpoint) -> None:
+    checkpoint.save({}, [word(1), word(2), word(3)])
+    assert [number for number, _ in checkpoint.unpublished(after=2)] == [3]
+    checkpoint.save({}, [word(4)], published_up_to=2)
+    assert [said for _, said in checkpoint.unpublished()] == [word(3), word(4)]
+
+
+def test_numbers_of_words_are_never_given_again(path: Path) -> None:
+    with Checkpoint(path, OWNER) as first:
+        first.save({}, [word(1), word(2)])
+        first.save({}, [], published_up_to=2)
+    with Checkpoint(path, OWNER) as second:
+        second.save({}, [word(3)])
+        assert second.unpublished() == [(3, word(3))]
+
+
+def test_a_state_that_cannot_be_written_changes_nothing(checkpoint: Checkpoint) -> None:
+    checkpoint.save({"n": 1}, [word(1)])
+    with pytest.raises(TypeError):
+        checkpoint.save({"n": object()}, [word(2)])
+    with pytest.raises(TypeError):
+        checkpoint.save({"n": 2}, [word(2)._replace(value=object())])  # type: ignore[arg-type]
+    assert checkpoint.load() == {"n": 1}
+    assert checkpoint.unpublished() == [(1, word(1))]
+
+
+def test_closing_twice_is_harmless_and_a_closed_one_is_not_called_damaged(path: Path) -> None:
+    opened = Checkpoint(path, OWNER)
+    opened.close()
+    opened.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        opened.load()
+
+
+# One owner.
+
+OPENING = """
+import sys
+from pathlib import Path
+from shoal.runtime.checkpoint import Checkpoint
+Checkpoint(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_anothers_memory_is_refused(path: Path) -> None:
+    Checkpoint(path, OWNER).close()
+    with pytest.raises(StateRefused, match=f"the memory of {OWNER}, not of server of plant; give each process"):
+        Checkpoint(path, "server of plant")
+    Checkpoint(path, OWNER).close()
+
+
+@pytest.mark.parametrize("saves", [0, 1])
+def test_a_second_process_of_the_same_name_is_turned_away(checkpoint: Checkpoint, path: Path, saves: int) -> None:
+    for _ in range(saves):
+        checkpoint.save({"n": 1})
+    told = subprocess.run([sys.executable, "-c", OPENING, path, OWNER], capture_output=True, text=True, check=False)
+    assert told.stderr.rstrip().endswith(f"in use by another process; is {OWNER} running already?")
+    checkpoint.save({"n": 2}, [word(1)])
+    assert checkpoint.load() == {"n": 2}
+
+
+def test_the_same_process_cannot_open_it_twice_and_can_when_it_is_closed(path: Path) -> None:
+    with Checkpoint(path, OWNER), pytest.raises(StateRefused, match="in use"):
+        Checkpoint(path, OWNER)
+    Checkpoint(path, OWNER).close()
+
+
+def test_another_version_of_the_layout_is_refused(path: Path) -> None:
+    Checkpoint(path, OWNER).close()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE about SET value = '2' WHERE name = 'format'")
+    with pytest.raises(StateRefused, match="another version of shoal; run that version"):
+        Checkpoint(path, OWNER)
+
+
+# Kills.
+
+SAVING = """
+import hashlib, sys
+from pathlib import Path
+from shoal.runtime.checkpoint import Checkpoint, Word
+
+def words(n):
+    return [Word("t", b"%d.%d" % (n, k) + bytes(n * 997 % 50_000), b"k", (("n", b"%d" % n),)) for k in range(2)]
+
+def state(n):
+    return {"n": n, "large": hashlib.shake_256(b"%d" % n).digest(1 + n * 7919 % 300_000)}
+
+if __name__ == "__main__":
+    with Checkpoint(Path(sys.argv[1]), "saver") as checkpoint:
+        n = (checkpoint.load() or {"n": 0})["n"]
+        print("ready", flush=True)
+        while True:
+            n += 1
+            checkpoint.save(state(n), words(n), published_up_to=2 * (n - 2))
+            print(n, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_the_memory_before_or_after_a_save(path: Path, tmp_path: Path) -> None:
+    program = tmp_path / "saving.py"
+    program.write_text(SAVING)
+    made: dict[str, Any] = {"__name__": "saving"}
+    exec(SAVING, made)
+    chance = random.Random(7)
+    saved = 0
+    for _ in range(25):
+        child = subprocess.Popen([sys.executable, program, path], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        told = [child.stdout.readline() for _ in range(chance.randrange(12))]
+        child.send_signal(signal.SIGKILL)
+        told += child.stdout.readlines()
+        child.stdout.close()
+        child.wait()
+        acknowledged = max([saved, *(int(line) for line in told if line.strip().isdigit() and line.endswith("\n"))])
+        if not path.exists():
+            continue  # killed before there was anything to lose
+        with Checkpoint(path, "saver") as checkpoint:
+            state = checkpoint.load()
+            saved = 0 if state is None else state["n"]
+            assert saved in {acknowledged, acknowledged + 1}
+            assert state is None or state == made["state"](saved)
+            kept = [word for n in range(max(1, saved - 1), saved + 1) for word in made["words"](n)]
+            assert [word for _, word in checkpoint.unpublished()] == kept
+    assert saved > 10, "enough was saved for kills to hit"
+
+
+@pytest.mark.parametrize("call", ["os.link", "os.fsync", "secrets.token_hex", "sqlite3.connect"])
+def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(path: Path, call: str) -> None:
+    module, name = call.split(".")
+    program = (
+        f"import os, secrets, sqlite3, sys; from pathlib import Path; from shoal.runtime.checkpoint import Checkpoint\n"
+        f"real = {call}\n"
+        f"{module}.{name} = lambda *a, **k: (real(*a, **k), os._exit(9))\n"
+        f"Checkpoint(Path(sys.argv[1]), sys.argv[2])"
+    )
+    assert subprocess.run([sys.executable, "-c", program, path, OWNER], check=False).returncode == 9
+    with Checkpoint(path, OWNER) as checkpoint:
+        assert checkpoint.load() is None
+        checkpoint.save({"n": 1})
+
+
+# Damage.
+
+
+def whole(folder: Path) -> Path:
+    """A closed checkpoint with a state over many pages and a few words."""
+    path = folder / "checkpoint.db"
+    with Checkpoint(path, OWNER) as checkpoint:
+        for n in range(3):
+            checkpoint.save({"n": n, "large": bytes(range(256)) * 100}, [word(n)])
+    return path
+
+
+def read_all(path: Path) -> bytes:
+    """All that is remembered, as bytes."""
+    with Checkpoint(path, OWNER) as checkpoint:
+        words = [[number, list(said)] for number, said in checkpoint.unpublished()]
+        return pack([checkpoint.load(), words])
+
+
+def outcome(path: Path) -> bytes | str:
+    """What is remembered, or the line it is refused with."""
+    try:
+        return read_all(path)
+    except StateRefused as refused:
+        return str(refused)
+
+
+@pytest.fixture(scope="module")
+def intact() -> Iterator[tuple[bytes, bytes]]:
+    """The bytes of a whole file, and what it remembers."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = whole(Path(folder))
+        yield path.read_bytes(), read_all(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        bytes(100),
+        bytes(40_000),
+        b"not a checkpoint\n" * 100,
+        b"SQLite format 3\0",
+        b"SQLite format 3\0" + bytes(4080),
+    ],
+    ids=["empty", "zeros", "many zeros", "text", "magic", "page"],
+)
+def test_a_file_that_is_none_of_ours_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "checkpoint.db"
+    path.write_bytes(content)
+    with pytest.raises(StateRefused, match=r"damaged .*Restore it from a backup, or move the folder away"):
+        Checkpoint(path, OWNER)
+    assert path.read_bytes() == content, "and nothing is written to it"
+
+
+def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE customers (name)")
+    before = path.read_bytes()
+    with pytest.raises(StateRefused, match="not a checkpoint"):
+        Checkpoint(path, OWNER)
+    assert path.read_bytes() == before
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path, intact: tuple[bytes, bytes]) -> None:
+    content, remembered = intact
+    path = tmp_path / "checkpoint.db"
+    for length in {*range(0, len(content), 1024), len(content) - 1}:
+        path.write_bytes(content[:length])
+        told = outcome(path)
+        assert isinstance(told, str) or (told == remembered and length >= len(content) - 4096), length
+
+
+@pytest.mark.parametrize("filler", [0x00, 0xFF])
+def test_a_page_overwritten_is_refused_or_was_not_in_use(
+    tmp_path: Path, intact: tuple[bytes, bytes], filler: int
+) -> None:
+    content, remembered = intact
+    path = tmp_path / "checkpoint.db"
+    refusals = 0
+    for start in range(0, len(content), 4096):
+        path.write_bytes(content[:start] + bytes([filler]) * 4096 + content[start + 4096 :])
+        told = outcome(path)
+        assert isinstance(told, str) or told == remembered, start
+        refusals += isinstance(told, str)
+    assert refusals > len(content) // 4096 // 2
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_flipped_bytes_are_refused_or_hit_what_was_not_in_use(
+    tmp_path: Path, intact: tuple[bytes, bytes], data: st.DataObject
+) -> None:
+    content, remembered = bytearray(intact[0]), intact[1]
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path = tmp_path / "checkpoint.db"
+    path.write_bytes(bytes(content))
+    told = outcome(path)
+    assert isinstance(told, str) or told == remembered
+
+
+def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) -> None:
+    path = whole(tmp_path)
+    content = path.read_bytes()
+    assert content.count(b"sqlite_sequence") == 3
+    path.write_bytes(content.replace(b"sqlite_sequence", b"\x8cqlite_sequence", 1))
+    with pytest.raises(StateRefused, match="damaged"):
+        Checkpoint(path, OWNER)
+
+
+def test_a_state_that_was_taken_out_is_missed(tmp_path: Path) -> None:
+    path = whole(tmp_path)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM state")
+    with pytest.raises(StateRefused, match="the state is gone"):
+        read_all(path)
+
+
+def test_a_copy_of_a_closed_checkpoint_is_a_backup(tmp_path: Path) -> None:
+    path = whole(tmp_path)
+    remembered = read_all(path)
+    backup = tmp_path / "backup.db"
+    shutil.copy(path, backup)
+    path.write_bytes(b"")
+    shutil.copy(backup, path)
+    assert read_all(path) == remembered
+
+
+# Disks and rights.
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from shoal.runtime.checkpoint import Checkpoint, Word
+from shoal.errors import LogUnavailable
+with Checkpoint(Path(sys.argv[1]), sys.argv[2]) as checkpoint:
+    checkpoint.save({"n": 1}, [Word("t", b"1", None, ())])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    try:
+        checkpoint.save({"n": 2, "large": bytes(1_000_000)}, [Word("t", b"2", None, ())], published_up_to=1)
+    except LogUnavailable as full:
+        print(full)
+    assert checkpoint.load() == {"n": 1}, "as before"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    checkpoint.save({"n": 3}, [Word("t", b"3", None, ())])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX")
+def test_a_full_disk_is_waited_out_and_nothing_is_lost(path: Path) -> None:
+    told = subprocess.run([sys.executable, "-c", FULL, path, OWNER], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "cannot be written" in told.stdout
+    assert "make room" in told.stdout
+    with Checkpoint(path, OWNER) as checkpoint:
+        assert checkpoint.load() == {"n": 3}
+        assert [said.value for _, said in checkpoint.unpublished()] == [b"1", b"3"]
+
+
+def test_no_room_is_retriable_and_no_rights_are_not() -> None:
+    assert LogUnavailable.retriable
+    assert not SettingsError.retriable
+    assert not StateRefused.retriable
+
+
+def test_a_folder_in_the_place_of_the_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="must be a file that this user may write"):
+        Checkpoint(tmp_path, OWNER)
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "memory").write_text("")
+    with pytest.raises(SettingsError, match="name a folder that this user may write"):
+        Checkpoint(tmp_path / "memory" / "deeper" / "checkpoint.db", OWNER)
+
+
+UNPRIVILEGED = """
+import os, sys
+from pathlib import Path
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.errors import ShoalError
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+try:
+    Checkpoint(Path(sys.argv[1]), sys.argv[2])
+except ShoalError as refused:
+    print(type(refused).__name__, refused)
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that anybody may enter, unlike pytest's."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
+@pytest.mark.parametrize("case", ["folder", "file", "hidden"])
+def test_what_this_user_may_not_write_is_told(open_folder: Path, case: str) -> None:
+    path = open_folder / "checkpoint.db"
+    if case == "file":
+        Checkpoint(path, OWNER).close()
+        path.chmod(0o444)
+    open_folder.chmod(0o000 if case == "hidden" else 0o555)
+    told = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, path, OWNER], capture_output=True, text=True, check=False, cwd="/"
+    )
+    open_folder.chmod(0o755)
+    assert told.stdout.startswith("SettingsError"), told
+    assert "this user may write" in told.stdout
+
+
+def test_every_refusal_is_one_of_ours(tmp_path: Path) -> None:
+    for wrong in (Path("/dev/null/x/checkpoint.db"), tmp_path):
+        with pytest.raises(ShoalError):
+            Checkpoint(wrong, OWNER)
+
+
+def test_a_checkpoint_keeps_little_of_its_file_in_memory(tmp_path: Path) -> None:
+    with Checkpoint(tmp_path / "checkpoint.db", "a") as checkpoint:
+        assert checkpoint._file.execute("PRAGMA cache_size").fetchone() == (-256,)  # KiB

@@ -1,0 +1,174 @@
+"""The life of a process: what can be retried is waited out from memory, everything else ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import LogRefused, LogUnavailable, ShoalError, StateRefused
+from shoal.runtime.service import run, stopped_by_signals
+
+
+class Script:
+    """A node whose steps are written down: True, False, or what to raise. It counts its lives."""
+
+    def __init__(self, *steps: bool | ShoalError, built: tuple[ShoalError | None, ...] = ()) -> None:
+        self.steps = list(steps)
+        self.built = list(built)
+        self.lives = 0
+        self.left = 0
+        self.waited: list[float] = []
+
+    @contextmanager
+    def build(self) -> Iterator[Script]:
+        self.lives += 1
+        trouble = self.built.pop(0) if self.built else None
+        if trouble is not None:
+            raise trouble
+        try:
+            yield self
+        finally:
+            self.left += 1
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        self.waited.append(timeout_s)
+        happens = self.steps.pop(0) if self.steps else False
+        if isinstance(happens, ShoalError):
+            raise happens
+        return happens
+
+
+@pytest.fixture
+def stop() -> threading.Event:
+    """A stop that does not wait, so that no test does."""
+
+    class Impatient(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return super().wait(0)
+
+    return Impatient()
+
+
+def test_a_stop_before_the_start_builds_nothing(stop: threading.Event) -> None:
+    stop.set()
+    script = Script()
+    run(script.build, stop)
+    assert script.lives == 0
+
+
+def test_it_steps_until_nothing_came_for_long_enough(stop: threading.Event) -> None:
+    script = Script(True, False, False, True)
+    run(script.build, stop, until_idle_s=0.75, poll_s=0.25)
+    assert script.waited == [0.25] * 7
+    assert (script.lives, script.left) == (1, 1)
+
+
+def test_idle_from_the_beginning_ends_too(stop: threading.Event) -> None:
+    script = Script()
+    run(script.build, stop, until_idle_s=0.0)
+    assert len(script.waited) == 1
+
+
+def test_a_stop_ends_it_after_the_step_under_way(stop: threading.Event) -> None:
+    script = Script()
+    step = script.step
+
+    def last(timeout_s: float = 0.0) -> bool:
+        if len(script.waited) == 3:
+            stop.set()
+        return step(timeout_s)
+
+    script.step = last  # type: ignore[method-assign]
+    run(script.build, stop)
+    assert len(script.waited) == 4
+    assert script.left == 1
+
+
+def test_after_a_retriable_error_a_new_node_goes_on_from_memory(stop: threading.Event) -> None:
+    script = Script(True, LogUnavailable("away"), LogUnavailable("away"), True)
+    run(script.build, stop, until_idle_s=0.0)
+    assert (script.lives, script.left) == (3, 3)
+
+
+def test_a_node_that_cannot_be_built_just_now_is_built_later(stop: threading.Event) -> None:
+    script = Script(built=(LogUnavailable("away"), LogUnavailable("away"), None))
+    run(script.build, stop, until_idle_s=0.0)
+    assert (script.lives, script.left) == (3, 1)
+
+
+def test_waits_grow_to_a_limit_and_begin_again_after_success() -> None:
+    waits: list[float] = []
+
+    class Noting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            return False
+
+    away = [LogUnavailable("away")] * 8
+    run(Script(*away, True, LogUnavailable("away")).build, Noting(), until_idle_s=0.0)
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2]
+
+
+@pytest.mark.parametrize("error", [StateRefused("damaged"), LogRefused("too large")])
+def test_other_errors_end_it(stop: threading.Event, error: ShoalError) -> None:
+    script = Script(True, error, True)
+    with pytest.raises(type(error)):
+        run(script.build, stop)
+    assert (script.lives, script.left) == (1, 1)
+    with pytest.raises(type(error)):
+        run(Script(built=(error,)).build, stop)
+
+
+def test_a_stop_while_waiting_ends_it() -> None:
+    class Stopped(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            return True
+
+    script = Script(LogUnavailable("away"))
+    run(script.build, Stopped())
+    assert script.lives == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_the_first_signal_asks_and_the_second_insists() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with stopped_by_signals() as stop:
+        assert not stop.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+# What a service says to systemd.
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_that_the_loop_runs_and_that_it_still_turns(
+    stop: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
+    name = f"shoal-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name}" if abstract else name)
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
+        run(Script(True, False).build, stop, until_idle_s=0.5)
+        heard = [systemd.recv(100) for _ in range(4)]
+    assert heard == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+
+
+def test_nobody_is_told_where_nobody_listens(
+    stop: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    run(Script(True).build, stop, until_idle_s=0.5)

@@ -1,0 +1,103 @@
+"""A server with a real log and a real checkpoint in a folder, and what its tests ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from server_node.node import ServerNode
+from shoal.config.contract import Contract
+from shoal.config.settings import LogSettings, ServerSettings
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports.base import Headers, Log, Record, beginning, latest
+from shoal.transports.sqlite.log import SqliteLog
+from tests.small_plant import Clock, plant
+
+STILL = {"pool_s": 86_400.0, "snapshot_s": 86_400.0}
+"""settings under which nothing happens by the clock"""
+
+
+class Room:
+    """One folder with a log; servers come and go in it."""
+
+    def __init__(self, folder: Path, contract: Contract | None = None, **settings: Any) -> None:
+        self.folder = folder
+        self.contract = contract or plant()
+        self.settings = ServerSettings(**{"pool_clients": 1, "snapshot_updates": 1, **STILL, **settings})
+        self.kept = LogSettings()
+        self.clock = Clock()
+
+    @contextmanager
+    def log(self) -> Iterator[Log]:
+        with closing(SqliteLog(self.folder / "federation.db", durable=False)) as log:
+            ensure_topics(log, self.contract, self.kept)
+            yield log
+
+    @contextmanager
+    def server(
+        self, rebuild: bool = False, contract: Contract | None = None, metrics: ServerMetrics | None = None
+    ) -> Iterator[ServerNode]:
+        agreed = contract or self.contract
+        with ExitStack() as stack:
+            log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
+            ensure_topics(log, agreed, self.kept)
+            checkpoint = stack.enter_context(
+                Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
+            )
+            yield ServerNode(agreed, self.settings, log, checkpoint, rebuild, metrics, self.clock)
+
+    def say(self, *updates: Update) -> None:
+        """Publish updates in this order."""
+        self.publish(*((update.model, update.encode(), Update.headers()) for update in updates))
+
+    def publish(self, *records: tuple[str, bytes | None, Headers]) -> None:
+        """Publish whatever it is to the updates."""
+        with self.log() as log:
+            for key, value, headers in records:
+                log.publish(self.contract.updates_topic, value, key.encode(), headers)
+            log.flush()
+
+    def run(self, rebuild: bool = False) -> dict[str, bytes]:
+        """A server until nothing is left; the models it ends with."""
+        with self.server(rebuild) as server:
+            while server.step():
+                pass
+            return models_of(server)
+
+    def all_of(self, topic: str) -> list[Record]:
+        with self.log() as log:
+            at = beginning(log, topic)
+            found: list[Record] = []
+            while True:
+                records, at = log.read(topic, at)
+                if not records:
+                    return found
+                found += records
+
+    def snapshots(self) -> list[Snapshot]:
+        records = self.all_of(self.contract.snapshots_topic)
+        return [Snapshot.decode(record.value, record.headers) for record in records]
+
+    def rejected(self) -> dict[bytes, Record]:
+        with self.log() as log:
+            return latest(log, self.contract.rejected_topic)
+
+    def forget(self) -> None:
+        """The server's memory is lost."""
+        (self.folder / "checkpoint.db").unlink()
+
+
+def models_of(server: ServerNode) -> dict[str, bytes]:
+    """name -> the whole model, to the bit."""
+    return {name: pack(model.state()["half"]) for name, model in server.models().items()}
+
+
+def remembered(server: ServerNode) -> dict[str, bytes]:
+    """name -> all that is remembered of a model, to the bit."""
+    return {name: pack(model.state()) for name, model in server.models().items()}

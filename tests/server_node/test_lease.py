@@ -1,0 +1,229 @@
+"""One server answers: who is turned away, who ends, who follows, whatever the clocks of the machines say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_nodes.snapshots import Snapshots
+from server_node.lease import MISSED, Claiming
+from shoal.config.settings import Config, ServerSettings
+from shoal.errors import AnotherServer, LogUnavailable, MessageRefused, PerhapsAnotherServer
+from shoal.protocol.lease import CLAIM_KEY, Claim
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Border
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.transports.base import Log, latest
+from shoal.transports.sqlite.log import SqliteLog
+from tests.server_node.server_fixture import Room
+from tests.small_plant import Clock, an_update, forged, plant
+
+RENEW_S = ServerSettings().claim_s
+
+
+class Server:
+    """One process: its claim, by a clock that began whenever its machine did."""
+
+    def __init__(self, path: Path, instance: str, clock_s: float = 0.0, take_over: bool = False) -> None:
+        self.clock = Clock(clock_s)
+        self._instance, self._path = instance, path
+        self._claiming = Claiming(Config(contract=plant()), take_over, self.clock)
+        self._open = ExitStack()
+
+    def start(self) -> None:
+        log = self._open.enter_context(closing(SqliteLog(self._path, durable=False)))
+        self._open.enter_context(self._claiming.held(log, self._instance))
+
+    def keep(self) -> None:
+        self._claiming.keep()
+
+    def after(self, seconds: float) -> Server:
+        self.clock.now += seconds
+        return self
+
+    def end(self) -> None:
+        self._open.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "federation.db"
+
+
+@pytest.fixture
+def first(path: Path) -> Server:
+    server = Server(path, "one")
+    server.start()
+    return server
+
+
+def test_a_second_server_is_turned_away_as_soon_as_the_first_is_seen_to_live(path: Path, first: Server) -> None:
+    second = Server(path, "two", clock_s=-1e9)
+    with pytest.raises(PerhapsAnotherServer, match="whether it still answers"):
+        second.start()
+    first.after(RENEW_S).keep()
+    with pytest.raises(AnotherServer, match=r"process \d+ on .*--take-over") as refused:
+        second.after(1.0).start()
+    assert not refused.value.retriable
+    first.after(RENEW_S).keep()
+
+
+def test_a_server_that_is_silent_for_long_enough_is_followed_and_ends_when_it_wakes_up(
+    path: Path, first: Server
+) -> None:
+    second = Server(path, "two", clock_s=1e9)
+    for waited_s in (0.0, RENEW_S, (MISSED - 1) * RENEW_S - 0.1):
+        with pytest.raises(PerhapsAnotherServer):
+            second.after(waited_s).start()
+    second.after(0.2).start()
+    with pytest.raises(AnotherServer, match="has taken over plant"):
+        first.after(1e6).keep()
+    second.after(RENEW_S).keep()
+
+
+def test_a_server_that_comes_back_to_its_own_memory_begins_at_once(path: Path, first: Server) -> None:
+    again = Server(path, "one", clock_s=-5.0)
+    again.start()
+    again.after(RENEW_S).keep()
+    # The copy of a memory is told from its original by nothing else than who came last.
+    with pytest.raises(AnotherServer):
+        first.after(RENEW_S).keep()
+
+
+def test_after_an_end_in_order_anybody_begins_at_once(path: Path, first: Server) -> None:
+    first.end()
+    second = Server(path, "two")
+    second.start()
+    second.end()
+    Server(path, "one").start()
+
+
+def test_who_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server) -> None:
+    second = Server(path, "two", take_over=True)
+    second.start()
+    with pytest.raises(AnotherServer, match="has taken over"):
+        first.after(RENEW_S).keep()
+    third = Server(path, "three", take_over=True)
+    third.start()
+    # Its node is built again after a broker was away: that is no reason to fight.
+    with pytest.raises(PerhapsAnotherServer):
+        second.start()
+    third.after(RENEW_S).keep()
+    with pytest.raises(AnotherServer, match="answers for plant"):
+        second.start()
+
+
+def test_of_two_that_begin_in_the_same_instant_one_remains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = Server(path, "one"), Server(path, "two")
+    with monkeypatch.context() as blind:
+        blind.setattr(Claiming, "_read_on", lambda _: None)
+        one.start()
+        two.start()
+    alive = [one, two]
+    for _ in range(3):
+        for server in list(alive):
+            try:
+                server.after(RENEW_S).keep()
+            except AnotherServer:
+                alive.remove(server)
+    assert len(alive) == 1
+
+
+def test_a_server_that_cannot_speak_because_the_log_is_away_is_not_taken_for_dead(
+    path: Path, first: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = Server(path, "two")
+    with pytest.raises(PerhapsAnotherServer):
+        second.start()
+    with monkeypatch.context() as away:
+
+        def no_answer(*_: object) -> None:
+            raise LogUnavailable("away")
+
+        away.setattr(SqliteLog, "bounds", no_answer)
+        with pytest.raises(LogUnavailable):
+            second.after(1.0).start()
+    with pytest.raises(PerhapsAnotherServer):
+        second.after(MISSED * RENEW_S).start()
+    first.keep()
+
+
+def test_claims_are_said_no_more_often_than_they_are_due(path: Path, first: Server) -> None:
+    for _ in range(10):
+        first.after(RENEW_S / 5).keep()
+    with closing(SqliteLog(path)) as log:
+        assert log.bounds(plant().snapshots_topic)[0][1] == 1 + 2
+        (record,) = latest(log, plant().snapshots_topic).values()
+    assert record.key == CLAIM_KEY
+
+
+@pytest.fixture
+def log(path: Path) -> Iterator[Log]:
+    with closing(SqliteLog(path, durable=False)) as log:
+        ensure_topics(log, plant())
+        yield log
+
+
+CLAIM = Claim("plant", "one", "life", 7, 5.0, "process 1 on attic")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"generation": 0},
+        {"generation": True},
+        {"renew_s": 0.0},
+        {"renew_s": "soon"},
+        {"place": "attic\n"},
+        {"place": "x" * 1000},
+        {"life": 5},
+        {"released": 1},
+    ],
+)
+def test_a_claim_that_cannot_be_is_refused_and_bars_nobody(path: Path, log: Log, changed: dict[str, Any]) -> None:
+    with pytest.raises(MessageRefused):
+        dataclasses.replace(CLAIM, **changed)
+    log.publish(plant().snapshots_topic, forged(CLAIM, **changed), CLAIM_KEY, Claim.headers())
+    log.flush()
+    Server(path, "two").start()
+
+
+def test_a_claim_for_another_federation_bars_nobody(path: Path, log: Log) -> None:
+    other = dataclasses.replace(CLAIM, federation="other")
+    log.publish(plant().snapshots_topic, other.encode(), CLAIM_KEY, Claim.headers())
+    log.flush()
+    Server(path, "two").start()
+
+
+def test_clients_and_a_server_without_memory_take_a_claim_for_no_snapshot(
+    tmp_path: Path, path: Path, first: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = Room(tmp_path)
+    with room.log() as log:
+        snapshots = Snapshots(room.contract, Border(room.contract), log)
+        snapshots.follow()
+    assert not [record for record in caplog.records if record.getMessage() == "snapshot_refused"]
+    room.say(an_update(room.contract))
+    room.run()  # a claim alone is no sign of a memory that was lost
+    assert len(latest_of(room)) == 2
+
+
+def latest_of(room: Room) -> dict[bytes, object]:
+    with room.log() as log:
+        return {**latest(log, room.contract.snapshots_topic)}
+
+
+def test_a_memory_has_one_name_and_one_made_before_there_were_names_gets_its_own(tmp_path: Path) -> None:
+    names = []
+    for place in ("a", "a", "b"):
+        with Checkpoint(tmp_path / place, "server") as checkpoint:
+            names.append(checkpoint.identity)
+    assert names[0] == names[1] != names[2]
+    with Checkpoint(tmp_path / "a", "server") as checkpoint:
+        checkpoint._file.execute("DELETE FROM about WHERE name = 'identity'")
+        assert checkpoint.identity == checkpoint.identity != names[0]
