@@ -17,12 +17,12 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 from client_nodes import node
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from client_nodes.learner import Learner
 from client_nodes.node import ClientNode
 from shoal.config.settings import load_config
 from shoal.privacy.mechanisms import FormalNoise
-from shoal.runtime.outbox import Uplink
+from shoal.runtime.outbox import Outbox
 from shoal.transports.sqlite.log import SqliteLog
 
 PARTS: dict[str, tuple[Any, str]] = {
@@ -31,8 +31,8 @@ PARTS: dict[str, tuple[Any, str]] = {
     "privacy (clip, noise)": (FormalNoise, "privatise"),
     "read the readings log": (SqliteLog, "read"),
     "make updates": (Learner, "speak"),
-    "remember (checkpoint)": (Uplink, "remember"),
-    "publish": (Uplink, "speak"),
+    "remember (checkpoint)": (Outbox, "remember"),
+    "publish": (Outbox, "speak"),
     "count (metrics)": (ClientNode, "_count"),
 }
 """the parts of `ClientNode.step`, by the function that is all of the part; none is called within another"""
@@ -69,7 +69,7 @@ def measure(case: Case, readings: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder) / "site", case)
         site.write(readings)
-        with client_at_home(load_config(site.file), CLIENT) as client, timed() as spent:
+        with open_client(load_config(site.file), CLIENT) as client, timed() as spent:
             started, used = time.monotonic(), time.process_time()
             while client.step():
                 pass

@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import spread
-from client_nodes.publisher import Voice
-from client_nodes.round_answers import Answers
+from client_nodes.publisher import Publisher
+from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from server_node.node import ServerNode
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings, ServerSettings
 from shoal.privacy import expected_statement
 from shoal.protocol.topics import ensure_topics
-from shoal.protocol.validation import Border
+from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.sqlite.log import SqliteLog
 
@@ -80,20 +80,20 @@ class _House:
     def __init__(self, folder: Path, name: str, windows: Sequence[Rows], stack: ExitStack) -> None:
         self._contract = _contract(name, len(windows))
         self._algorithm = ROUNDS[name]
-        self._statement = expected_statement(terms_of(self._contract))
+        self._statement = expected_statement(privacy_terms_of(self._contract))
         self._log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
         ensure_topics(self._log, self._contract)
         server_log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
         memory = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
         settings = ServerSettings(pool_clients=len(windows), pool_s=PATIENCE_S)
         self._server = ServerNode(self._contract, settings, server_log, memory)
-        border = Border(self._contract)
-        voice = Voice(self._contract, border, UPDATE_RECORD_BYTES_MAX)
+        border = Validator(self._contract)
+        voice = Publisher(self._contract, border, UPDATE_RECORD_BYTES_MAX)
         self._clients = []
         for number, rows in enumerate(windows):
             snapshots = Snapshots(self._contract, border, self._log)
             settings_of_it = ClientSettings(window_rows=len(rows))
-            client = Answers(self._contract, f"client-{number}", voice, snapshots, settings_of_it)
+            client = RoundAnswers(self._contract, f"client-{number}", voice, snapshots, settings_of_it)
             client.keep(rows, [float(place) for place in range(len(rows))], time.time())
             self._clients.append(client)
         while self._server.step():

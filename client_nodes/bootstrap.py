@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from client_nodes.node import ClientNode
-from client_nodes.resources import Premises
+from client_nodes.resources import ClientResources
 from shoal.config.contract import client_name
 from shoal.config.settings import Config
 from shoal.errors import StateRefused
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def client_at_home(
+def open_client(
     config: Config,
     client: str,
     metrics: ClientMetrics | None = None,
@@ -41,7 +41,7 @@ def client_at_home(
         log = stack.enter_context(closing(open_log(config.log)))
         check_apart(readings, log)
         ensure_topics(log, config.contract, config.log)
-        premises = Premises(readings, checkpoint, key, signing_key)
+        premises = ClientResources(readings, checkpoint, key, signing_key)
         record = config.log.update_bytes_max
         yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock, record)
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from client_nodes.bootstrap import client_at_home
-from client_nodes.heartbeat import Beating, Pulse
+from client_nodes.bootstrap import open_client
+from client_nodes.heartbeat import Beating, Heartbeat
 from shoal.config.contract import client_name
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ClientSettings, Config, load_config
 from shoal.privacy import announce
 from shoal.runtime.service import run, stopped_by_signals
@@ -47,9 +47,9 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     check_models(config.contract)
     start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    log_event("privacy", statement=announce(terms_of(config.contract)))
+    log_event("privacy", statement=announce(privacy_terms_of(config.contract)))
     totals: dict[str, int] = {}
-    pulse = Pulse()
+    pulse = Heartbeat()
     with stopped_by_signals() as stop:
         metrics = _served(config.client, pulse) if config.client.metrics_port else None
         run(lambda: _observed(config, name, metrics, pulse, totals), stop, until_idle)
@@ -58,7 +58,7 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
         click.echo(json.dumps({"client": name, **totals}))
 
 
-def _served(settings: ClientSettings, pulse: Pulse) -> ClientMetrics:
+def _served(settings: ClientSettings, pulse: Heartbeat) -> ClientMetrics:
     """Metrics, for whoever looks at them over HTTP. Who is not asked does not load what it takes."""
     from client_nodes.health import serve  # noqa: PLC0415
     from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415
@@ -71,11 +71,11 @@ def _served(settings: ClientSettings, pulse: Pulse) -> ClientMetrics:
 
 @contextmanager
 def _observed(
-    config: Config, name: str, metrics: ClientMetrics | None, pulse: Pulse, totals: dict[str, int]
+    config: Config, name: str, metrics: ClientMetrics | None, pulse: Heartbeat, totals: dict[str, int]
 ) -> Iterator[Beating]:
     """The client at home, its pulse felt; its totals are kept for the last word."""
     pulse.beat()
-    with client_at_home(config, name, metrics) as node:
+    with open_client(config, name, metrics) as node:
         try:
             yield Beating(node, pulse)
         finally:

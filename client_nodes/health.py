@@ -10,11 +10,11 @@ from threading import Thread
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from client_nodes.heartbeat import LIVE_S, Pulse
+from client_nodes.heartbeat import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
 
 
-def serve(host: str, port: int, registry: CollectorRegistry, pulse: Pulse) -> ThreadingHTTPServer:
+def serve(host: str, port: int, registry: CollectorRegistry, pulse: Heartbeat) -> ThreadingHTTPServer:
     """Answer until the process ends, from a thread that keeps nobody waiting. Raises `SettingsError`: port taken."""
 
     class Answer(MetricsHandler):

@@ -11,7 +11,7 @@ LIVE_S = 120.0
 """a step of a healthy client is over sooner, also when no broker answers: its longest waits are of 30 s"""
 
 
-class Pulse:
+class Heartbeat:
     """When the client's loop last came round. `clock`: seconds that never go back."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Pulse:
 class Beating:
     """A node whose steps are felt."""
 
-    def __init__(self, node: ClientNode, pulse: Pulse) -> None:
+    def __init__(self, node: ClientNode, pulse: Heartbeat) -> None:
         self._node, self._pulse = node, pulse
         pulse.beat()
 

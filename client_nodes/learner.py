@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from client_nodes.publisher import Said, Voice
+from client_nodes.publisher import Publisher, Said
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
@@ -15,7 +15,7 @@ from shoal.protocol.messages import Update
 class Learner:
     """Learns rows for one model and says what changed."""
 
-    def __init__(self, contract: Contract, model: Model, client: str, voice: Voice) -> None:
+    def __init__(self, contract: Contract, model: Model, client: str, voice: Publisher) -> None:
         self._contract = contract
         self._model = model
         self._client = client
@@ -60,9 +60,9 @@ class Learner:
         self._readings = 0
         return self._voice.say(update)
 
-    def unsay(self) -> None:
+    def reset_published(self) -> None:
         """Nobody remembers what was said before: the next update says everything."""
-        self._half.unsay()
+        self._half.reset_published()
 
     def state(self) -> dict[str, Any]:
         return {"half": self._half.state(), "sequence": self._sequence, "readings": self._readings}

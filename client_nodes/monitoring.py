@@ -18,7 +18,7 @@ READINGS_BECAME = ("learned", "rejected", "withheld", "clipped")
 """what can become of a reading; a clipped one is learnt too"""
 
 
-class Counting:
+class ClientMonitoring:
     """Tells the metrics, if anybody looks at them, and the log what became of the readings; decides nothing."""
 
     def __init__(self, metrics: ClientMetrics | None) -> None:

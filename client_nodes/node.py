@@ -13,23 +13,23 @@ import numpy as np
 from client_nodes.intake import Intake, Refused, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
-from client_nodes.monitoring import READINGS_BECAME, Counting
-from client_nodes.publisher import Said, Voice, signer
-from client_nodes.resources import Premises
-from client_nodes.round_answers import Answers
+from client_nodes.monitoring import READINGS_BECAME, ClientMonitoring
+from client_nodes.publisher import Publisher, Said, signer
+from client_nodes.resources import ClientResources
+from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, client_name
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings
 from shoal.errors import StateRefused
 from shoal.privacy import mechanism_for
 from shoal.protocol.messages import VERSION
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
-from shoal.protocol.validation import Border
-from shoal.runtime.outbox import Uplink
-from shoal.runtime.reader import read_on
+from shoal.protocol.validation import Validator
+from shoal.runtime.outbox import Outbox
+from shoal.runtime.reader import read_next
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning
 
@@ -54,7 +54,7 @@ class ClientNode:
         contract: Contract,
         client: str,
         settings: ClientSettings,
-        premises: Premises,
+        premises: ClientResources,
         log: Log,
         metrics: ClientMetrics | None = None,
         clock: Callable[[], float] = time.time,
@@ -72,20 +72,20 @@ class ClientNode:
         self._clock = clock
         self.metrics = metrics
         """None: nobody looks at them"""
-        self._counting = Counting(metrics)
+        self._counting = ClientMonitoring(metrics)
         readings.ensure(READINGS, readings_settings(settings))
         readings.ensure(REFUSED, LOCAL_SETTINGS)
         self._source = readings.identity(READINGS)
         self._listener = log.identity(contract.updates_topic)
-        self._mechanism = mechanism_for(terms_of(contract), key, client, self._source)
-        border = Border(contract)
+        self._mechanism = mechanism_for(privacy_terms_of(contract), key, client, self._source)
+        border = Validator(contract)
         streaming = [model for model in contract.models if model.algorithm in STREAMING]
-        voice = Voice(contract, border, update_bytes_max)
+        voice = Publisher(contract, border, update_bytes_max)
         self._learners = [Learner(contract, model, client, voice) for model in streaming]
         snapshots = Snapshots(contract, border, log)
-        self._answers = Answers(contract, client, voice, snapshots, settings)
+        self._answers = RoundAnswers(contract, client, voice, snapshots, settings)
         self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
-        self._uplink = Uplink(checkpoint, log, signer(signing_key))
+        self._uplink = Outbox(checkpoint, log, signer(signing_key))
         self._since_update = 0
         self._unheard = False
         self._newest_reading_at: float | None = None
@@ -93,7 +93,7 @@ class ClientNode:
         self._spoke_at = clock()
         self._positions = self._restore(checkpoint.load())
         self._counting.watch_event_time(clock, lambda: self._newest_reading_at)
-        self._counting.begun(self._mechanism.statement, terms_of(contract), self._totals, self._lag())
+        self._counting.begun(self._mechanism.statement, privacy_terms_of(contract), self._totals, self._lag())
         self._uplink.speak()
 
     @property
@@ -148,7 +148,7 @@ class ClientNode:
         limit, gaps, left_s = self._settings.batch_readings_max, self._settings.accept_gap, timeout_s
         while True:
             wait_s = min(left_s, CALLS_POLL_S) if self._answers.expects_calls else left_s
-            records, after = read_on(self._readings, READINGS, self._positions, limit, wait_s, gaps)
+            records, after = read_next(self._readings, READINGS, self._positions, limit, wait_s, gaps)
             left_s -= wait_s
             if records or left_s <= 0 or self._answers.due(self._clock()):
                 return records, after
@@ -257,8 +257,8 @@ class ClientNode:
         """The federation's log was made anew: whoever reads it has heard nothing of this client yet."""
         log_event("log_made_anew", logging.WARNING)
         for learner in self._learners:
-            learner.unsay()
-        self._answers.unsay()
+            learner.reset_published()
+        self._answers.reset_published()
         self._unheard = True
 
     def _count(self, intake: Intake, updates: Sequence[Said]) -> None:

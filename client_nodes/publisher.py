@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.algorithms.registry import sent_up
+from shoal.algorithms.registry import arrays_to_server
 from shoal.config.contract import Contract
 from shoal.protocol.chunking import split
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
-from shoal.protocol.validation import Border
-from shoal.runtime.checkpoint import Word
+from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers
 
-Said = list[Word]
+Said = list[OutboxRecord]
 """the words of one update: one, or one for each of its parts"""
 
 
-class Voice:
+class Publisher:
     """Turns updates into words to be remembered and then said."""
 
-    def __init__(self, contract: Contract, border: Border, record_bytes_max: int) -> None:
+    def __init__(self, contract: Contract, border: Validator, record_bytes_max: int) -> None:
         """`record_bytes_max` is what the topic of updates takes."""
         self._topic = contract.updates_topic
         self._border = border
@@ -29,12 +29,12 @@ class Voice:
     def say(self, update: Update) -> Said:
         """Raises `MessageRefused`."""
         # What the server would refuse is not said in the first place: a fault shows where it is made.
-        self._border.admit_update(update)
-        parts = split(update, sent_up(update.algorithm), self._record_bytes_max)
-        return [Word(self._topic, part.encode(), update.model.encode(), Update.headers()) for part in parts]
+        self._border.check_update(update)
+        parts = split(update, arrays_to_server(update.algorithm), self._record_bytes_max)
+        return [OutboxRecord(self._topic, part.encode(), update.model.encode(), Update.headers()) for part in parts]
 
 
-def signer(key: bytes | None) -> Callable[[Word], Headers]:
+def signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
     """What a word is signed with when it is said; nothing without a key."""
     if key is None:
         return lambda _: ()

@@ -8,7 +8,7 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.base import Log
 
 
-class Premises(NamedTuple):
+class ClientResources(NamedTuple):
     """What a client has of its own; nothing of it leaves the place."""
 
     readings: Log

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from client_nodes.publisher import Said, Voice
+from client_nodes.publisher import Publisher, Said
 from client_nodes.snapshots import Snapshots
 from client_nodes.window import Window
 from shoal.algorithms.registry import ROUNDS
@@ -15,11 +15,11 @@ from shoal.config.contract import Contract, Model
 from shoal.config.settings import ClientSettings
 from shoal.errors import DataRefused, MessageRefused, StateRefused
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import Call, call_of
+from shoal.protocol.round_request import RoundRequest, round_request_of
 from shoal.telemetry.events import log_event
 
 
-class Answers:
+class RoundAnswers:
     """Answers the newest call of each model in rounds, all from one window of rows.
 
     What a call is answered with depends on the call and the window alone. That it has been answered is remembered
@@ -27,7 +27,7 @@ class Answers:
     """
 
     def __init__(
-        self, contract: Contract, client: str, voice: Voice, snapshots: Snapshots, settings: ClientSettings
+        self, contract: Contract, client: str, voice: Publisher, snapshots: Snapshots, settings: ClientSettings
     ) -> None:
         self._contract = contract
         # Not asked of the contract for each answer: it is made of every feature.
@@ -78,7 +78,7 @@ class Answers:
                 log_event("call_refused", logging.WARNING, model=model.name, round=asked.round, detail=str(wrong))
         return answers
 
-    def unsay(self) -> None:
+    def reset_published(self) -> None:
         """The calls answered so far were somebody else's; those to come count from 1 again."""
         self._answered = dict.fromkeys(self._answered, 0)
 
@@ -95,9 +95,9 @@ class Answers:
         except (KeyError, TypeError, ValueError) as broken:
             raise StateRefused(f"what the checkpoint says of calls answered is damaged: {broken}") from None
 
-    def _open_call(self, model: Model, now: float) -> Call | None:
+    def _open_call(self, model: Model, now: float) -> RoundRequest | None:
         snapshot = self._snapshots.newest(model.name)
-        call = None if snapshot is None else call_of(snapshot)
+        call = None if snapshot is None else round_request_of(snapshot)
         if call is None or call.version <= self._answered[model.name]:
             return None
         rows_min = max(call.rows_min, model.rounds.rows_min)
@@ -105,7 +105,7 @@ class Answers:
             return None
         return call
 
-    def _answer(self, model: Model, call: Call, statement: dict[str, Any], now: float) -> Said:
+    def _answer(self, model: Model, call: RoundRequest, statement: dict[str, Any], now: float) -> Said:
         snapshot = self._snapshots.newest(model.name)
         assert isinstance(snapshot, Snapshot)
         update = Update(

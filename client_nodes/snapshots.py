@@ -6,9 +6,9 @@ import logging
 
 from shoal.config.contract import Contract
 from shoal.errors import MessageRefused
-from shoal.protocol.lease import is_claim
+from shoal.protocol.lease import is_lease
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.validation import Border
+from shoal.protocol.validation import Validator
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Record, beginning
 
@@ -16,7 +16,7 @@ from shoal.transports.base import Log, Record, beginning
 class Snapshots:
     """Follows the snapshots of all models. What fails a check is passed over, and said."""
 
-    def __init__(self, contract: Contract, border: Border, log: Log) -> None:
+    def __init__(self, contract: Contract, border: Validator, log: Log) -> None:
         self._border = border
         self._log = log
         self._topic = contract.snapshots_topic
@@ -32,14 +32,14 @@ class Snapshots:
         records, self._positions = self._log.read(self._topic, self._positions)
         while records:
             for record in records:
-                if not is_claim(record):
+                if not is_lease(record):
                     self._take(record)
             records, self._positions = self._log.read(self._topic, self._positions)
 
     def _take(self, record: Record) -> None:
         try:
             snapshot = Snapshot.decode(record.value, record.headers)
-            self._border.admit_snapshot(snapshot)
+            self._border.check_snapshot(snapshot)
         except MessageRefused as refused:
             log_event("snapshot_refused", logging.WARNING, reason=refused.reason, detail=refused.detail)
             return

@@ -16,9 +16,9 @@ import click
 from onebox.demo import Demo, demo_of, prepare
 from onebox.picture import draw
 from onebox.table import Table, table_on
-from server_node.bootstrap import empty_picture
+from server_node.bootstrap import initial_status
 from server_node.web import page_server
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import announce
 from shoal.runtime.service import stopped_by_signals
 
@@ -57,12 +57,14 @@ def demo(**options: Any) -> None:
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
         stopped_by_signals() as stop,
-        demo_of(file, options["clients"], options["seconds"], lambda config: empty_picture(config, time.time())) as run,
+        demo_of(
+            file, options["clients"], options["seconds"], lambda config: initial_status(config, time.time())
+        ) as run,
     ):
         web = page_server(run.board, run.box.server.metrics.registry, run.config.server.host, options["port"])
         page = f"http://{run.config.server.host}:{web.start()}/"
         try:
-            click.echo(announce(terms_of(run.config.contract)), err=True)
+            click.echo(announce(privacy_terms_of(run.config.contract)), err=True)
             click.echo(f"The live page: {page}", err=True)
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)

@@ -17,7 +17,7 @@ from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.pacing import Pacing
 from producers.pump import Pump
-from server_node.status import Board, Picture
+from server_node.status import ServerStatus, StatusBoard
 from server_node.wake import wish
 from shoal.config.models import check_models
 from shoal.config.settings import Config, load_config
@@ -39,7 +39,7 @@ class Demo:
     config: Config
     pump: Pump
     box: OneBox
-    board: Board
+    board: StatusBoard
     clock: Callable[[], float] = time.monotonic
     looked_again: bool = False
     """whether models in rounds have been woken after the last reading was learnt"""
@@ -123,7 +123,7 @@ def prepare(folder: Path, epsilon: float | None, port: int) -> Path:
 
 
 @contextmanager
-def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config], Picture]) -> Iterator[Demo]:
+def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config], ServerStatus]) -> Iterator[Demo]:
     """The demo in the folder of its federation file, feeding the whole stream in about `seconds`."""
     config = load_config(file)
     check_models(config.contract)
@@ -142,4 +142,4 @@ def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config]
             kept=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
-        yield Demo(config, pump, box, Board(picture(config)))
+        yield Demo(config, pump, box, StatusBoard(picture(config)))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Self
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
@@ -29,9 +29,9 @@ class OneBox:
         self._stack = ExitStack()
         with ExitStack() as opening:
             self.clients: dict[str, ClientNode] = {
-                name: opening.enter_context(client_at_home(config, name, clock=clock)) for name in sorted(clients)
+                name: opening.enter_context(open_client(config, name, clock=clock)) for name in sorted(clients)
             }
-            self.server: ServerNode = opening.enter_context(server_at_home(config, clock=clock))
+            self.server: ServerNode = opening.enter_context(open_server(config, clock=clock))
             self._stack = opening.pop_all()
 
     def step(self) -> bool:

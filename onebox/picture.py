@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from server_node.status import Moment
+from server_node.status import HistoryPoint
 from server_node.web.projection import principal_axes
 from shoal.config.contract import Contract
 from shoal.config.privacy_terms import bounds_of
@@ -19,7 +19,7 @@ ALONE = "0.65"
 """the grey of nodes that are joined to none"""
 
 
-def draw(contract: Contract, snapshot: Snapshot, history: Sequence[Moment], path: Path) -> None:
+def draw(contract: Contract, snapshot: Snapshot, history: Sequence[HistoryPoint], path: Path) -> None:
     """Nodes, edges and clusters on two axes, and the number of clusters over time. Raises `MissingExtra`."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - pictures are an extra

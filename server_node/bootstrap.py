@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
-from server_node.lease import Claiming
+from server_node.lease import LeaseHolder
 from server_node.node import ServerNode
-from server_node.status import Board, ModelPicture, Picture
-from shoal.config.privacy_terms import terms_of
+from server_node.status import ModelStatus, ServerStatus, StatusBoard
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import Config
 from shoal.privacy import expected_statement
 from shoal.protocol.topics import ensure_topics
@@ -22,12 +22,12 @@ PICTURES_PER_S = 5.0
 
 
 @contextmanager
-def server_at_home(
+def open_server(
     config: Config,
     rebuild: bool = False,
     metrics: ServerMetrics | None = None,
     clock: Callable[[], float] = time.time,
-    claiming: Claiming | None = None,
+    claiming: LeaseHolder | None = None,
 ) -> Iterator[ServerNode]:
     """The server as its folder remembers it, let go of at the end. Raises `StateRefused`, `LogUnavailable`, ...
 
@@ -50,9 +50,9 @@ class Watched:
     def __init__(
         self,
         node: ServerNode,
-        board: Board,
+        board: StatusBoard,
         clock: Callable[[], float] = time.monotonic,
-        claiming: Claiming | None = None,
+        claiming: LeaseHolder | None = None,
     ) -> None:
         self._node = node
         self._claiming = claiming
@@ -77,10 +77,12 @@ class Watched:
         self._board.hang(replace(self._board.picture, ready=False))
 
 
-def empty_picture(config: Config, now: float) -> Picture:
+def initial_status(config: Config, now: float) -> ServerStatus:
     """Before the first step."""
     models = {
-        model.name: ModelPicture(model.name, model.algorithm, waiting_for="The server is opening the log.")
+        model.name: ModelStatus(model.name, model.algorithm, waiting_for="The server is opening the log.")
         for model in config.contract.models
     }
-    return Picture(config.contract, now, now, models=models, privacy=expected_statement(terms_of(config.contract)))
+    return ServerStatus(
+        config.contract, now, now, models=models, privacy=expected_statement(privacy_terms_of(config.contract))
+    )

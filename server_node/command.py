@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from server_node.bootstrap import Watched, empty_picture, server_at_home
-from server_node.lease import Claiming
-from server_node.status import Board
+from server_node.bootstrap import Watched, initial_status, open_server
+from server_node.lease import LeaseHolder
+from server_node.status import StatusBoard
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import Config, load_config
 from shoal.errors import MissingExtra
 from shoal.privacy import announce
@@ -49,10 +49,10 @@ def server(
     check_models(config.contract)
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    log_event("privacy", statement=announce(terms_of(config.contract)))
+    log_event("privacy", statement=announce(privacy_terms_of(config.contract)))
     metrics = ServerMetrics()
-    board = Board(empty_picture(config, time.time()))
-    claiming = Claiming(config, take_over)
+    board = StatusBoard(initial_status(config, time.time()))
+    claiming = LeaseHolder(config, take_over)
     with stopped_by_signals() as stop, _page(config, board, metrics, wanted=not no_page):
         run(lambda: _shown(config, rebuild, metrics, board, claiming), stop, until_idle)
     models = {
@@ -67,10 +67,10 @@ def server(
 
 @contextmanager
 def _shown(
-    config: Config, rebuild: bool, metrics: ServerMetrics, board: Board, claiming: Claiming
+    config: Config, rebuild: bool, metrics: ServerMetrics, board: StatusBoard, claiming: LeaseHolder
 ) -> Iterator[Watched]:
     """The server at home, its picture on the board while it runs and when it has ended."""
-    with server_at_home(config, rebuild, metrics, claiming=claiming) as node:
+    with open_server(config, rebuild, metrics, claiming=claiming) as node:
         watched = Watched(node, board, claiming=claiming)
         try:
             yield watched
@@ -79,7 +79,7 @@ def _shown(
 
 
 @contextmanager
-def _page(config: Config, board: Board, metrics: ServerMetrics, wanted: bool) -> Iterator[None]:
+def _page(config: Config, board: StatusBoard, metrics: ServerMetrics, wanted: bool) -> Iterator[None]:
     """The page and the metrics, served from a thread of their own."""
     if not wanted:
         yield

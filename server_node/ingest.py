@@ -6,27 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import ServerModel
-from server_node.monitoring import Counting
-from server_node.reassembly import Joining
+from server_node.monitoring import ServerMonitoring
+from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import MessageRefused
 from shoal.protocol.messages import Rejected, Update, Wake
 from shoal.protocol.signatures import ClientKeys
-from shoal.protocol.validation import Border
-from shoal.runtime.checkpoint import Word
+from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
 
 
-class Hearing:
+class Ingest:
     """Gives each record of the updates to the model it is for."""
 
     def __init__(
         self,
         contract: Contract,
-        border: Border,
+        border: Validator,
         models: Mapping[str, ServerModel | RoundsModel],
-        joining: Joining,
-        counting: Counting,
+        joining: Reassembly,
+        counting: ServerMonitoring,
         clock: Callable[[], float],
         keys: ClientKeys | None = None,
     ) -> None:
@@ -39,7 +39,7 @@ class Hearing:
         self._clock = clock
         self._keys = keys
 
-    def hear(self, record: Record) -> Sequence[Word]:
+    def hear(self, record: Record) -> Sequence[OutboxRecord]:
         """Absorb one record; what is refused becomes a word for the rejected topic."""
         self._counting.reading(record)
         update: Update | None = None
@@ -50,7 +50,7 @@ class Hearing:
             update = Update.decode(record.value, record.headers)
             if self._keys is not None:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
-            self._border.admit_update(update)
+            self._border.check_update(update)
             self._take_in(update, record.value or b"")
             self._counting.waiting(len(self._joining))
         except MessageRefused as refused:
@@ -66,7 +66,7 @@ class Hearing:
             if whole is None:
                 return self._counting.part()
             # Each part can be true, and all of them together too large to be.
-            self._border.admit_update(whole)
+            self._border.check_update(whole)
             update = whole
         new = model.hear(update, now)
         if new:
@@ -74,15 +74,15 @@ class Hearing:
         return self._counting.heard(update, new, now)
 
     def _wake(self, wake: Wake) -> None:
-        self._border.admit_wake(wake)
+        self._border.check_wake(wake)
         model = self._models[wake.model]
         assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
         model.wake()
 
-    def _set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> Word:
+    def _set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> OutboxRecord:
         self._counting.set_aside(record, refused, update)
         rejected = Rejected(
             record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
         )
         # No value would mean that nothing was set aside under this key: it is kept as an empty one.
-        return Word(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)
+        return OutboxRecord(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)

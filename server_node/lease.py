@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from shoal.config.settings import Config
 from shoal.errors import AnotherServer, LogUnavailable, MessageRefused, PerhapsAnotherServer, ShoalError
-from shoal.protocol.lease import CLAIM_KEY, Claim, is_claim
+from shoal.protocol.lease import LEASE_KEY, Lease, is_lease
 from shoal.protocol.topics import ensure_topics
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning
@@ -30,7 +30,7 @@ MISSED = 4
 RELEASE_S = 5.0
 
 
-class Claiming:
+class LeaseHolder:
     """The claim of this process, through all the lives of its node. `clock` is monotonic, seconds."""
 
     def __init__(
@@ -41,14 +41,14 @@ class Claiming:
     ) -> None:
         self._config, self._take_over, self._clock = config, take_over, clock
         self._federation, self._topic = config.contract.federation, config.contract.snapshots_topic
-        self._renew_s = config.server.claim_s
+        self._renew_s = config.server.lease_renew_s
         self._life = secrets.token_hex(8)
         self._place = f"process {os.getpid()} on {socket.gethostname()}"
         self._watched: tuple[tuple[int, str], int, float] | None = None
         """rank and offset of another's claim, and when it was first seen"""
         self._log: Log
         self._at: Positions = {}
-        self._own: Claim
+        self._own: Lease
         self._due = 0.0
 
     @contextmanager
@@ -91,13 +91,13 @@ class Claiming:
         if found is not None and not self._take_over:
             self._make_way(*found, instance)
         generation = 1 if found is None else found[0].generation + 1
-        self._own = Claim(self._federation, instance, self._life, generation, self._renew_s, self._place)
+        self._own = Lease(self._federation, instance, self._life, generation, self._renew_s, self._place)
         self._say(self._own)
         self._due = self._clock() + self._renew_s
         self._take_over, self._watched = False, None
         log_event("claimed", generation=generation)
 
-    def _make_way(self, claim: Claim, offset: int, instance: str) -> None:
+    def _make_way(self, claim: Lease, offset: int, instance: str) -> None:
         """Return when the claim found is none in our way."""
         if claim.released or instance == claim.instance:
             return
@@ -116,9 +116,9 @@ class Claiming:
                 f"{MISSED * claim.renew_s:.0f} s to see whether it still answers (--take-over does not wait)"
             )
 
-    def _read_on(self) -> tuple[Claim, int] | None:
+    def _read_on(self) -> tuple[Lease, int] | None:
         """The greatest claim that came since the last look, and the offset at which it was said last."""
-        greatest: tuple[Claim, int] | None = None
+        greatest: tuple[Lease, int] | None = None
         while True:
             records, self._at = self._log.read(self._topic, self._at)
             if not records:
@@ -128,18 +128,18 @@ class Claiming:
                 if claim is not None and (greatest is None or claim.rank >= greatest[0].rank):
                     greatest = claim, record.offset
 
-    def _claim_of(self, record: Record) -> Claim | None:
-        if not is_claim(record):
+    def _claim_of(self, record: Record) -> Lease | None:
+        if not is_lease(record):
             return None
         try:
-            claim = Claim.decode(record.value, record.headers)
+            claim = Lease.decode(record.value, record.headers)
         except MessageRefused as refused:
             log_event("claim_refused", reason=refused.reason, detail=refused.detail)
             return None
         return claim if claim.federation == self._federation else None
 
-    def _say(self, claim: Claim, timeout_s: float = 30.0) -> None:
-        self._log.publish(self._topic, claim.encode(), CLAIM_KEY, Claim.headers())
+    def _say(self, claim: Lease, timeout_s: float = 30.0) -> None:
+        self._log.publish(self._topic, claim.encode(), LEASE_KEY, Lease.headers())
         self._log.flush(timeout_s)
 
     def _release(self) -> None:

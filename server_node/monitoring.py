@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from server_node.lineage import Turnover
-from server_node.status import ClientSeen
+from server_node.status import ClientStatus
 from shoal.errors import MessageRefused
 from shoal.protocol.messages import REASONS, Snapshot, Update
 from shoal.telemetry.events import log_event
@@ -20,7 +20,7 @@ CLUSTER_EVENTS = ("birth", "split", "merge", "death")
 STILL = Turnover()
 
 
-class Counting:
+class ServerMonitoring:
     """Tells the metrics and the log what became of each message; decides nothing."""
 
     def __init__(self, metrics: ServerMetrics) -> None:
@@ -37,7 +37,7 @@ class Counting:
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
 
-    def begun(self, snapshots: Mapping[str, Snapshot | None], clients: Iterable[ClientSeen]) -> None:
+    def begun(self, snapshots: Mapping[str, Snapshot | None], clients: Iterable[ClientStatus]) -> None:
         """The server as it starts: the newest snapshot of each model, and clients that may have been silent since."""
         for model, snapshot in snapshots.items():
             self.metrics.version.labels(model=model).set(0)

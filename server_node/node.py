@@ -5,24 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from server_node.ingest import Hearing
+from server_node.ingest import Ingest
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import ServerModel
-from server_node.monitoring import CLIENTS_SHOWN_MAX, Counting
-from server_node.reassembly import Joining
+from server_node.monitoring import CLIENTS_SHOWN_MAX, ServerMonitoring
+from server_node.reassembly import Reassembly
 from server_node.recovery import begun, gone_on, remembered
-from server_node.status import ClientSeen, Picture
+from server_node.status import ClientStatus, ServerStatus
 from shoal.algorithms.registry import ROUNDS
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
-from shoal.protocol.validation import Border
-from shoal.runtime.checkpoint import Checkpoint, Word
-from shoal.runtime.outbox import Uplink
-from shoal.runtime.reader import read_on
+from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
+from shoal.runtime.outbox import Outbox
+from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Positions
 
@@ -50,15 +50,15 @@ class ServerNode:
         self._log = log
         self._checkpoint = checkpoint
         self._clock = clock
-        self._border = Border(contract)
-        self._statement = expected_statement(terms_of(contract))
-        self._uplink = Uplink(checkpoint, log)
+        self._border = Validator(contract)
+        self._statement = expected_statement(privacy_terms_of(contract))
+        self._uplink = Outbox(checkpoint, log)
         self.metrics = metrics or ServerMetrics()
         self._models = self._make_models()
-        self._counting = Counting(self.metrics)
+        self._counting = ServerMonitoring(self.metrics)
         keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._joining = Joining(self._counting.dropped)
-        self._hearing = Hearing(contract, self._border, self._models, self._joining, self._counting, clock, keys)
+        self._joining = Reassembly(self._counting.dropped)
+        self._hearing = Ingest(contract, self._border, self._models, self._joining, self._counting, clock, keys)
         state = checkpoint.load()
         if state is None:
             self._positions = begun(contract, self._border, log, self._models, rebuild)
@@ -79,7 +79,7 @@ class ServerNode:
         topic = self._contract.updates_topic
         limit, gaps = self._settings.batch_updates_max, self._settings.accept_gap
         ends = self._ends()
-        records, after = read_on(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
+        records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
         began = time.perf_counter()
         words = [word for record in records for word in self._hearing.hear(record)]
         if records:
@@ -88,11 +88,11 @@ class ServerNode:
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
         caught_up = all(after.get(partition, 0) >= end for partition, end in ends.items())
         self._positions = after
-        begun = self._look_at_clock(ServerModel, now)
+        begun = self._on_timer(ServerModel, now)
         words += self._snapshots(now)
         # After the others, as it may start from what they have just found; and an answer that stands in the log was
         # given in time: no round closes before it has been read.
-        if caught_up and self._look_at_clock(RoundsModel, now):
+        if caught_up and self._on_timer(RoundsModel, now):
             begun = True
             words += self._snapshots(now)
         # What the clock decided cannot be learnt again from the log.
@@ -127,25 +127,25 @@ class ServerNode:
             for model in contract.models
         }
 
-    def _look_at_clock(self, kind: type, now: float) -> bool:
-        return sum(model.look_at_clock(now) for model in self._models.values() if isinstance(model, kind)) > 0
+    def _on_timer(self, kind: type, now: float) -> bool:
+        return sum(model.on_timer(now) for model in self._models.values() if isinstance(model, kind)) > 0
 
     def _allow_jumps(self) -> None:
         for model in self._models.values():
             model.roster.allow_jumps()
 
-    def _snapshots(self, now: float) -> list[Word]:
+    def _snapshots(self, now: float) -> list[OutboxRecord]:
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
         words = []
         for name, model in self._models.items():
             if not model.snapshot_due(now):
                 continue
             snapshot = model.take_snapshot(positions, self._statement, now)
-            words.append(Word(self._contract.snapshots_topic, model.said, name.encode(), Snapshot.headers()))
+            words.append(OutboxRecord(self._contract.snapshots_topic, model.said, name.encode(), Snapshot.headers()))
             self._counting.published(snapshot, model.turnover)
         return words
 
-    def _remember(self, words: Sequence[Word], now: float) -> None:
+    def _remember(self, words: Sequence[OutboxRecord], now: float) -> None:
         state = remembered(self._contract, self._log, self._positions, self._models, self._joining)
         self._uplink.remember(state, words, now)
         self.metrics.checkpoint_at.set(now)
@@ -153,7 +153,7 @@ class ServerNode:
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
 
-    def picture(self) -> Picture:
+    def picture(self) -> ServerStatus:
         """What people may see now."""
         now = self._clock()
         topic, at = self._contract.updates_topic, self._positions
@@ -162,7 +162,7 @@ class ServerNode:
         self.metrics.lag.labels(topic=topic).set(lag)
         margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
         self.metrics.margin.labels(topic=topic).set(margin)
-        return Picture(
+        return ServerStatus(
             contract=self._contract,
             started_at=self._started_at,
             now=now,
@@ -174,15 +174,15 @@ class ServerNode:
             privacy=self._statement,
         )
 
-    def _clients(self, now: float) -> list[ClientSeen]:
+    def _clients(self, now: float) -> list[ClientStatus]:
         """Each client once, as the model knows it that knows most of its readings."""
-        seen: dict[str, ClientSeen] = {}
+        seen: dict[str, ClientStatus] = {}
         for model in self._models.values():
             for client, updates, readings, last_seen in model.roster.clients():
-                known = seen.get(client) or ClientSeen(client, last_seen, 0, -1, 0.0)
+                known = seen.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
                 if readings > known.readings:
                     rate = model.roster.readings_per_s(client, now)
-                    known = ClientSeen(client, known.last_seen, updates, readings, rate)
+                    known = ClientStatus(client, known.last_seen, updates, readings, rate)
                 seen[client] = known._replace(last_seen=max(known.last_seen, last_seen))
         newest = sorted(seen.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
         return sorted(newest, key=lambda client: client.client)

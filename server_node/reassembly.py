@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.algorithms.registry import sent_up
+from shoal.algorithms.registry import arrays_to_server
 from shoal.errors import MessageRefused, StateRefused
 from shoal.protocol.chunking import UPDATE_BYTES_MAX, alike, joined
 from shoal.protocol.messages import Update
@@ -42,7 +42,7 @@ class Waiting:
         return sum(map(len, self.values.values()))
 
 
-class Joining:
+class Reassembly:
     """For each client and model the one update whose parts are coming in: the one it spoke of last.
 
     A client says one update after the other and repeats them in order, so a part of another update means that nothing
@@ -68,7 +68,7 @@ class Joining:
         """
         self._came += 1
         place = (part.model, part.client)
-        table = sent_up(part.algorithm)
+        table = arrays_to_server(part.algorithm)
         waiting = self._with(place, part, hashlib.sha256(alike(part, table)).digest())
         here = waiting.values.get(part.part)
         if here is not None and here != value:
@@ -105,7 +105,7 @@ class Joining:
             for model, client, newest, values in state["waiting"]:
                 parts = [(Update.decode(value, Update.headers()), value) for value in values]
                 one = parts[0][0]
-                same = hashlib.sha256(alike(one, sent_up(one.algorithm))).digest()
+                same = hashlib.sha256(alike(one, arrays_to_server(one.algorithm))).digest()
                 kept = {part.part: value for part, value in parts}
                 self._waiting[model, client] = Waiting(one.sequence, one.parts, same, newest, kept)
             self._size = sum(waiting.size for waiting in self._waiting.values())

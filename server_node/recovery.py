@@ -7,12 +7,12 @@ from typing import Any
 
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import ServerModel
-from server_node.reassembly import Joining
+from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import LogRefused, MessageRefused, StateRefused
-from shoal.protocol.lease import CLAIM_KEY
+from shoal.protocol.lease import LEASE_KEY
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.validation import Border
+from shoal.protocol.validation import Validator
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, latest
 
@@ -21,7 +21,9 @@ STATE_VERSION = 1
 Models = Mapping[str, ServerModel | RoundsModel]
 
 
-def remembered(contract: Contract, log: Log, positions: Positions, models: Models, joining: Joining) -> dict[str, Any]:
+def remembered(
+    contract: Contract, log: Log, positions: Positions, models: Models, joining: Reassembly
+) -> dict[str, Any]:
     """Everything a restart needs."""
     return {
         "version": STATE_VERSION,
@@ -33,7 +35,7 @@ def remembered(contract: Contract, log: Log, positions: Positions, models: Model
     }
 
 
-def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Models, joining: Joining) -> Positions:
+def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Models, joining: Reassembly) -> Positions:
     """Put the models back as they were; the updates from there on are new to them. Raises `StateRefused`."""
     if state.get("version") != STATE_VERSION:
         raise StateRefused("the server's checkpoint is of another version of shoal; run that one")
@@ -55,11 +57,11 @@ def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Mode
     return dict(state["positions"])
 
 
-def begun(contract: Contract, border: Border, log: Log, models: Models, rebuild: bool) -> Positions:
+def begun(contract: Contract, border: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
     """The start of the log. Raises `StateRefused` when snapshots tell of a memory that is gone, unless it is to be
     rebuilt, and `LogRefused` when the log no longer holds what it would be rebuilt from."""
     published = latest(log, contract.snapshots_topic)
-    published.pop(CLAIM_KEY, None)
+    published.pop(LEASE_KEY, None)
     at = beginning(log, contract.updates_topic)
     if published and not rebuild:
         raise StateRefused(
@@ -75,11 +77,11 @@ def begun(contract: Contract, border: Border, log: Log, models: Models, rebuild:
     return at
 
 
-def _believed(border: Border, name: str, record: Record) -> Snapshot:
+def _believed(border: Validator, name: str, record: Record) -> Snapshot:
     """The newest snapshot of a model, which alone says how the model began. Raises `StateRefused`."""
     try:
         snapshot = Snapshot.decode(record.value, record.headers)
-        border.admit_snapshot(snapshot)
+        border.check_snapshot(snapshot)
         if snapshot.model != name:
             raise MessageRefused("model", f"it is of {snapshot.model}")
     except MessageRefused as refused:

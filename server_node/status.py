@@ -15,7 +15,7 @@ from shoal.config.contract import Contract
 from shoal.protocol.messages import Snapshot
 
 
-class ClientSeen(NamedTuple):
+class ClientStatus(NamedTuple):
     """A client as the server knows it: from its updates alone."""
 
     client: str
@@ -28,7 +28,7 @@ class ClientSeen(NamedTuple):
     """over the last minute or so"""
 
 
-class Moment(NamedTuple):
+class HistoryPoint(NamedTuple):
     """One point of a model's history."""
 
     time: float
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
     readings: int
 
 
-class RoundsSeen(NamedTuple):
+class RoundStatus(NamedTuple):
     """How far a model in rounds is."""
 
     round: int
@@ -53,7 +53,7 @@ class RoundsSeen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelPicture:
+class ModelStatus:
     """One model: its newest snapshot (None before the first), what it waits for until then, and its history."""
 
     name: str
@@ -61,8 +61,8 @@ class ModelPicture:
     snapshot: Snapshot | None = None
     waiting_for: str = ""
     """why there is no clustering yet, in plain words; empty when there is one"""
-    history: Sequence[Moment] = ()
-    rounds: RoundsSeen | None = None
+    history: Sequence[HistoryPoint] = ()
+    rounds: RoundStatus | None = None
     """None for a model without rounds"""
     lineage: Lineage = field(default_factory=Lineage)
     """who is who among the clusters of the snapshot"""
@@ -71,7 +71,7 @@ class ModelPicture:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ServerStatus:
     """The whole server at one instant."""
 
     contract: Contract
@@ -79,8 +79,8 @@ class Picture:
     now: float
     ready: bool = False
     """the log answers and what stood in it at the start has been read"""
-    models: Mapping[str, ModelPicture] = field(default_factory=dict)
-    clients: Sequence[ClientSeen] = ()
+    models: Mapping[str, ModelStatus] = field(default_factory=dict)
+    clients: Sequence[ClientStatus] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
     """reason -> messages set aside since the start"""
     lag_records: int = 0
@@ -89,15 +89,15 @@ class Picture:
     """the privacy statement of the contract"""
 
 
-class Board:
+class StatusBoard:
     """Where the newest picture hangs. One writer, any number of readers, no locks: an attribute is replaced."""
 
-    def __init__(self, first: Picture) -> None:
+    def __init__(self, first: ServerStatus) -> None:
         self._picture = first
 
     @property
-    def picture(self) -> Picture:
+    def picture(self) -> ServerStatus:
         return self._picture
 
-    def hang(self, picture: Picture) -> None:
+    def hang(self, picture: ServerStatus) -> None:
         self._picture = picture

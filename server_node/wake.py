@@ -16,7 +16,7 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Wake
 from shoal.protocol.topics import ensure_topics
-from shoal.protocol.validation import Border
+from shoal.protocol.validation import Validator
 from shoal.transports import open_log
 from shoal.transports.base import Log
 
@@ -44,7 +44,7 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
 
 def wish(contract: Contract, log: Log, names: Sequence[str]) -> None:
     """Ask for these models to be woken; the topics are there. Raises `SettingsError` for one that has no rounds."""
-    border = Border(contract)
+    border = Validator(contract)
     in_rounds = [model.name for model in contract.models if model.algorithm in ROUNDS]
     for name in names:
         if name not in in_rounds:
@@ -52,6 +52,6 @@ def wish(contract: Contract, log: Log, names: Sequence[str]) -> None:
             raise SettingsError(f"no model {name!r} in rounds in this federation; in rounds: {known}")
     for name in names:
         word = Wake(contract.federation, contract.digest, name)
-        border.admit_wake(word)
+        border.check_wake(word)
         log.publish(contract.updates_topic, word.encode(), name.encode(), Wake.headers())
     log.flush()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import expected_statement
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Envelope, Snapshot, Update
@@ -53,7 +53,7 @@ def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows
         client=client,
         sequence=sequence,
         readings=rows,
-        privacy=expected_statement(terms_of(contract)),
+        privacy=expected_statement(privacy_terms_of(contract)),
         arrays=half.contribute(),
         made_at=1e9,
         newest_reading_at=1e9 - 1,
@@ -81,7 +81,7 @@ def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
         clusters=summary.clusters,
         nodes=summary.nodes,
         pooled=1,
-        privacy=expected_statement(terms_of(contract)),
+        privacy=expected_statement(privacy_terms_of(contract)),
         arrays=arrays,
         made_at=1e9,
     )

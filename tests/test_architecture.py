@@ -134,11 +134,11 @@ import sys
 before = {name.split(".")[0] for name in sys.modules}
 from pathlib import Path
 import client_nodes.command
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 config = load_config(Path(sys.argv[1]))
 for client in ("attic", "cellar"):
-    with client_at_home(config, client) as node:
+    with open_client(config, client) as node:
         node.step()
 loaded = {name.split(".")[0] for name in sys.modules} - before - set(sys.stdlib_module_names)
 print(*sorted(loaded))

@@ -33,7 +33,7 @@ def listen(config: Config, client: str, folder: Path, as_events: bool = False) -
 
         @contextmanager
         def shown() -> Iterator[Shown]:
-            with listener_at_home(config, client, folder, tally) as listener:
+            with open_mqtt_ingest(config, client, folder, tally) as listener:
                 yield Shown(listener, tally, display)
 
         run(shown, stop)
@@ -43,7 +43,7 @@ def listen(config: Config, client: str, folder: Path, as_events: bool = False) -
 
 
 @contextmanager
-def listener_at_home(
+def open_mqtt_ingest(
     config: Config,
     client: str,
     folder: Path,

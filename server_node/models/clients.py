@@ -15,7 +15,7 @@ RATE_WINDOW_S = 60.0
 RECENT_MAX = 1000
 
 
-class Heard:
+class SequenceWindow:
     """What was heard of one client for one model: all numbers below `seen_below`, and those `ahead` of it.
 
     A number that never comes, because its update was damaged or lost, is waited for while the next `AHEAD_MAX`
@@ -56,18 +56,18 @@ class Heard:
             self._ahead = {number for number in self._ahead if number >= floor}
 
     def state(self) -> list[Any]:
-        """Plain values for `Heard(*state)`."""
+        """Plain values for `SequenceWindow(*state)`."""
         return [self._next, sorted(self._ahead), self.may_jump]
 
 
-class Roster:
+class Clients:
     """All clients of one model: sequence numbers heard, totals, and when they were last seen.
 
     Memory grows with the number of clients only. Totals and times are for people; no model depends on them.
     """
 
     def __init__(self) -> None:
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, SequenceWindow] = {}
         self._totals: dict[str, list[Any]] = {}
         self._recent: dict[str, deque[tuple[float, int]]] = {}
 
@@ -76,11 +76,11 @@ class Roster:
 
     def knows(self, client: str, sequence: int) -> bool:
         """Whether this update was heard. Raises `MessageRefused` ("sequence")."""
-        return (self._heard.get(client) or Heard()).knows(sequence)
+        return (self._heard.get(client) or SequenceWindow()).knows(sequence)
 
     def take(self, client: str, sequence: int, readings: int, now: float) -> bool:
         """True if this update is new. Raises `MessageRefused` ("sequence")."""
-        heard = self._heard.get(client) or Heard()
+        heard = self._heard.get(client) or SequenceWindow()
         if not heard.take(sequence):
             return False
         self._heard[client] = heard
@@ -122,7 +122,7 @@ class Roster:
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `StateRefused`."""
         try:
-            self._heard = {client: Heard(*heard) for client, (heard, _) in state.items()}
+            self._heard = {client: SequenceWindow(*heard) for client, (heard, _) in state.items()}
             self._totals = {client: list(totals) for client, (_, totals) in state.items()}
         except (AttributeError, TypeError, ValueError) as broken:
             raise StateRefused(f"the list of clients is damaged: {broken}") from None

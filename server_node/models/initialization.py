@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from server_node.models.streaming import ServerModel
-from shoal.algorithms.rounds.base import Hint
+from shoal.algorithms.rounds.base import InitHint
 from shoal.config.contract import Contract, Model
 from shoal.config.models import clusters_wanted
 
 
-def hint_for(contract: Contract, model: Model, finders: Sequence[ServerModel]) -> Hint | None:
+def init_hint_for(contract: Contract, model: Model, finders: Sequence[ServerModel]) -> InitHint | None:
     """The hint to start from now; None while the model is to take over clusters that nobody has found yet."""
     low, high = np.zeros(contract.width), np.ones(contract.width)
     # Whatever is drawn at the start is drawn alike after every restart.
@@ -22,5 +22,5 @@ def hint_for(contract: Contract, model: Model, finders: Sequence[ServerModel]) -
     for finder in finders:
         found = finder.snapshot
         if found is not None and found.clusters:
-            return Hint(low, high, seed, found.arrays["centre"], found.arrays["centre_weight"])
-    return None if clusters_wanted(model) == "auto" else Hint(low, high, seed)
+            return InitHint(low, high, seed, found.arrays["centre"], found.arrays["centre_weight"])
+    return None if clusters_wanted(model) == "auto" else InitHint(low, high, seed)

@@ -10,7 +10,7 @@ from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 
 
-class Telling:
+class RoundMonitoring:
     """The rounds of one model, as operators see them."""
 
     def __init__(self, model: Model, metrics: ServerMetrics) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from shoal.algorithms.rounds.policies import Answer
 from shoal.config.contract import Contract, Rounds
 from shoal.protocol.messages import Update
-from shoal.protocol.round_request import Call, call_for
+from shoal.protocol.round_request import RoundRequest, new_round_request
 
 DRAWS_MAX = 10_000
 """versions tried for a call that asks at least one of the clients known"""
@@ -18,7 +18,7 @@ MISSED_MAX = 3
 """calls that a client leaves unanswered before nobody waits for it any more; it is welcome whenever it answers"""
 
 
-class Attendance:
+class Participation:
     """The newest answer of each client that no round has counted yet, and the calls each client has missed."""
 
     def __init__(self, contract: Contract) -> None:
@@ -69,19 +69,21 @@ class Attendance:
         """Those of the clients known that have not missed too many calls."""
         return [client for client in known if self._missed.get(client, 0) < MISSED_MAX]
 
-    def expected(self, call: Call, known: Sequence[str]) -> list[str]:
+    def expected(self, call: RoundRequest, known: Sequence[str]) -> list[str]:
         """Those of them that a call asks."""
         return [client for client in self.waited_for(known) if call.asks(self._contract, client)]
 
-    def enough(self, call: Call, known: Sequence[str], share: float) -> bool:
+    def enough(self, call: RoundRequest, known: Sequence[str], share: float) -> bool:
         """Whether so large a share of those expected, and one at least, has answered."""
         # The rounding of a product must not ask for one more than the share does.
         wanted = math.ceil(share * len(self.expected(call, known)) - 1e-9)
         return len(self.to(call.round)) >= max(1, wanted)
 
-    def call(self, agreed: Rounds, model: str, number: int, version: int, now: float, known: Sequence[str]) -> Call:
+    def call(
+        self, agreed: Rounds, model: str, number: int, version: int, now: float, known: Sequence[str]
+    ) -> RoundRequest:
         """The call of round `number`, in a version after `version`, that asks at least one of those waited for."""
-        calls = (call_for(agreed, model, number, later, now) for later in count(version + 1))
+        calls = (new_round_request(agreed, model, number, later, now) for later in count(version + 1))
         first = next(calls)
         # In a small federation the lot may fall on nobody: it is drawn again, by leaving a version out.
         if not self.waited_for(known):

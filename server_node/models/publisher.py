@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from server_node.lineage import Lineage, Turnover, followed, nodes_of, restored
-from server_node.models.clients import Roster
-from server_node.status import ModelPicture, Moment, RoundsSeen
+from server_node.models.clients import Clients
+from server_node.status import HistoryPoint, ModelStatus, RoundStatus
 from shoal.algorithms.streaming import Arrays, Summary
 from shoal.config.contract import Contract, Model
 from shoal.protocol.messages import COUNT_MAX, Snapshot, Update
-from shoal.protocol.round_request import Call
+from shoal.protocol.round_request import RoundRequest
 
 HISTORY_MAX = 600
 
 
-class Standing:
+class ModelPublisher:
     """One model as it stands before the federation."""
 
     def __init__(self, contract: Contract, model: Model) -> None:
         self._contract = contract
         self._model = model
-        self.roster = Roster()
+        self.roster = Clients()
         self.updates = 0
         self.readings = 0
         self.newest_reading_at: float | None = None
@@ -37,7 +37,7 @@ class Standing:
         self.turnover = Turnover()
         """what became of clusters when it was published"""
         self.snapshot_at = 0.0
-        self.history: list[Moment] = []
+        self.history: list[HistoryPoint] = []
         """from the first snapshot to the newest, thinner the further back"""
 
     def count(self, update: Update) -> None:
@@ -65,7 +65,7 @@ class Standing:
         *,
         pooled: int = 0,
         number: int | None = None,
-        call: Call | None = None,
+        call: RoundRequest | None = None,
     ) -> Snapshot:
         """The next snapshot; `positions` is how far the updates have been read, `number` the round if it has rounds."""
         self.version = self.version + 1 if call is None else call.version
@@ -93,13 +93,13 @@ class Standing:
         self.said = self.snapshot.encode()
         self.lineage, self.turnover = followed(self.lineage, *nodes_of(arrays))
         self.since = {identity: self.since.get(identity, now) for identity in self.lineage.slots}
-        self.history = thinned([*self.history, Moment(now, summary.clusters, summary.nodes, self.readings)])
+        self.history = thinned([*self.history, HistoryPoint(now, summary.clusters, summary.nodes, self.readings)])
         return self.snapshot
 
-    def picture(self, waiting_for: str, rounds: RoundsSeen | None = None) -> ModelPicture:
+    def picture(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """What people may see of it."""
         name, algorithm = self._model.name, self._model.algorithm
-        return ModelPicture(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
+        return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the newest snapshot included."""
@@ -128,10 +128,10 @@ class Standing:
         self.lineage = restored(state["lineage"])
         self.since = dict(state["since"])
         self.snapshot_at = state["snapshot_at"]
-        self.history = thinned([Moment(*moment) for moment in state["history"]])
+        self.history = thinned([HistoryPoint(*moment) for moment in state["history"]])
 
 
-def thinned(history: list[Moment]) -> list[Moment]:
+def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
     """At most `HISTORY_MAX` moments: of too many every second one is left out, the first and the newest stay.
 
     So what happened last is known finely and what lies far back coarsely, and a page opened today sees the first day.

@@ -12,23 +12,23 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from server_node.lineage import Turnover
-from server_node.models.initialization import hint_for
-from server_node.models.monitoring import Telling
-from server_node.models.participation import Attendance
-from server_node.models.publisher import Standing
+from server_node.models.initialization import init_hint_for
+from server_node.models.monitoring import RoundMonitoring
+from server_node.models.participation import Participation
+from server_node.models.publisher import ModelPublisher
 from server_node.models.streaming import ServerModel
-from server_node.status import ModelPicture, RoundsSeen
+from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import policies
-from shoal.algorithms.rounds.base import Hint, Params
+from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import Memory, fold
 from shoal.config.contract import Contract, Model
 from shoal.config.models import clusters_wanted, policy_of
 from shoal.config.settings import ServerSettings
 from shoal.errors import DataRefused, MessageRefused, StateRefused
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import Call, call_of
-from shoal.protocol.validation import Border
+from shoal.protocol.round_request import RoundRequest, round_request_of
+from shoal.protocol.validation import Validator
 from shoal.telemetry.metrics import ServerMetrics
 
 STATE_VERSION = 2
@@ -42,26 +42,26 @@ class RoundsModel:
         contract: Contract,
         model: Model,
         settings: ServerSettings,
-        border: Border,
+        border: Validator,
         metrics: ServerMetrics,
         finders: Sequence[ServerModel] = (),
     ) -> None:
         """`finders` are the models that it may start from."""
         self._contract, self._model, self._settings, self._border = contract, model, settings, border
         self._finders = finders
-        self._telling = Telling(model, metrics)
+        self._telling = RoundMonitoring(model, metrics)
         self._agreed = model.rounds
         self._algorithm = ROUNDS[model.algorithm]
         self._policy = policy_of(model)
-        self._standing = Standing(contract, model)
+        self._standing = ModelPublisher(contract, model)
         self._params: Params | None = None
         self._round = 0
         self._first_round = 1
         """the first one since it last started anew; answers to earlier ones are to other parameters"""
         self._in_a_row = 0
-        self._call: Call | None = None
+        self._call: RoundRequest | None = None
         self._called_at = self._wake_at = 0.0
-        self._attendance = Attendance(contract)
+        self._attendance = Participation(contract)
         self._memory = Memory()
         self._untouched = True
         """whether no round has closed since it last started"""
@@ -112,7 +112,7 @@ class RoundsModel:
             raise MessageRefused("sequence", f"answers round {update.round}, which was never called")
         usable = update.round >= max(self._first_round, self._round - self._agreed.late_rounds)
         if usable:
-            self._border.admit_answer(self._model, self._params, update)
+            self._border.check_answer_combines(self._model, self._params, update)
         again = not self.roster.take(update.client, update.sequence, 0, now)
         if again or (usable and update.round <= self._heard_of(update.client)):
             self._telling.answered("repeated")
@@ -130,7 +130,7 @@ class RoundsModel:
         """Look at the clients' rows at the next opportunity, if it is asleep."""
         self._wake_at = -math.inf
 
-    def look_at_clock(self, now: float) -> bool:
+    def on_timer(self, now: float) -> bool:
         """Open, close or call again, or wake: what is due now. True if anything was. Call it when the log is read."""
         # A clock that was set back must not make a wait longer than it ever was.
         self._called_at, self._wake_at = min(self._called_at, now), min(self._wake_at, now + self._agreed.wake_s)
@@ -158,14 +158,14 @@ class RoundsModel:
         assert published.round is not None
         self._standing.adopt(published)
         self._params, self._round, self._untouched = published.arrays, published.round, False
-        self._call = call_of(published)
+        self._call = round_request_of(published)
         self._called_at = published.made_at
 
-    def picture(self) -> ModelPicture:
+    def picture(self) -> ModelStatus:
         """What people may see of it."""
         state: Literal["calling", "asleep"] = "asleep" if self.asleep else "calling"
         asked = len(self._attendance.expected(self._call, self._known)) if self._call is not None else 0
-        seen = RoundsSeen(self._round, state, self._counted, len(self._answered), self._shift, asked)
+        seen = RoundStatus(self._round, state, self._counted, len(self._answered), self._shift, asked)
         return self._standing.picture(self._waiting_for(), seen)
 
     def state(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class RoundsModel:
             self._params = state["params"]
             self._round, self._first_round = state["round"], state["first_round"]
             self._in_a_row, self._untouched = state["in_a_row"], state["untouched"]
-            self._call = None if state["call"] is None else Call(**state["call"])
+            self._call = None if state["call"] is None else RoundRequest(**state["call"])
             self._called_at, self._wake_at = state["called_at"], state["wake_at"]
             self._memory = policies.restored(state["memory"])
             self._shift, self._counted = state["shift"], state["counted"]
@@ -214,8 +214,8 @@ class RoundsModel:
         self._attendance.forget()
         return self._open(self._first_round, now)
 
-    def _hint(self) -> Hint | None:
-        return hint_for(self._contract, self._model, self._finders)
+    def _hint(self) -> InitHint | None:
+        return init_hint_for(self._contract, self._model, self._finders)
 
     def _open(self, number: int, now: float) -> bool:
         """Call for answers to the parameters as they stand."""
@@ -226,20 +226,20 @@ class RoundsModel:
         self._telling.opened(number, self._call.version)
         return True
 
-    def _time_is_up(self, call: Call, now: float) -> bool:
+    def _time_is_up(self, call: RoundRequest, now: float) -> bool:
         if self._answered:
             return self._close(call, "deadline", now)
         self._attendance.close(self._attendance.expected(call, self._known), ())
         # Before anybody has answered, nothing is lost by starting from what has been found meanwhile.
         return self._start(now) if self._untouched else self._open(self._round, now)
 
-    def _close(self, call: Call, by: str, now: float) -> bool:
+    def _close(self, call: RoundRequest, by: str, now: float) -> bool:
         assert self._params is not None
         before = self._params
         try:
             memory, counted = fold(self._policy, self._memory, self._attendance.answers(), self._round)
             after = self._algorithm.combine(before, counted)
-            self._border.admit_params(self._model, after)
+            self._border.check_params(self._model, after)
         except (DataRefused, MessageRefused) as wrong:
             # Each was right on its own, together they are not: without them the round is called again.
             self._telling.refused(self._round, str(wrong))
@@ -289,7 +289,7 @@ class RoundsModel:
     def _known(self) -> list[str]:
         return [client for client, *_ in self.roster.clients()]
 
-    def _quorum_is_there(self, call: Call) -> bool:
+    def _quorum_is_there(self, call: RoundRequest) -> bool:
         too_few_yet = self._untouched and len(self.roster) < self._settings.pool_clients
         return not too_few_yet and self._attendance.enough(call, self._known, self._agreed.quorum)
 

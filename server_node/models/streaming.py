@@ -6,8 +6,8 @@ import hashlib
 from typing import Any
 
 from server_node.lineage import Turnover
-from server_node.models.publisher import Standing
-from server_node.status import ModelPicture
+from server_node.models.publisher import ModelPublisher
+from server_node.status import ModelStatus
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, Model
@@ -29,7 +29,7 @@ class ServerModel:
         self._settings = settings
         self._algorithm = STREAMING[model.algorithm]
         self._half = self._algorithm.server(model.options, contract.width)
-        self._standing = Standing(contract, model)
+        self._standing = ModelPublisher(contract, model)
         self.roster = self._standing.roster
         self._pool: list[Contribution] | None = []
         self._pool_bytes = 0
@@ -81,7 +81,7 @@ class ServerModel:
         self._pool_exactly = published.pooled
         self._standing.version = published.version
 
-    def look_at_clock(self, now: float) -> bool:
+    def on_timer(self, now: float) -> bool:
         """Begin with the clients heard so far when the time for more has run out; True if that was now."""
         if self._pool is None or self._pool_since is None or self._pool_exactly is not None:
             return False
@@ -107,7 +107,7 @@ class ServerModel:
         self._since_snapshot = 0
         return self._standing.publish(arrays, summary, positions, statement, now, pooled=self._pooled_updates)
 
-    def picture(self) -> ModelPicture:
+    def picture(self) -> ModelStatus:
         """What people may see of it."""
         return self._standing.picture(self._waiting_for())
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.status import Board
+from server_node.status import StatusBoard
 from server_node.web.app import create_app
 from server_node.web.server import WebServer
 from shoal.algorithms.registry import ALGORITHMS
@@ -15,7 +15,7 @@ from shoal.protocol.messages import Snapshot
 __all__ = ["WebServer", "create_app", "page_server", "predict"]
 
 
-def page_server(board: Board, registry: CollectorRegistry, host: str = "127.0.0.1", port: int = 0) -> WebServer:
+def page_server(board: StatusBoard, registry: CollectorRegistry, host: str = "127.0.0.1", port: int = 0) -> WebServer:
     """A web server, not started yet, that shows `board` and `registry`, and predicts by the newest snapshot."""
     return WebServer(create_app(board, registry, predict), host, port)
 

@@ -26,11 +26,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from server_node.status import Board, ModelPicture, Picture
+from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.clustering import snapshot_in_units
 from server_node.web.event_stream import Feed
 from server_node.web.headers import HEADERS, GuardedHeaders
-from server_node.web.page_renderer import NO_SNAPSHOT, Easel
+from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX, rows_of
 from shoal.config.privacy_terms import bounds_of
 from shoal.errors import DataRefused, ShoalError
@@ -55,7 +55,7 @@ FILES = {
 _log = logging.getLogger(__name__)
 
 
-def create_app(board: Board, registry: CollectorRegistry, predict: Predict) -> Starlette:
+def create_app(board: StatusBoard, registry: CollectorRegistry, predict: Predict) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams."""
     closing = threading.Event()
     site = Site(board, registry, predict, closing)
@@ -82,12 +82,14 @@ def create_app(board: Board, registry: CollectorRegistry, predict: Predict) -> S
 class Site:
     """The answers, one method for each address."""
 
-    def __init__(self, board: Board, registry: CollectorRegistry, predict: Predict, closing: threading.Event) -> None:
+    def __init__(
+        self, board: StatusBoard, registry: CollectorRegistry, predict: Predict, closing: threading.Event
+    ) -> None:
         self._board, self._registry, self._predict = board, registry, predict
         here = Path(__file__).parent / "static"
         self._files = {path: ((here / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
         parts = b"".join(content for content, _ in self._files.values())
-        self._easel = Easel(hashlib.sha256(parts).hexdigest()[:16])
+        self._easel = PageRenderer(hashlib.sha256(parts).hexdigest()[:16])
         self._feed = Feed(board, self._easel, closing)
 
     async def livez(self, request: Request) -> Response:
@@ -165,12 +167,12 @@ class Site:
         return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
 
-def _model_asked_for(request: Request, picture: Picture) -> ModelPicture:
+def _model_asked_for(request: Request, picture: ServerStatus) -> ModelStatus:
     agreed = picture.contract.models
     name = request.query_params.get("model", agreed[0].name)
     for model in agreed:
         if model.name == name:
-            return picture.models.get(name) or ModelPicture(name, model.algorithm)
+            return picture.models.get(name) or ModelStatus(name, model.algorithm)
     raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in agreed)}")
 
 

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 
-from server_node.status import Board
-from server_node.web.page_renderer import Drawing, Easel
+from server_node.status import StatusBoard
+from server_node.web.page_renderer import Drawing, PageRenderer
 
 INTERVAL_S = 0.2
 """at most five drawings a second"""
@@ -19,7 +19,7 @@ WATCHERS_MAX = 64
 class Feed:
     """The drawings of a board, one after the other. All watchers share one easel, so each is drawn once."""
 
-    def __init__(self, board: Board, easel: Easel, closing: threading.Event) -> None:
+    def __init__(self, board: StatusBoard, easel: PageRenderer, closing: threading.Event) -> None:
         self._board, self._easel, self._closing = board, easel, closing
         self._watchers = 0
 

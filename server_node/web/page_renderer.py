@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.status import ModelPicture, Moment, Picture, RoundsSeen
+from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
 from server_node.web.clustering import Clustering, clustering_of
-from server_node.web.privacy_text import promise_of
+from server_node.web.privacy_text import privacy_text
 from server_node.web.projection import Points, deciding, spread, steady_axes
 from server_node.web.tables import clients_of, clusters_of
 from server_node.web.units import in_units, named, rounded, told
@@ -44,26 +44,26 @@ class Drawing(NamedTuple):
 
 
 @dataclass
-class Easel:
+class PageRenderer:
     """Draws pictures one after the other and remembers what keeps them alike: the axes of each model."""
 
     page: str = ""
     """which page draws it: another one must be loaded anew"""
     _views: dict[str, View] = field(default_factory=dict)
-    _last: tuple[Picture, Drawing] | None = None
+    _last: tuple[ServerStatus, Drawing] | None = None
 
-    def draw(self, picture: Picture) -> Drawing:
+    def draw(self, picture: ServerStatus) -> Drawing:
         """The drawing of `picture`; the same picture is drawn once."""
         if self._last is None or self._last[0] is not picture:
             self._last = picture, self._drawn(picture)
         return self._last[1]
 
-    def _drawn(self, picture: Picture) -> Drawing:
+    def _drawn(self, picture: ServerStatus) -> Drawing:
         contract = picture.contract
         nodes_max = max(NODES_MAX // len(contract.models), NODES_PER_MODEL_MIN)
         models = []
         for agreed in contract.models:
-            shown = picture.models.get(agreed.name) or ModelPicture(agreed.name, agreed.algorithm)
+            shown = picture.models.get(agreed.name) or ModelStatus(agreed.name, agreed.algorithm)
             view = self._views.setdefault(agreed.name, View())
             models.append(_model(shown, view.of(shown, contract, nodes_max)))
         known = [model.snapshot.clients for model in picture.models.values() if model.snapshot]
@@ -80,7 +80,7 @@ class Easel:
             "clients": clients_of(picture.clients),
             "clients_total": max(len(picture.clients), *known, 0),
             "rejected": dict(sorted(picture.rejected.items())),
-            "privacy": promise_of(contract),
+            "privacy": privacy_text(contract),
         }
         text = json.dumps(seen, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         mark = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -94,7 +94,7 @@ class View:
         self._axes: Points | None = None
         self._drawn: tuple[Snapshot, dict[str, Any]] | None = None
 
-    def of(self, shown: ModelPicture, contract: Contract, nodes_max: int) -> dict[str, Any] | None:
+    def of(self, shown: ModelStatus, contract: Contract, nodes_max: int) -> dict[str, Any] | None:
         """The drawn clustering, None before there is one; the same snapshot is drawn once."""
         snapshot = shown.snapshot
         if snapshot is None:
@@ -104,7 +104,7 @@ class View:
             self._drawn = snapshot, self._clustering(whole, shown, contract, nodes_max)
         return self._drawn[1]
 
-    def _clustering(self, whole: Clustering, model: ModelPicture, contract: Contract, nodes_max: int) -> dict[str, Any]:
+    def _clustering(self, whole: Clustering, model: ModelStatus, contract: Contract, nodes_max: int) -> dict[str, Any]:
         points, axes, share = self._projected(whole, contract)
         shown = _features_shown(self._axes, contract)
         kept = np.sort(np.argsort(-whole.count, kind="stable")[:nodes_max])
@@ -142,7 +142,7 @@ class View:
         return (whole.weight - 0.5) @ self._axes, [_mixture(axis, contract) for axis in self._axes.T], round(share, 3)
 
 
-def _model(shown: ModelPicture, drawn: dict[str, Any] | None) -> dict[str, Any]:
+def _model(shown: ModelStatus, drawn: dict[str, Any] | None) -> dict[str, Any]:
     newest = shown.snapshot
     return {
         "name": shown.name,
@@ -160,17 +160,17 @@ def _model(shown: ModelPicture, drawn: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _found(shown: ModelPicture) -> Sequence[Moment]:
+def _found(shown: ModelStatus) -> Sequence[HistoryPoint]:
     """The history of what was found: where a model in rounds starts anew, its first call comes before any cluster."""
     return shown.history if shown.rounds is None else [moment for moment in shown.history if moment.clusters]
 
 
-def _rounds(seen: RoundsSeen) -> dict[str, Any]:
+def _rounds(seen: RoundStatus) -> dict[str, Any]:
     """Before a round has moved anything there is no shift to show."""
     return seen._asdict() | {"shift": float(f"{seen.shift:.3g}") if math.isfinite(seen.shift) else None}
 
 
-def turns(history: Sequence[Moment]) -> list[list[float]]:
+def turns(history: Sequence[HistoryPoint]) -> list[list[float]]:
     """[time, clusters] of the first moment and of each where the number of clusters changed, bounded in length."""
     changed = [
         [moment.time, moment.clusters]

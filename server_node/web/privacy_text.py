@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy.statement import strength
 
 FEATURES_MAX = 64
@@ -19,11 +19,11 @@ NEVER_COVERED = (
 )
 
 
-def promise_of(contract: Contract) -> dict[str, Any]:
+def privacy_text(contract: Contract) -> dict[str, Any]:
     """Title and its tone (good, warn, bad), words, epsilon (None where there is none), and what is not covered."""
     mode = contract.privacy.mode
     title, tone, words, uncovered = {"formal": _formal, "paper": _paper, "off": _off}[mode](contract)
-    each = terms_of(contract).epsilon_per_feature()
+    each = privacy_terms_of(contract).epsilon_per_feature()
     return {
         "mode": mode,
         "formal": mode == "formal",

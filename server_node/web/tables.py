@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from server_node.lineage import Lineage
-from server_node.status import ClientSeen, ModelPicture
+from server_node.status import ClientStatus, ModelStatus
 from server_node.web.clustering import Clustering
 from server_node.web.units import in_units, rounded
 from shoal.config.contract import Contract
@@ -18,7 +18,7 @@ CLUSTERS_MAX = 200
 CLIENTS_MAX = 1000
 
 
-def clusters_of(whole: Clustering, shown: ModelPicture, contract: Contract, features: list[int]) -> dict[str, Any]:
+def clusters_of(whole: Clustering, shown: ModelStatus, contract: Contract, features: list[int]) -> dict[str, Any]:
     """The heaviest clusters one by one, and of all of them by number: who each is, and what it is drawn as."""
     total = max(len(whole.centre), int(whole.cluster.max(initial=-1)) + 1)
     members = np.bincount(whole.cluster[whole.cluster >= 0], minlength=total)
@@ -56,7 +56,7 @@ def colours(clusters: int, lineage: Lineage) -> list[int]:
     return [next(free) if identity is None else lineage.slots[identity] for identity in known]
 
 
-def clients_of(clients: Sequence[ClientSeen]) -> Mapping[str, list[Any]]:
+def clients_of(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
     """The clients in columns, by name; those heard last where they are too many."""
     newest = sorted(clients, key=lambda client: -client.last_seen)[:CLIENTS_MAX]
     listed = sorted(newest)

@@ -71,6 +71,6 @@ ALGORITHMS: dict[str, StreamingAlgorithm | RoundsAlgorithm] = {**STREAMING, **RO
 """all of them: each can predict from its snapshot and sum it up"""
 
 
-def sent_up(name: str) -> Mapping[str, ArraySpec]:
+def arrays_to_server(name: str) -> Mapping[str, ArraySpec]:
     """What travels from a client to the server for the algorithm of this name."""
     return ROUNDS[name].stats if name in ROUNDS else STREAMING[name].update

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shoal.errors import StateRefused
 
 
-class Saved:
+class StateReader:
     """A saved state under examination. Every method raises `StateRefused`, naming the entry."""
 
     def __init__(self, state: Mapping[str, Any], version: int, **identity: Any) -> None:

@@ -81,7 +81,7 @@ class ClientHalf(Protocol):
         """
         ...
 
-    def unsay(self) -> None:
+    def reset_published(self) -> None:
         """Nobody remembers what was contributed: the next call says everything."""
         ...
 

@@ -6,7 +6,7 @@ from shoal.config.contract import Contract
 from shoal.privacy import Bounds, PrivacyTerms
 
 
-def terms_of(contract: Contract) -> PrivacyTerms:
+def privacy_terms_of(contract: Contract) -> PrivacyTerms:
     """The contract's privacy as the privacy room takes it. Raises `SettingsError`."""
     features = contract.features
     return PrivacyTerms(

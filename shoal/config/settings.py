@@ -175,7 +175,7 @@ class ServerSettings(Settings):
     snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot every so many updates")
     snapshot_s: float = Field(default=2.0, gt=0, le=86400, description="or after this many seconds, if any came")
     batch_updates_max: int = Field(default=200, ge=1, le=10_000, description="updates absorbed between two saves")
-    claim_s: float = Field(
+    lease_renew_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,

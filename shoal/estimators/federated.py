@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds.base import Hint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.algorithms.rows import checked_rows
@@ -88,7 +88,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def _options(self) -> dict[str, Any]:
         return {"clusters": self.n_clusters}
 
-    def _box(self, tables: list[Floats]) -> Hint:
+    def _box(self, tables: list[Floats]) -> InitHint:
         """Where rows can lie: the rows' own box, or the `bounds` that all clients have agreed on."""
         box = hint(tables, int(self.random_state))
         if (bounds := getattr(self, "bounds", None)) is None:
@@ -99,16 +99,16 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             raise SettingsError("bounds must be two numbers, or two rows of one number per feature") from None
         if not ((low <= box.low) & (box.high <= high)).all() or not np.isfinite([low, high]).all():
             raise SettingsError("bounds must be finite and hold every row")
-        return Hint(low.copy(), high.copy(), box.seed)
+        return InitHint(low.copy(), high.copy(), box.seed)
 
-    def _begin(self, tables: list[Floats], box: Hint) -> Hint:
+    def _begin(self, tables: list[Floats], box: InitHint) -> InitHint:
         """By `init`: "kfed", one round of k-FED; "box", anywhere in the rows' box; or centres (h, d)."""
         init = getattr(self, "init", "box")
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
             return from_prototypes(ROUNDS["kfed"], self.n_clusters, tables, box) if init == "kfed" else box
-        return Hint(box.low, box.high, box.seed, checked_rows(init, len(box.low)))
+        return InitHint(box.low, box.high, box.seed, checked_rows(init, len(box.low)))
 
 
 class FederatedKMeans(Rounds):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import DataRefused, SettingsError, StateRefused
 
@@ -74,7 +74,7 @@ class LocalFederation:
 
     def restore(self, state: State) -> None:
         """Become the saved one, if this one has learnt nothing yet. Raises `StateRefused`."""
-        saved = Saved(state, STATE_VERSION)
+        saved = StateReader(state, STATE_VERSION)
         self._rounds, self._rows = saved.whole("rounds"), saved.whole("rows")
         clients = state.get("clients")
         if not isinstance(clients, Mapping) or "server" not in state:

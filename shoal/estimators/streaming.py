@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.fcac import FcacOptions
 from shoal.algorithms.rows import checked_rows
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import DataRefused
 from shoal.estimators.in_memory import LocalFederation, Table
@@ -192,7 +192,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def restore(self, state: State) -> Self:
         """Become the saved one, of the same parameters. Raises `StateRefused`; then nothing has changed."""
-        saved = Saved(state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters())
+        saved = StateReader(state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters())
         names, inside = state.get("names"), state.get("federation")
         saved.require(names is None or _are_names(names), "names must be a list of strings")
         saved.require(names is None or inside is not None, "there are names and no rows")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.art_network import Art
+from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation.scores import scores
 from shoal.kernels.correntropy import cim_blocks
@@ -128,7 +128,7 @@ def _looked_at(
     )
 
 
-def _covered(network: Art, rows: NDArray[np.float64]) -> float:
+def _covered(network: ArtNetwork, rows: NDArray[np.float64]) -> float:
     """Share of the rows (n, 2) within the vigilance of a node: the network would learn nothing new from them."""
     within = 0
     for _, distances in cim_blocks(rows, network.weights, network.mean_sigma):

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import Hint, Params
+from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
 from shoal.algorithms.rounds.simulation import hint, run
@@ -38,7 +38,7 @@ USUAL: Final = ("phoneme", "optdigits", "pendigits")
 ERROR_BANDS: Final = {"within": 0.01, "outside": 0.1}
 
 
-def fitted(made: Made, fuzzifier: float, average: str, local: str, begin: Hint) -> Params:
+def fitted(made: Made, fuzzifier: float, average: str, local: str, begin: InitHint) -> Params:
     """The parameters that rounds from `begin` come to; "central" is fuzzy c-means on all rows in one place."""
     k, d = made.centres.shape
     if average == "central":
@@ -77,7 +77,7 @@ def _compared_by_fcac(setting: Setting, trial: int) -> dict[str, float]:
     d = dataset.rows.shape[1]
     clients = clients_of(setting, dataset, trial)
     options = {"clusters": len(dataset.classes), "average": setting["average"], "local": setting["local"]}
-    start = FFCM.start(options, d, Hint(np.zeros(d), np.ones(d), trial))
+    start = FFCM.start(options, d, InitHint(np.zeros(d), np.ones(d), trial))
     found = run(FFCM, start, clients, rounds_max=FCAC_ROUNDS, tolerance=TOLERANCE).params
     measured = scores(dataset.labels, FFCM.predict(found, dataset.rows))
     return dict(zip(published.SCORES, measured, strict=True))

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import Hint, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
@@ -70,7 +70,7 @@ def _fcm_run(setting: Setting, trial: int) -> dict[str, float]:
     dataset = data_of(setting, unit=True)
     d = dataset.rows.shape[1]
     clients = clients_of(setting, dataset, trial)
-    start = FCM.start({"clusters": len(dataset.classes)}, d, Hint(np.zeros(d), np.ones(d), trial))
+    start = FCM.start({"clusters": len(dataset.classes)}, d, InitHint(np.zeros(d), np.ones(d), trial))
     limits = {"rounds_max": FCM_ROUNDS, "tolerance": FCM_TOLERANCE}
     pooled = run(FCM, start, [np.concatenate(clients)], **limits).params  # type: ignore[arg-type]  # a table of keywords
     found = run(FCM, start, clients, fraction=setting["fraction"], seed=trial, **limits).params  # type: ignore[arg-type]  # a table of keywords

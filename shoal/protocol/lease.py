@@ -9,13 +9,13 @@ from shoal.errors import MessageRefused
 from shoal.protocol.messages import COUNT_MAX, Envelope
 from shoal.transports.base import Record
 
-CLAIM_KEY = b"@server"
+LEASE_KEY = b"@server"
 """no model can have this name"""
 WORDS_MAX = 300
 
 
 @dataclass(frozen=True)
-class Claim(Envelope):
+class Lease(Envelope):
     """A server says that it answers for a federation. The greatest `rank` holds."""
 
     TYPE: ClassVar[str] = "claim"
@@ -52,6 +52,6 @@ class Claim(Envelope):
         return self.generation, self.life
 
 
-def is_claim(record: Record) -> bool:
+def is_lease(record: Record) -> bool:
     """Whether this record among the snapshots is for servers only."""
-    return ("type", Claim.TYPE.encode()) in record.headers
+    return ("type", Lease.TYPE.encode()) in record.headers

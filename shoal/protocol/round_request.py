@@ -18,7 +18,7 @@ _DRAWS: Final = 2**64
 
 
 @dataclass(frozen=True)
-class Call:
+class RoundRequest:
     """What a snapshot asks for. Raises `MessageRefused` ("malformed")."""
 
     model: str
@@ -50,7 +50,7 @@ class Call:
         return {"until": self.until, "fraction": self.fraction, "rows_min": self.rows_min}
 
 
-def call_of(snapshot: Snapshot) -> Call | None:
+def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
     """The call in a snapshot of a model in rounds, None when nothing is asked. Raises `MessageRefused`."""
     if snapshot.round is None:
         raise MessageRefused("malformed", "a snapshot of a model in rounds says which round it is of")
@@ -59,12 +59,12 @@ def call_of(snapshot: Snapshot) -> Call | None:
     if not {"until", "fraction", "rows_min"} <= set(snapshot.call):
         raise MessageRefused("malformed", "a call says until when, of what share, and from how many rows")
     asked = {name: snapshot.call[name] for name in ("until", "fraction", "rows_min")}
-    return Call(snapshot.model, snapshot.round, snapshot.version, **asked)
+    return RoundRequest(snapshot.model, snapshot.round, snapshot.version, **asked)
 
 
-def call_for(rounds: Rounds, model: str, number: int, version: int, now: float) -> Call:
+def new_round_request(rounds: Rounds, model: str, number: int, version: int, now: float) -> RoundRequest:
     """The call that opens a round now."""
-    return Call(model, number, version, now + rounds.deadline_s, rounds.fraction, rounds.rows_min)
+    return RoundRequest(model, number, version, now + rounds.deadline_s, rounds.fraction, rounds.rows_min)
 
 
 def _is_number(value: object) -> bool:

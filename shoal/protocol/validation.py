@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from shoal.algorithms.registry import ALGORITHMS, ROUNDS, STREAMING
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.errors import DataRefused, MessageRefused
 from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update, Wake
-from shoal.protocol.round_request import call_of
+from shoal.protocol.round_request import round_request_of
 
 ROWS_MAX = 1_000_000
 """the most nodes or edges one message may carry"""
@@ -28,18 +28,18 @@ REACH_SLACK = 1e-9
 """in unit coordinates: a mean of points on the edge may leave it by rounding"""
 
 
-class Border:
+class Validator:
     """The checks of one federation, from its contract alone."""
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
         # Not asked of the contract for each message: it is made of every feature.
         self._digest = contract.digest
-        terms = terms_of(contract)
+        terms = privacy_terms_of(contract)
         self._statement = _sealed(expected_statement(terms))
         self._lowest, self._highest = reach_for(terms)
 
-    def admit_update(self, update: Update) -> None:
+    def check_update(self, update: Update) -> None:
         """Raises `MessageRefused` unless the update belongs here and can be true."""
         model = self._admit(update)
         if model.algorithm in ROUNDS:
@@ -51,34 +51,34 @@ class Border:
         else:
             self._check_arrays(update.arrays, STREAMING[model.algorithm].update)
 
-    def admit_snapshot(self, snapshot: Snapshot) -> None:
+    def check_snapshot(self, snapshot: Snapshot) -> None:
         """Raises `MessageRefused` unless the snapshot belongs here and can be true."""
         model = self._admit(snapshot)
         if model.algorithm in ROUNDS:
-            call_of(snapshot)
-            self.admit_params(model, snapshot.arrays)
+            round_request_of(snapshot)
+            self.check_params(model, snapshot.arrays)
         else:
             self._check_arrays(snapshot.arrays, STREAMING[model.algorithm].snapshot)
         sizes = ALGORITHMS[model.algorithm].summary(snapshot.arrays)
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRefused("arrays", "it names other numbers of clusters and nodes than it holds")
 
-    def admit_wake(self, wake: Wake) -> None:
+    def check_wake(self, wake: Wake) -> None:
         """Raises `MessageRefused` unless it wakes a model in rounds of this federation."""
         if self._addressed(wake).algorithm not in ROUNDS:
             raise MessageRefused("model", "it has no rounds to wake for")
 
-    def admit_params(self, model: Model, params: Arrays) -> None:
+    def check_params(self, model: Model, params: Arrays) -> None:
         """Raises `MessageRefused` unless these can be the parameters of a model in rounds."""
         self._check_arrays(params, ROUNDS[model.algorithm].params)
 
-    def admit_answer(self, model: Model, params: Arrays, update: Update) -> None:
+    def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> None:
         """Raises `MessageRefused` for an answer that cannot be combined: it must not stop the others'."""
         try:
             alone = ROUNDS[model.algorithm].combine(params, [update.arrays])
         except DataRefused as wrong:
             raise MessageRefused("arrays", str(wrong)) from None
-        self.admit_params(model, alone)
+        self.check_params(model, alone)
 
     def _admit(self, message: Update | Snapshot) -> Model:
         model = self._addressed(message)

@@ -39,7 +39,7 @@ _HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _BARRED = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
 
 
-class Word(NamedTuple):
+class OutboxRecord(NamedTuple):
     """A record that has been decided on and is still to be published."""
 
     topic: str
@@ -94,7 +94,7 @@ class Checkpoint:
             raise self._damaged("the state is of another kind")
         return state
 
-    def save(self, state: dict[str, Any], words: Sequence[Word] = (), published_up_to: int = 0) -> None:
+    def save(self, state: dict[str, Any], words: Sequence[OutboxRecord] = (), published_up_to: int = 0) -> None:
         """Remember `state` and `words` together, and forget the words up to `published_up_to`; all or nothing."""
         value = pack(state)
         if len(value) > STATE_BYTES_MAX:
@@ -111,7 +111,7 @@ class Checkpoint:
                 "INSERT INTO outbox (digest, record) VALUES (?, ?)", [(_digest(record), record) for record in records]
             )
 
-    def unpublished(self, after: int = 0) -> list[tuple[int, Word]]:
+    def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
         """(number, word) of every remembered word with a number above `after`, in the order remembered."""
         with self._explained():
             rows = self._file.execute(
@@ -231,9 +231,9 @@ class Checkpoint:
         except MessageRefused as broken:
             raise self._damaged(f"a value cannot be read: {broken}") from None
 
-    def _word(self, digest: bytes, record: bytes) -> Word:
+    def _word(self, digest: bytes, record: bytes) -> OutboxRecord:
         topic, value, key, headers = self._intact(digest, record)
-        return Word(topic, value, key, tuple((name, content) for name, content in headers))
+        return OutboxRecord(topic, value, key, tuple((name, content) for name, content in headers))
 
     def _damaged(self, how: str) -> StateRefused:
         return StateRefused(

@@ -6,21 +6,23 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal.runtime.checkpoint import Checkpoint, Word
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.transports.base import Headers, Log
 
 REMEMBER_S = 1.0
 """how long what has been learnt and not yet spoken of may be learnt again after a kill: a save makes the disk wait"""
 
 
-class Uplink:
+class Outbox:
     """Publishes what the checkpoint remembers, in order, at least once; readers drop what they have seen.
 
     What is to be said is remembered first, always. What is only learnt may be remembered later: until then it can be
     learnt again from the log, which gives the same.
     """
 
-    def __init__(self, checkpoint: Checkpoint, log: Log, sign: Callable[[Word], Headers] = lambda _: ()) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, log: Log, sign: Callable[[OutboxRecord], Headers] = lambda _: ()
+    ) -> None:
         """`sign` gives headers that a word gets when it is said: a key may change between two lives."""
         self._checkpoint = checkpoint
         self._log = log
@@ -41,7 +43,7 @@ class Uplink:
         waited = taken == 0 or self._unsaved >= taken_max or now >= self._saved_at + REMEMBER_S
         return self._unsaved > 0 and waited
 
-    def remember(self, state: dict[str, Any], words: Sequence[Word], now: float) -> None:
+    def remember(self, state: dict[str, Any], words: Sequence[OutboxRecord], now: float) -> None:
         """Save the state and its words in one transaction, and forget the words known to be stored."""
         self._checkpoint.save(state, words, self._published_up_to)
         self._unsaved, self._saved_at = 0, now
@@ -51,7 +53,7 @@ class Uplink:
 
         A word repeated after a kill is the same bytes again. `LogUnavailable` leaves everything remembered.
         """
-        words = self._checkpoint.unpublished(self._published_up_to)
+        words = self._checkpoint.pending(self._published_up_to)
         for _, word in words:
             self._log.publish(word.topic, word.value, word.key, word.headers + self._sign(word))
         if words:

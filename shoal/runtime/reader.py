@@ -10,7 +10,7 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record
 
 
-def read_on(
+def read_next(
     log: Log,
     topic: str,
     at: Positions,

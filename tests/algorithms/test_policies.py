@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds.base import Hint
+from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.rounds.simulation import converged, from_prototypes, hint, run
 from shoal.errors import SettingsError
@@ -141,7 +141,7 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
     answers up to three versions late."""
     algorithm, generator = ROUNDS[name], np.random.default_rng(seed)
     windows = [np.empty((0, 2)) for _ in range(CLIENTS)]
-    params = algorithm.start({"clusters": "auto"}, 2, Hint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
+    params = algorithm.start({"clusters": "auto"}, 2, InitHint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
     policy, memory, under_way, errors = Policy(kind, late_max=LATE_MAX), Memory(), list[tuple[int, Answer]](), []
     for version in range(ROUNDS_RUN):
         for client in range(CLIENTS):

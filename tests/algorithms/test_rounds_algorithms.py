@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds.base import Hint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
 from shoal.algorithms.rounds.gmm import GMM, mixing
@@ -37,7 +37,7 @@ def blobs(seed: int, n: int = 60, sd: float = 0.5) -> list[Floats]:
 def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | None = None, **options: Any) -> Params:
     known = hint(clients)
     if at is not None:
-        known = Hint(known.low, known.high, points=at)
+        known = InitHint(known.low, known.high, points=at)
     return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, len(known.low), known)
 
 
@@ -52,17 +52,17 @@ def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
 
 
 def test_starting_centres_lie_in_the_box_or_group_the_prototypes() -> None:
-    box = Hint(np.array([-1.0, 5.0]), np.array([1.0, 6.0]), seed=3)
+    box = InitHint(np.array([-1.0, 5.0]), np.array([1.0, 6.0]), seed=3)
     centres = KMEANS.start({"clusters": 50}, 2, box)["centre"]
     assert ((centres >= box.low) & (centres <= box.high)).all()
     assert np.ptp(centres[:, 0]) > 1.0
     many = np.concatenate(blobs(0))
-    grouped = KMEANS.start({"clusters": 4}, 2, Hint(many.min(axis=0), many.max(axis=0), points=many))["centre"]
+    grouped = KMEANS.start({"clusters": 4}, 2, InitHint(many.min(axis=0), many.max(axis=0), points=many))["centre"]
     assert distance_between(CORNERS, grouped) < 0.5
-    few = KMEANS.start({"clusters": 4}, 2, Hint(np.zeros(2), np.full(2, 9.0), points=CORNERS[:2]))["centre"]
+    few = KMEANS.start({"clusters": 4}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=CORNERS[:2]))["centre"]
     np.testing.assert_array_equal(few[:2], CORNERS[:2])
     assert len(few) == 4
-    for wrong in (Hint(np.zeros(3), np.ones(3)), Hint(np.zeros(2), np.ones(2), points=np.ones((4, 3)))):
+    for wrong in (InitHint(np.zeros(3), np.ones(3)), InitHint(np.zeros(2), np.ones(2), points=np.ones((4, 3)))):
         with pytest.raises(SettingsError):
             KMEANS.start({"clusters": 2}, 2, wrong)
 
@@ -134,7 +134,7 @@ def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
 
 @pytest.mark.parametrize(("average", "expected"), [("unweighted", [0.5, 10.5]), ("weighted", [0.1, 10.5])])
 def test_kfed_weighs_centres_by_their_rows_where_it_is_asked_to(average: str, expected: list[float]) -> None:
-    params = KFED.start({"clusters": 2, "average": average}, 1, Hint(np.zeros(1), np.full(1, 12.0)))
+    params = KFED.start({"clusters": 2, "average": average}, 1, InitHint(np.zeros(1), np.full(1, 12.0)))
     answers = [
         {"prototype": np.array([[0.0], [10.0]]), "count": np.array([90.0, 50.0])},
         {"prototype": np.array([[1.0], [11.0]]), "count": np.array([10.0, 50.0])},

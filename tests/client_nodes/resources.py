@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_nodes.node import ClientNode
-from client_nodes.resources import Premises
+from client_nodes.resources import ClientResources
 from shoal.config.contract import Contract
 from shoal.config.settings import ClientSettings
 from shoal.protocol.codec import unpack
@@ -69,7 +69,7 @@ class Site:
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
             ensure_topics(log, agreed)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
-            premises = Premises(local, checkpoint, key)
+            premises = ClientResources(local, checkpoint, key)
             yield ClientNode(agreed, self.client, self.settings, premises, log, metrics or ClientMetrics(), self.clock)
 
     def measure(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError, StateRefused
 from shoal.protocol.messages import Reading
@@ -46,14 +46,14 @@ def config(tmp_path: Path) -> Config:
 def measured(config: Config, client: str, n: int = 20) -> Path:
     """A client that has learnt something; its folder."""
     folder = config.client.folder / client
-    with client_at_home(config, client):
+    with open_client(config, client):
         pass
     log = open_log(f"sqlite:{folder / 'readings.db'}")
     log.ensure(READINGS, READINGS_SETTINGS)
     for values in readings(n):
         log.publish(READINGS, Reading(1e9, values).encode(), None, Reading.headers())
     log.close()
-    with client_at_home(config, client) as node:
+    with open_client(config, client) as node:
         while node.step():
             pass
         assert node.totals["learned"] == n
@@ -61,7 +61,7 @@ def measured(config: Config, client: str, n: int = 20) -> Path:
 
 
 def test_a_new_client_makes_itself_at_home(config: Config) -> None:
-    with client_at_home(config, "attic") as node:
+    with open_client(config, "attic") as node:
         assert not node.step()
     folder = config.client.folder / "attic"
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.db", "noise.key", "readings.db"]
@@ -70,13 +70,13 @@ def test_a_new_client_makes_itself_at_home(config: Config) -> None:
 
 def test_a_client_that_was_started_before_it_learnt_anything_starts_again(config: Config) -> None:
     for _ in range(3):
-        with client_at_home(config, "attic") as node:
+        with open_client(config, "attic") as node:
             assert not node.step()
 
 
 def test_a_client_goes_on_where_it_was(config: Config) -> None:
     measured(config, "attic")
-    with client_at_home(config, "attic") as node:
+    with open_client(config, "attic") as node:
         assert node.totals["learned"] == 20
         assert not node.step()
 
@@ -87,7 +87,7 @@ def test_two_clients_have_two_keys(config: Config) -> None:
 
 
 def test_a_second_process_of_the_same_client_is_turned_away(config: Config) -> None:
-    with client_at_home(config, "attic"), pytest.raises(StateRefused, match="in use"), client_at_home(config, "attic"):
+    with open_client(config, "attic"), pytest.raises(StateRefused, match="in use"), open_client(config, "attic"):
         pass
 
 
@@ -97,7 +97,7 @@ def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
     (folder / gone).unlink()
     with (
         pytest.raises(StateRefused, match=rf"{here} is here but {gone} is gone: restore it"),
-        client_at_home(config, "attic"),
+        open_client(config, "attic"),
     ):
         pass
     assert not (folder / gone).exists(), "and nothing is made in its place"
@@ -106,14 +106,14 @@ def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
 def test_lost_readings_are_not_a_new_beginning(config: Config) -> None:
     folder = measured(config, "attic")
     (folder / "readings.db").unlink()
-    with pytest.raises(StateRefused, match="the readings log was made anew"), client_at_home(config, "attic"):
+    with pytest.raises(StateRefused, match="the readings log was made anew"), open_client(config, "attic"):
         pass
 
 
 def test_a_checkpoint_that_was_emptied_is_refused(config: Config) -> None:
     folder = measured(config, "attic")
     (folder / "checkpoint.db").write_bytes(b"")
-    with pytest.raises(StateRefused, match="damaged"), client_at_home(config, "attic"):
+    with pytest.raises(StateRefused, match="damaged"), open_client(config, "attic"):
         pass
 
 
@@ -122,7 +122,7 @@ def test_the_memory_of_another_client_is_refused(config: Config) -> None:
     shutil.copytree(folder, folder.with_name("cellar"))
     with (
         pytest.raises(StateRefused, match="the memory of client attic of plant, not of client cellar"),
-        client_at_home(config, "cellar"),
+        open_client(config, "cellar"),
     ):
         pass
 
@@ -130,22 +130,22 @@ def test_the_memory_of_another_client_is_refused(config: Config) -> None:
 def test_a_key_others_may_read_is_refused(config: Config) -> None:
     folder = measured(config, "attic")
     (folder / "noise.key").chmod(0o644)
-    with pytest.raises(SettingsError, match="open to others"), client_at_home(config, "attic"):
+    with pytest.raises(SettingsError, match="open to others"), open_client(config, "attic"):
         pass
 
 
 def test_a_killed_beginning_begins_again(config: Config) -> None:
     """The checkpoint is made before the key: without a key and a state nothing was learnt yet."""
-    with client_at_home(config, "attic"):
+    with open_client(config, "attic"):
         pass
     (config.client.folder / "attic" / "noise.key").unlink()
-    with client_at_home(config, "attic") as node:
+    with open_client(config, "attic") as node:
         assert not node.step()
 
 
 @pytest.mark.parametrize("name", ["../attic", "Attic", ""])
 def test_a_name_that_cannot_be_makes_no_folder(config: Config, name: str) -> None:
-    with pytest.raises(SettingsError, match="client name"), client_at_home(config, name):
+    with pytest.raises(SettingsError, match="client name"), open_client(config, name):
         pass
     assert not config.client.folder.exists()
 
@@ -154,8 +154,8 @@ def test_an_error_at_the_start_lets_go_of_everything(config: Config) -> None:
     folder = measured(config, "attic")
     key = (folder / "noise.key").read_bytes()
     (folder / "noise.key").write_bytes(bytes(32))
-    with pytest.raises(StateRefused), client_at_home(config, "attic"):
+    with pytest.raises(StateRefused), open_client(config, "attic"):
         pass
     (folder / "noise.key").write_bytes(key)
-    with client_at_home(config, "attic") as node:
+    with open_client(config, "attic") as node:
         assert node.totals["learned"] == 20

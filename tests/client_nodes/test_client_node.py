@@ -18,7 +18,7 @@ from shoal.errors import OffsetGone, SettingsError, StateRefused
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
-from shoal.protocol.validation import Border
+from shoal.protocol.validation import Validator
 from shoal.telemetry.metrics import ClientMetrics
 from tests.client_nodes.resources import Site, readings
 from tests.small_plant import FORMAL, OFF, PAPER, plant
@@ -135,7 +135,7 @@ def test_what_is_said_passes_the_border_and_says_whose_it_is(site: Site) -> None
     site.measure(readings(50))
     site.run()
     (update,) = site.updates()
-    Border(site.contract).admit_update(update)
+    Validator(site.contract).check_update(update)
     assert (update.client, update.model, update.made_at) == ("attic", "clusters", 1e9)
     assert update.newest_reading_at == 1e9 + 49
     (record,) = site.said()

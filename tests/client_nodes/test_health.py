@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from client_nodes.health import serve
-from client_nodes.heartbeat import LIVE_S, Beating, Pulse
+from client_nodes.heartbeat import LIVE_S, Beating, Heartbeat
 from client_nodes.node import ClientNode
 from shoal.errors import SettingsError
 from shoal.telemetry.metrics import ClientMetrics
@@ -31,7 +31,7 @@ def clock() -> Clock:
 
 
 @contextmanager
-def served(pulse: Pulse, metrics: ClientMetrics) -> Iterator[str]:
+def served(pulse: Heartbeat, metrics: ClientMetrics) -> Iterator[str]:
     web = serve("127.0.0.1", 0, metrics.registry, pulse)
     try:
         yield f"http://127.0.0.1:{web.server_port}"
@@ -50,7 +50,7 @@ def asked(address: str) -> tuple[int, str]:
 
 
 def test_a_client_is_alive_while_its_loop_comes_round(clock: Clock) -> None:
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     with served(pulse, ClientMetrics()) as client:
         assert asked(f"{client}/livez") == (200, "alive\n")
         clock.now += LIVE_S
@@ -62,7 +62,7 @@ def test_a_client_is_alive_while_its_loop_comes_round(clock: Clock) -> None:
 def test_the_metrics_are_served_beside_it(clock: Clock) -> None:
     metrics = ClientMetrics()
     metrics.lag.labels(topic="readings").set(17)
-    with served(Pulse(clock), metrics) as client:
+    with served(Heartbeat(clock), metrics) as client:
         status, text = asked(f"{client}/metrics")
     assert status == 200
     assert 'shoal_consumer_lag_records{topic="readings"} 17.0' in text
@@ -70,7 +70,7 @@ def test_the_metrics_are_served_beside_it(clock: Clock) -> None:
 
 def test_every_step_is_felt_before_it_is_made(clock: Clock) -> None:
     """A step that hangs is not alive, and one that fails has been begun."""
-    pulse = Pulse(clock)
+    pulse = Heartbeat(clock)
     seen: list[tuple[bool, float]] = []
 
     class Stepping:
@@ -90,9 +90,9 @@ def test_a_taken_port_is_told(clock: Clock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"metrics_host 127.0.0.1, metrics_port {port}: .* choose others"):
-            serve("127.0.0.1", port, ClientMetrics().registry, Pulse(clock))
+            serve("127.0.0.1", port, ClientMetrics().registry, Heartbeat(clock))
 
 
 def test_a_host_that_is_none_is_told(clock: Clock) -> None:
     with pytest.raises(SettingsError, match=r"metrics_host nowhere\.invalid"):
-        serve("nowhere.invalid", 0, ClientMetrics().registry, Pulse(clock))
+        serve("nowhere.invalid", 0, ClientMetrics().registry, Heartbeat(clock))

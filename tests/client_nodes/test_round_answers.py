@@ -10,7 +10,7 @@ import pytest
 
 from shoal.algorithms.registry import ROUNDS
 from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot, Update
 from tests.client_nodes.resources import Site, readings
@@ -52,7 +52,7 @@ class Caller:
             clusters=0,
             nodes=len(CENTRES),
             pooled=0,
-            privacy=expected_statement(terms_of(contract)),
+            privacy=expected_statement(privacy_terms_of(contract)),
             arrays={"centre": CENTRES, "weight": np.zeros(len(CENTRES))},
             made_at=now,
             round=number,
@@ -201,7 +201,7 @@ def test_an_answer_remembered_but_not_said_is_said_by_the_next_start_and_no_othe
     site.measure(readings(30))
     Caller(site).call()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.runtime.outbox.Uplink.speak", lambda self: 0)
+        patch.setattr("shoal.runtime.outbox.Outbox.speak", lambda self: 0)
         site.run()
     assert answers(site) == []
     site.measure(readings(30, seed=5), started_at=2e9)

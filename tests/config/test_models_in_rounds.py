@@ -12,12 +12,12 @@ from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Rounds, contract_of
 from shoal.config.models import check_models, policy_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.errors import MessageRefused, SettingsError
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import Call, call_for, call_of
-from shoal.protocol.validation import Border
+from shoal.protocol.round_request import RoundRequest, new_round_request, round_request_of
+from shoal.protocol.validation import Validator
 
 FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}]
 CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])
@@ -35,7 +35,7 @@ def heaps(algorithm: str = "kmeans", **other: Any) -> dict[str, Any]:
 
 
 CONTRACT = agreed(heaps())
-BORDER = Border(CONTRACT)
+BORDER = Validator(CONTRACT)
 
 
 def a_call(**other: Any) -> Snapshot:
@@ -53,7 +53,7 @@ def a_call(**other: Any) -> Snapshot:
         clusters=1,
         nodes=2,
         pooled=0,
-        privacy=expected_statement(terms_of(CONTRACT)),
+        privacy=expected_statement(privacy_terms_of(CONTRACT)),
         arrays={"centre": CENTRES, "weight": WEIGHT},
         made_at=1e9,
         round=1,
@@ -72,7 +72,7 @@ def an_answer(**other: Any) -> Update:
         client="attic",
         sequence=1,
         readings=30,
-        privacy=expected_statement(terms_of(CONTRACT)),
+        privacy=expected_statement(privacy_terms_of(CONTRACT)),
         arrays=ROUNDS["kmeans"].answer({"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)),
         made_at=1e9,
         round=1,
@@ -160,12 +160,12 @@ def test_an_algorithm_without_rounds_takes_no_table_of_them() -> None:
 
 
 def test_a_snapshot_that_asks_for_nothing_is_no_call() -> None:
-    assert call_of(a_call(call=None)) is None
+    assert round_request_of(a_call(call=None)) is None
 
 
 def test_a_call_is_read_as_it_was_made() -> None:
-    call = call_for(Rounds(deadline_s=5, fraction=0.5, rows_min=7), "heaps", number=3, version=9, now=100.0)
-    assert call_of(a_call(round=3, version=9, call=call.table())) == call
+    call = new_round_request(Rounds(deadline_s=5, fraction=0.5, rows_min=7), "heaps", number=3, version=9, now=100.0)
+    assert round_request_of(a_call(round=3, version=9, call=call.table())) == call
     assert (call.until, call.fraction, call.rows_min) == (105.0, 0.5, 7)
 
 
@@ -185,26 +185,28 @@ def test_a_call_is_read_as_it_was_made() -> None:
 )
 def test_a_call_that_cannot_be_one_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(MessageRefused, match="malformed"):
-        BORDER.admit_snapshot(a_call(call={**CALL, **wrong} if wrong else {}))
+        BORDER.check_snapshot(a_call(call={**CALL, **wrong} if wrong else {}))
 
 
 def test_what_a_newer_server_adds_to_a_call_is_ignored() -> None:
-    BORDER.admit_snapshot(a_call(call={**CALL, "colour": "red"}))
+    BORDER.check_snapshot(a_call(call={**CALL, "colour": "red"}))
 
 
 def test_a_whole_federation_is_called_or_the_part_that_was_agreed() -> None:
     clients = [f"client-{n}" for n in range(2000)]
     for fraction in (0.05, 0.5, 1.0):
-        call = Call("heaps", 1, 1, 1e9, fraction, 20)
+        call = RoundRequest("heaps", 1, 1, 1e9, fraction, 20)
         asked = sum(call.asks(CONTRACT, client) for client in clients)
         assert abs(asked / len(clients) - fraction) < 0.05
 
 
 def test_who_is_asked_is_the_same_on_every_machine_and_another_each_time() -> None:
     clients = [f"client-{n}" for n in range(12)]
-    drawn = ["".join(str(int(Call("heaps", 1, v, 0.0, 0.5, 1).asks(CONTRACT, c))) for c in clients) for v in (1, 2)]
+    drawn = [
+        "".join(str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).asks(CONTRACT, c))) for c in clients) for v in (1, 2)
+    ]
     assert drawn == ["011000011101", "101001010110"]
-    other = [Call("others", 1, 1, 0.0, 0.5, 1).asks(CONTRACT, client) for client in clients]
+    other = [RoundRequest("others", 1, 1, 0.0, 0.5, 1).asks(CONTRACT, client) for client in clients]
     assert "".join(str(int(asked)) for asked in other) not in drawn
 
 
@@ -212,15 +214,15 @@ def test_who_is_asked_is_the_same_on_every_machine_and_another_each_time() -> No
 
 
 def test_honest_calls_and_answers_pass() -> None:
-    BORDER.admit_snapshot(a_call())
-    BORDER.admit_snapshot(a_call(call=None))
-    BORDER.admit_update(an_answer())
+    BORDER.check_snapshot(a_call())
+    BORDER.check_snapshot(a_call(call=None))
+    BORDER.check_update(an_answer())
 
 
 def test_an_answer_names_its_round_and_has_rows_enough_behind_it() -> None:
     for reason, wrong in (("malformed", {"round": None}), ("bounds", {"readings": 19})):
         with pytest.raises(MessageRefused) as refused:
-            BORDER.admit_update(an_answer(**wrong))
+            BORDER.check_update(an_answer(**wrong))
         assert refused.value.reason == reason
 
 
@@ -235,7 +237,7 @@ def test_an_answer_of_another_form_is_refused(name: str) -> None:
     ]
     for each in wrong:
         with pytest.raises(MessageRefused):
-            BORDER.admit_update(an_answer(arrays=each))
+            BORDER.check_update(an_answer(arrays=each))
 
 
 def test_a_snapshot_says_its_round_and_holds_centres_where_rows_can_be() -> None:
@@ -248,5 +250,5 @@ def test_a_snapshot_says_its_round_and_holds_centres_where_rows_can_be() -> None
     ]
     for reason, parts in wrong:
         with pytest.raises(MessageRefused) as refused:
-            BORDER.admit_snapshot(a_call(**parts))
+            BORDER.check_snapshot(a_call(**parts))
         assert refused.value.reason == reason

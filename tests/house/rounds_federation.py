@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
@@ -37,7 +37,7 @@ def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
     """Until nothing is left to do."""
     config = load_config(file)
     for client in sorted(clients):
-        with client_at_home(config, client, clock=clock) as node:
+        with open_client(config, client, clock=clock) as node:
             while node.step():
                 pass
     with OneBox(config, clients, clock) as box:

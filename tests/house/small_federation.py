@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
@@ -119,10 +119,10 @@ def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:
     """One client after the other, then the server, each until nothing is left: the order of the log is fixed."""
     config = load_config(file)
     for client in clients:
-        with client_at_home(config, client, clock=clock) as node:
+        with open_client(config, client, clock=clock) as node:
             while node.step():
                 pass
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         while server.step():
             pass
 
@@ -139,7 +139,7 @@ def model_bytes(server: ServerNode) -> bytes:
 
 def final_model(file: Path) -> bytes:
     """The model a server has in its checkpoint."""
-    with server_at_home(load_config(file), clock=clock) as server:
+    with open_server(load_config(file), clock=clock) as server:
         return model_bytes(server)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.errors import LogRefused
 from shoal.protocol.topics import ensure_topics
@@ -57,11 +57,11 @@ def test_a_server_restored_from_an_old_copy_of_its_folder_learns_the_rest_again_
 def test_a_client_whose_folder_was_carried_elsewhere_while_it_stood_still_goes_on(address: str, tmp_path: Path) -> None:
     file = begin(tmp_path, ["attic"], readings=200, pool_clients=1, address=address)
     config = load_config(file)
-    with client_at_home(config, "attic", clock=clock) as client:
+    with open_client(config, "attic", clock=clock) as client:
         assert client.step()
     shutil.move(config.client.folder, tmp_path / "elsewhere")
     there = config.model_copy(update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})})
-    with client_at_home(there, "attic", clock=clock) as client:
+    with open_client(there, "attic", clock=clock) as client:
         while client.step():
             pass
     wanted = undisturbed_updates(there, "attic", tmp_path / "undisturbed")
@@ -81,5 +81,5 @@ def test_a_log_that_ends_before_the_servers_position_is_refused_and_not_taken_fo
     assert len(all_records(config.log.address, config.contract.updates_topic)) > 0
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-    with pytest.raises(LogRefused, match="the log ends at"), server_at_home(config, clock=clock) as server:
+    with pytest.raises(LogRefused, match="the log ends at"), open_server(config, clock=clock) as server:
         server.step()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.errors import OffsetGone
 from shoal.protocol.messages import Reading
@@ -52,7 +52,7 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
     with closing(open_readings(config, "attic")) as log:
         assert log.bounds(READINGS) == {0: (0, 0)}
     publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[:10])
-    with client_at_home(config, "attic", clock=clock) as node:
+    with open_client(config, "attic", clock=clock) as node:
         node.step()
         first = publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[10:])
         assert first > 10
@@ -71,11 +71,11 @@ def test_a_server_that_was_away_too_long_says_what_it_has_missed(tmp_path: Path)
     config = config_of(tmp_path, accept_gap=False)
     config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_keep_bytes=4000)})
     address, topic = config.log.address, config.contract.updates_topic
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         publish(address, topic, [b"not an update"] * 5)
         while server.step():
             pass
     first = publish(address, topic, [b"x" * 200] * 100)
     assert first > 5
-    with server_at_home(config, clock=clock) as server, pytest.raises(OffsetGone, match="set accept_gap = true"):
+    with open_server(config, clock=clock) as server, pytest.raises(OffsetGone, match="set accept_gap = true"):
         server.step()

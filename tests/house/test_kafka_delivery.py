@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
@@ -130,7 +130,7 @@ def test_five_clients_are_heard_once_each_over_a_network_that_repeats_and_reorde
     assert all(sorted(numbers) == list(range(1, UPDATES_EACH + 1)) for numbers in heard)
     assert all(numbers != sorted(numbers) for numbers in heard), "nothing was re-ordered"
     assert len(network.carried) > 1.3 * UPDATES_EACH * len(CLIENTS), "nothing was repeated"
-    with server_at_home(there, clock=clock) as node:
+    with open_server(there, clock=clock) as node:
         known = node.models()["clusters"].roster.clients()
         assert [entry[:3] for entry in known] == [(name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS]
         assert node.picture().rejected == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
 from shoal.errors import OffsetGone
 from shoal.protocol.messages import Update
@@ -61,7 +61,7 @@ def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_noth
                 log.publish(topic, record.value, record.key, record.headers)
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.delete_records({TopicPartition(topic, 0): end + 2})
-    with server_at_home(config, clock=clock) as server, pytest.raises(OffsetGone, match="2 records are gone"):
+    with open_server(config, clock=clock) as server, pytest.raises(OffsetGone, match="2 records are gone"):
         server.step()
 
 
@@ -123,7 +123,7 @@ def test_the_same_updates_delivered_again_and_in_another_order_change_nothing(
         random.Random(1).shuffle(records)
         for record in records + records:
             log.publish(topic, record.value, record.key, record.headers)
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         while server.step():
             pass
         assert server.up_to_date

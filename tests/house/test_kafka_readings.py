@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from kafka import KafkaAdminClient, TopicPartition
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from producers.command import producer
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogRefused, OffsetGone, SettingsError, StateRefused
@@ -86,7 +86,7 @@ def test_readings_from_a_broker_are_the_readings_from_a_folder_to_the_bit(tmp_pa
         run_to_end(file)
     assert final_model(there) == final_model(here)
     assert kept_locally(load_config(there)) == kept_locally(load_config(here))
-    with client_at_home(load_config(there), "attic", clock=clock) as client:
+    with open_client(load_config(there), "attic", clock=clock) as client:
         assert client.totals == {"learned": 234, "rejected": 6, "withheld": 0, "clipped": 0, "updates": 2}
     with closing(open_log(f"sqlite:{tmp_path}/broker/clients/attic/readings.db")) as own, pytest.raises(LogRefused):
         own.bounds(READINGS)  # raw readings are in one place only
@@ -118,7 +118,7 @@ def test_a_topic_made_anew_has_no_place_in_common_with_the_old_one(tmp_path: Pat
     file = fed(tmp_path, kafka_bootstrap, "formal")
     config = load_config(file)
     topic = f"{config.contract.federation}.attic.{READINGS}"
-    with client_at_home(config, "attic", clock=clock) as running:
+    with open_client(config, "attic", clock=clock) as running:
         assert running.step()
         with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
             admin.delete_topics([topic])
@@ -129,7 +129,7 @@ def test_a_topic_made_anew_has_no_place_in_common_with_the_old_one(tmp_path: Pat
         with pytest.raises(LogRefused, match="made again"):
             running.step()
         assert running.totals == spoken
-    with pytest.raises(StateRefused, match="made anew"), client_at_home(config, "attic", clock=clock):
+    with pytest.raises(StateRefused, match="made anew"), open_client(config, "attic", clock=clock):
         pass
 
 
@@ -139,19 +139,19 @@ def test_readings_that_retention_removed_are_told_and_stepped_over_if_that_is_al
     file = fed(tmp_path, kafka_bootstrap)
     config = load_config(file)
     place = TopicPartition(f"{config.contract.federation}.attic.{READINGS}", 0)
-    with client_at_home(config, "attic", clock=clock) as client:
+    with open_client(config, "attic", clock=clock) as client:
         while client.step():
             pass
     feed(file, "--again")
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.delete_records({place: 300})
     with (
-        client_at_home(config, "attic", clock=clock) as client,
+        open_client(config, "attic", clock=clock) as client,
         pytest.raises(OffsetGone, match=f"{place.topic}/0: position 240 .* 60 records are gone"),
     ):
         client.step()
     patient = config.model_copy(update={"client": config.client.model_copy(update={"accept_gap": True})})
-    with client_at_home(patient, "attic", clock=clock) as client:
+    with open_client(patient, "attic", clock=clock) as client:
         while client.step():
             pass
         assert client.totals["learned"] + client.totals["rejected"] == 240 + 180
@@ -173,7 +173,7 @@ def test_the_federations_brokers_under_another_name_are_refused_too(tmp_path: Pa
     file = with_readings_on(f"127.1:{port}", whole_house(tmp_path, f"kafka://127.0.0.1:{port}"))
     with (
         pytest.raises(SettingsError, match="raw readings would leave the premises"),
-        client_at_home(load_config(file), "attic", clock=clock),
+        open_client(load_config(file), "attic", clock=clock),
     ):
         pass
 

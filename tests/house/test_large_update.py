@@ -11,8 +11,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from server_node.bootstrap import server_at_home
-from shoal.algorithms.registry import sent_up
+from server_node.bootstrap import open_server
+from shoal.algorithms.registry import arrays_to_server
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.chunking import joined
 from shoal.protocol.messages import RECORD_BYTES_MAX, Update
@@ -57,7 +57,7 @@ def records_of(config: Config) -> list[Record]:
 
 def model_of(config: Config) -> tuple[bytes, int]:
     """The model, and how often it was published."""
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         while not server.up_to_date:
             server.step(1.0)
         snapshot = server.models()["clusters"].snapshot
@@ -78,7 +78,7 @@ def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(add
     assert "updates=1\n" in client.said()
     records = records_of(config)
     parts = [Update.decode(record.value, record.headers) for record in records]
-    whole = joined(parts, sent_up("fcac"))
+    whole = joined(parts, arrays_to_server("fcac"))
     assert len(whole.encode()) >= 8 * MIB
     assert max(len(record.value or b"") for record in records) < MIB
     assert [part.part for part in parts] == list(range(1, len(records) + 1))

@@ -93,7 +93,9 @@ def test_who_joins_late_reads_only_what_the_cleaner_has_left_of_the_snapshots_an
 ) -> None:
     # What the late one learns is too little to be said, so that no newer snapshot comes of it.
     file = begin(tmp_path, readings=400, publish_readings=20, address=f"kafka://{kafka_bootstrap}")
-    file.write_text(file.read_text(encoding="utf-8").replace("[server]", "[server]\nclaim_s = 0.2"), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("[server]", "[server]\nlease_renew_s = 0.2"), encoding="utf-8"
+    )
     config = load_config(file)
     hurry_the_cleaner(config, kafka_bootstrap)
     run_to_end(file)

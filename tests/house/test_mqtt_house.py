@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
 from producers.mqtt.ingest import Tally
 from producers.mqtt.payloads import topics_of
-from producers.mqtt.service import listener_at_home
+from producers.mqtt.service import open_mqtt_ingest
 from producers.mqtt.silence import Silence
 from producers.publisher import Outlet
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS
@@ -76,7 +76,7 @@ def listened(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Tally:
     """Listen until so many readings are stored, in all lives, and nothing comes any more."""
     tally = Tally(Silence(topics_of(config.mqtt, config.contract, CLIENT), 0.0))
     end = time.monotonic() + PATIENCE_S
-    with listener_at_home(config, CLIENT, config.client.folder, tally) as listener:
+    with open_mqtt_ingest(config, CLIENT, config.client.folder, tally) as listener:
         while listener.step(quiet_s) or tally.position < readings:
             assert time.monotonic() < end
     return tally
@@ -158,11 +158,11 @@ def test_what_sensors_say_becomes_clusters(tmp_path: Path, mosquitto_port: int) 
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all(said_by(config, tmp_path, rows))
     assert listened(config, 600).published == 600
-    with client_at_home(config, CLIENT) as client:
+    with open_client(config, CLIENT) as client:
         while client.step():
             pass
         assert client.totals["learned"] == 600
-    with server_at_home(config) as server:
+    with open_server(config) as server:
         while server.step():
             pass
         assert server.models()["clusters"].snapshot.clusters >= 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onebox.federation import OneBox
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from server_node.models.rounds import RoundsModel
 from shoal.config.settings import Config, load_config
 from shoal.errors import LogRefused
@@ -79,7 +79,7 @@ def test_three_models_on_a_broker_or_on_three_partitions_are_the_models_on_one_e
 
 def test_a_log_with_one_partition_is_not_taken_for_one_with_three(tmp_path: Path) -> None:
     file = begin_in_rounds(tmp_path, MODELS)
-    with server_at_home(on_partitions(file, 1), clock=clock):
+    with open_server(on_partitions(file, 1), clock=clock):
         pass
-    with pytest.raises(LogRefused, match="partitions is 1, not 3"), server_at_home(on_partitions(file, 3)):
+    with pytest.raises(LogRefused, match="partitions is 1, not 3"), open_server(on_partitions(file, 3)):
         pass

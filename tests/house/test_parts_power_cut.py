@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
@@ -51,7 +51,7 @@ def outcome(file: Path) -> dict[str, Any]:
         part = Update.decode(record.value, record.headers)
         arrays = pack(dict(part.arrays))
         assert said.setdefault((part.client, part.sequence, part.part, part.parts), arrays) == arrays
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         waiting = len(server._joining)
     return {"model": final_model(file), "said": said, "waiting": waiting, "rejected": rejected(file)}
 
@@ -122,7 +122,7 @@ def test_a_client_killed_between_two_parts_says_them_all_again(address: str, tmp
     config = small_config(file)
 
     def until_the_third_part_is_stored() -> None:
-        with client_at_home(config, "attic", clock=clock) as client:
+        with open_client(config, "attic", clock=clock) as client:
             kind = type(client._uplink._log)
             store_each_word_at_once(kind)
             cut_the_power(kind, "publish", 3, after=True)
@@ -132,14 +132,14 @@ def test_a_client_killed_between_two_parts_says_them_all_again(address: str, tmp
 
     assert in_a_process(until_the_third_part_is_stored) == signal.SIGKILL
     assert parts_said(config) == [1, 2, 3]
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         assert server.step(10.0)
         assert len(server._joining) == 1
     run_to_end(file, ["attic"])
     wanted = parts_said(config)[-1]
     assert wanted > 3
     assert parts_said(config) == [1, 2, 3, *range(1, wanted + 1)]
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         snapshot = server.models()["clusters"].snapshot
         assert len(server._joining) == 0
     assert snapshot is None or snapshot.updates == 1

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from server_node.node import ServerNode
-from server_node.status import RoundsSeen
+from server_node.status import RoundStatus
 from shoal.config.settings import load_config
 from tests.house.rounds_federation import KMEANS, begin_in_rounds
 from tests.house.small_federation import CLIENTS, clock
 
 
-def rounds_of(server: ServerNode) -> RoundsSeen:
+def rounds_of(server: ServerNode) -> RoundStatus:
     seen = server.models()["heaps"].picture().rounds
     assert seen is not None
     return seen
@@ -39,10 +39,10 @@ def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
         before = rounds_of(box.server)
         assert before.here == 0
     for client in CLIENTS:
-        with client_at_home(config, client, clock=clock) as node:
+        with open_client(config, client, clock=clock) as node:
             while node.step():
                 pass
-    with server_at_home(config, clock=lambda: clock() + 3600) as server:
+    with open_server(config, clock=lambda: clock() + 3600) as server:
         steps = 0
         while rounds_of(server).round == before.round:
             assert server.step()

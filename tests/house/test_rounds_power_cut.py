@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
@@ -32,7 +32,7 @@ def outcome(file: Path) -> dict[str, Any]:
     """Everything that must not depend on cuts."""
     config = load_config(file)
     updates = updates_by_client(config)
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         state = server.models()["heaps"].state()
         model = pack({name: state[name] for name in ("params", "round", "in_a_row", "call", "memory", "readings")})
     return {

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
-from server_node.bootstrap import server_at_home
-from server_node.models.initialization import hint_for
+from server_node.bootstrap import open_server
+from server_node.models.initialization import init_hint_for
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import ServerModel
 from shoal.algorithms.registry import ROUNDS
@@ -58,7 +58,7 @@ ALL = FCAC + "".join(model_of(algorithm) for algorithm in sorted(ROUNDS))
 def taken_in(file: Path) -> None:
     """Every client alone, until it has taken in all its readings."""
     for client in CLIENTS:
-        with client_at_home(load_config(file), client, clock=clock) as node:
+        with open_client(load_config(file), client, clock=clock) as node:
             while node.step():
                 pass
 
@@ -175,13 +175,13 @@ def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Pa
         file.write_text(text, encoding="utf-8")
         taken_in(file)
         config = load_config(file)
-        with server_at_home(config, clock=clock) as server:
+        with open_server(config, clock=clock) as server:
             heaps, clusters = server.models()["heaps"], server.models()["clusters"]
             assert isinstance(heaps, RoundsModel)
             assert isinstance(clusters, ServerModel)
             while heaps.params is None:
                 assert server.step()
-            hint = hint_for(config.contract, config.contract.models[0], [clusters])
+            hint = init_hint_for(config.contract, config.contract.models[0], [clusters])
             assert hint is not None
             assert hint.points is not None
             assert np.array_equal(
@@ -216,9 +216,9 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
         assert published.call is not None
     for path in config.server.folder.iterdir():
         path.unlink()
-    with pytest.raises(StateRefused, match="--rebuild"), server_at_home(config, clock=clock):
+    with pytest.raises(StateRefused, match="--rebuild"), open_server(config, clock=clock):
         pass
-    with server_at_home(config, rebuild=True, clock=clock) as server:
+    with open_server(config, rebuild=True, clock=clock) as server:
         server.step()
     with OneBox(config, CLIENTS, clock) as box:
         box.run_until_quiet()
@@ -239,7 +239,7 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
 
 
 def test_what_the_page_and_the_table_of_clients_show_is_of_each_client_once(ended: Path) -> None:
-    with server_at_home(load_config(ended), clock=clock) as server:
+    with open_server(load_config(ended), clock=clock) as server:
         picture = server.picture()
     assert [client.client for client in picture.clients] == sorted(CLIENTS)
     assert all(client.readings == 400 for client in picture.clients)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
-from server_node.bootstrap import server_at_home
+from server_node.bootstrap import open_server
 from server_node.models.rounds import RoundsModel
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
@@ -70,7 +70,7 @@ def federation(folder: Path, name: str, address: str = "sqlite:federation.db") -
     file.write_text(text.replace('"sqlite:federation.db"', f'"{address}"'), encoding="utf-8")
     config = load_config(file)
     for client in CLIENTS:
-        with client_at_home(config, client, clock=clock) as node:
+        with open_client(config, client, clock=clock) as node:
             while node.step():
                 pass
     return config
@@ -147,5 +147,5 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
         wait_for(lambda: asleep(config, log), processes)
         for process in processes:
             assert process.stop() == 0, process.said()
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         assert outcome(config, server) == wanted

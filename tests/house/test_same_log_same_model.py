@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
@@ -22,8 +22,8 @@ from tests.house.small_federation import CLIENTS, begin, clock, model_bytes
 def run_in_any_order(config: Config, chance: random.Random) -> bytes:
     """Step clients and server as chance has it, until nobody has anything left; the model in the end."""
     with ExitStack() as stack:
-        clients = [stack.enter_context(client_at_home(config, name, clock=clock)) for name in CLIENTS]
-        server = stack.enter_context(server_at_home(config, clock=clock))
+        clients = [stack.enter_context(open_client(config, name, clock=clock)) for name in CLIENTS]
+        server = stack.enter_context(open_server(config, clock=clock))
         nodes = [*clients, server]
         quiet = 0
         while quiet < 20 * len(nodes):
@@ -75,7 +75,7 @@ def test_the_first_pool_is_the_same_whoever_spoke_first(tmp_path: Path) -> None:
 
 def copy_said(config: Config, there: Config, client: str) -> None:
     """Let a client speak once into the first log, and carry its words over into another."""
-    with client_at_home(config, client, clock=clock) as node:
+    with open_client(config, client, clock=clock) as node:
         while node.step():
             pass
     with closing(open_log(config.log.address)) as log, closing(open_log(there.log.address)) as other:

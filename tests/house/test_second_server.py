@@ -10,7 +10,7 @@ import pytest
 from tests.house.processes import Process, none_left_over, wait_until
 from tests.house.small_federation import write_federation
 
-CLAIM_S = 0.5
+LEASE_RENEW_S = 0.5
 REFUSED = 5
 CLAIMED = "claimed generation="
 
@@ -23,7 +23,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
     file = write_federation(tmp_path, address=address)
     text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("[server]", f"[server]\nclaim_s = {CLAIM_S}"), encoding="utf-8")
+    file.write_text(text.replace("[server]", f"[server]\nlease_renew_s = {LEASE_RENEW_S}"), encoding="utf-8")
     return file
 
 

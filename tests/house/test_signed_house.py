@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from server_node.wake import wish
-from shoal.algorithms.registry import sent_up
+from shoal.algorithms.registry import arrays_to_server
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.rejected import rejected as rejected_group
 from shoal.config.settings import Config, load_config
@@ -89,7 +89,7 @@ def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path
     unasked = config.model_copy(
         update={"server": config.server.model_copy(update={"client_keys": None, "folder": tmp_path / "unasked"})}
     )
-    with server_at_home(unasked, rebuild=True, clock=clock) as server:
+    with open_server(unasked, rebuild=True, clock=clock) as server:
         while server.step():
             pass
         assert server.models()["clusters"].snapshot is not None
@@ -99,7 +99,7 @@ def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path
 def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp_path: Path) -> None:
     file = signed_house(tmp_path)
     config = load_config(file)
-    with client_at_home(config, "attic", clock=clock) as client:
+    with open_client(config, "attic", clock=clock) as client:
         while client.step():
             pass
     (genuine, _), *_ = updates_of(config, "attic")
@@ -116,7 +116,7 @@ def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp
     publish(config, *forged)
     run_to_end(file, CLIENTS)
     assert rejected(config) == [("signature", value) for value, _ in forged]
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         heard = {client: updates for client, updates, *_ in server.models()["clusters"].roster.clients()}
         assert heard == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
         assert heard["cellar"] > 0
@@ -161,7 +161,7 @@ def test_every_part_is_signed_and_a_forged_one_does_not_keep_its_update_from_bec
     file = signed_house(tmp_path, ["attic"], publish_readings=120)
     config = load_config(file)
     small = config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": 1700})})
-    with client_at_home(small, "attic", clock=clock) as client:
+    with open_client(small, "attic", clock=clock) as client:
         while client.step():
             pass
     words = updates_of(config, "attic")
@@ -175,7 +175,7 @@ def test_every_part_is_signed_and_a_forged_one_does_not_keep_its_update_from_bec
         }
     )
     publish(elsewhere, words[0], (forged, words[1][1]), (forged, Update.headers()), *words[1:])
-    with server_at_home(elsewhere, clock=clock) as server:
+    with open_server(elsewhere, clock=clock) as server:
         while server.step():
             pass
         assert [updates for _, updates, *_ in server.models()["clusters"].roster.clients()] == [1]
@@ -194,7 +194,7 @@ def test_what_was_set_aside_for_want_of_a_key_is_absorbed_when_the_key_has_come(
         told = CliRunner().invoke(rejected_group, ["requeue", "--config", str(file), record.key.decode()])
         assert told.exit_code == 0, told.output
     run_to_end(file, CLIENTS)
-    with server_at_home(config, clock=clock) as server:
+    with open_server(config, clock=clock) as server:
         assert [client for client, *_ in server.models()["clusters"].roster.clients()] == list(CLIENTS)
         assert server.picture().rejected == {}
 
@@ -202,7 +202,7 @@ def test_what_was_set_aside_for_want_of_a_key_is_absorbed_when_the_key_has_come(
 def test_a_key_is_changed_without_a_word_lost(tmp_path: Path) -> None:
     file = signed_house(tmp_path)
     config = load_config(file)
-    with client_at_home(config, "attic", clock=clock) as client:
+    with open_client(config, "attic", clock=clock) as client:
         client.step()
     old = key_of(file, "attic")
     make_key(file, "attic", "--again")
@@ -221,7 +221,7 @@ def test_a_key_is_changed_without_a_word_lost(tmp_path: Path) -> None:
 def test_words_from_before_a_client_had_a_key_are_signed_when_they_are_repeated(tmp_path: Path) -> None:
     file = begin(tmp_path, CLIENTS, readings=120, pool_clients=2)
     config = load_config(file)
-    with client_at_home(config, "attic", clock=clock) as client:
+    with open_client(config, "attic", clock=clock) as client:
         client._uplink.speak = lambda: 0  # type: ignore[method-assign]  # it remembers, and is cut off
         client.step()
     let_it_sign(file)
@@ -234,7 +234,7 @@ def test_words_from_before_a_client_had_a_key_are_signed_when_they_are_repeated(
 def test_a_client_without_its_key_does_not_begin(tmp_path: Path) -> None:
     file = signed_house(tmp_path)
     (tmp_path / "attic" / "signing.key").unlink()
-    with pytest.raises(SettingsError, match=r"signing\.key cannot be read"), client_at_home(load_config(file), "attic"):
+    with pytest.raises(SettingsError, match=r"signing\.key cannot be read"), open_client(load_config(file), "attic"):
         pass
 
 
@@ -257,7 +257,7 @@ def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None
     run_to_end(file, ["attic"])
     update = Update.decode(*updates_of(config, "attic")[0])
     smallest = next(size for size in range(1000, 5000, 10) if _can(update, size))
-    for part in split(update, sent_up("fcac"), smallest):
+    for part in split(update, arrays_to_server("fcac"), smallest):
         value = part.encode()
         headers = signed(config, value, key_of(file, "attic"))
         assert len(value) + len(b"clusters") + sum(len(name) + len(content) for name, content in headers) <= smallest
@@ -265,6 +265,6 @@ def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None
 
 def _can(update: Update, size: int) -> bool:
     try:
-        return len(split(update, sent_up("fcac"), size)) > 0
+        return len(split(update, arrays_to_server("fcac"), size)) > 0
     except MessageRefused:
         return False

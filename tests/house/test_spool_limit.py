@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from client_nodes.bootstrap import client_at_home
+from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from tests.house.processes import none_left_over, wait_until
 from tests.house.small_federation import CLIENTS
@@ -46,7 +46,7 @@ def test_a_spool_at_its_limit_drops_the_oldest_readings_and_a_client_says_how_ma
     assert int(gone[1]) > 0
     lost = sum(map(int, re.findall(r"records_lost=(\d+)", easy.said())))
     assert lost > 0
-    with client_at_home(load_config(lenient), CLIENTS[1]) as node:
+    with open_client(load_config(lenient), CLIENTS[1]) as node:
         assert node.totals["learned"] == READINGS_EACH - lost
     for client in CLIENTS:
         first, end = spooled(config, client)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from client_nodes.node import ClientNode
-from client_nodes.resources import Premises
+from client_nodes.resources import ClientResources
 from server_node.node import ServerNode
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
@@ -96,7 +96,7 @@ def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[byte
         Checkpoint(scratch / f"{client}-checkpoint.db", client) as checkpoint,
     ):
         ensure_topics(log, config.contract)
-        premises = Premises(readings, checkpoint, (home / "noise.key").read_bytes())
+        premises = ClientResources(readings, checkpoint, (home / "noise.key").read_bytes())
         node = ClientNode(config.contract, client, config.client, premises, log, clock=clock)
         while node.step():
             pass

@@ -54,7 +54,7 @@ class LogMachine(RuleBasedStateMachine):
         self.stored = [len(entries) for entries in self.published]
 
     @rule(partition=partitions, limit=st.integers(1, 4))
-    def read_on(self, partition: int, limit: int) -> None:
+    def read_next(self, partition: int, limit: int) -> None:
         at = {partition: self.reader[partition]}
         records, after = self.log.read(self.plain, at, limit)
         got = [(record.key, record.value, record.headers) for record in records]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from shoal.algorithms.registry import ROUNDS
-from shoal.algorithms.rounds.base import Hint, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold, restored, state
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import DataRefused, SettingsError, StateRefused
@@ -55,10 +55,10 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[RoundsAlgorithm, dict
 Case = tuple[RoundsAlgorithm, dict[str, Any]]
 
 
-def box(rows: Floats, seed: int = 0) -> Hint:
+def box(rows: Floats, seed: int = 0) -> InitHint:
     if not len(rows):
-        return Hint(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), seed)
-    return Hint(rows.min(axis=0), rows.max(axis=0), seed)
+        return InitHint(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), seed)
+    return InitHint(rows.min(axis=0), rows.max(axis=0), seed)
 
 
 def started(case: Case, rows: Floats, clusters: int = 3, seed: int = 0) -> Params:
@@ -335,7 +335,7 @@ def test_an_answer_that_cannot_be_one_is_refused(case: Case) -> None:
 def test_an_option_nobody_knows_is_refused(case: Case) -> None:
     algorithm, options = case
     algorithm.check(options)
-    hint = Hint(np.zeros(2), np.ones(2))
+    hint = InitHint(np.zeros(2), np.ones(2))
     for wrong in ({"no such option": 1}, {"clusters": 0}, {"clusters": True}, {"clusters": 2.5}, {"clusters": "many"}):
         with pytest.raises(SettingsError):
             algorithm.check({**options, **wrong})
@@ -347,8 +347,8 @@ def test_models_begin_where_another_has_found_clusters(case: Case) -> None:
     algorithm, options = case
     points = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]])
     with pytest.raises(SettingsError, match="auto"):
-        algorithm.start({**options, "clusters": "auto"}, 2, Hint(np.zeros(2), np.full(2, 9.0)))
-    params = algorithm.start({**options, "clusters": "auto"}, 2, Hint(np.zeros(2), np.full(2, 9.0), points=points))
+        algorithm.start({**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0)))
+    params = algorithm.start({**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=points))
     rows = np.concatenate([stream("blobs", 1, 90, 2) * 0.01 + point for point in points])
     for _ in range(5):
         params = one_round(algorithm, params, [rows[first::4] for first in range(4)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from producers.mqtt.ingest import Tally
 from producers.mqtt.payloads import topics_of
-from producers.mqtt.service import listener_at_home
+from producers.mqtt.service import open_mqtt_ingest
 from producers.mqtt.silence import Silence
 from shoal.config.settings import Config, load_config
 from tests.mosquitto_broker import PATIENCE_S
@@ -46,7 +46,7 @@ QUIET_S = 0.1
 """what should not come has so long to come; what should is waited for"""
 
 
-class Hearing:
+class Ingest:
     """A folder with a federation file of a name of its own, so that its session at a shared broker is its own too."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Hearing:
     def listen(self, readings: int = 0, faults: int = 0, **clocks: Any) -> Tally:
         """One life: until so many readings are stored and so many faults counted, and nothing comes any more."""
         self.tally = tally = self.new_tally()
-        with listener_at_home(self.config, CLIENT, self.folder / "clients", tally, **clocks) as listener:
+        with open_mqtt_ingest(self.config, CLIENT, self.folder / "clients", tally, **clocks) as listener:
             end = time.monotonic() + PATIENCE_S
             while listener.step(QUIET_S) or tally.published < readings or tally.faults.total() < faults:
                 assert time.monotonic() < end, (tally.published, tally.faults)

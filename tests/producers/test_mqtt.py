@@ -15,10 +15,10 @@ import pytest
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
 from producers.mqtt.ingest import Listener
-from producers.mqtt.service import listener_at_home
+from producers.mqtt.service import open_mqtt_ingest
 from shoal.errors import LogUnavailable, SettingsError, StateRefused
 from tests.mosquitto_broker import Mosquitto, Sensor
-from tests.producers.mqtt_ingest import CLIENT, Hearing
+from tests.producers.mqtt_ingest import CLIENT, Ingest
 from tests.producers.running_producer import Clock
 
 pytestmark = pytest.mark.needs("mosquitto")
@@ -53,7 +53,7 @@ def listen_on(listener: Listener) -> None:
 def test_messages_that_came_while_nobody_listened_are_joined_and_stored(
     tmp_path: Path, mosquitto_port: int, version: str
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, version)
+    hearing = Ingest(tmp_path, mosquitto_port, version)
     assert hearing.listen().published == 0
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all([message for number in range(300) for message in hearing.pair(number)])
@@ -65,7 +65,7 @@ def test_messages_that_came_while_nobody_listened_are_joined_and_stored(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_that_was_restarted_brings_what_it_held(tmp_path: Path, own_broker: Mosquitto, version: str) -> None:
-    hearing = Hearing(tmp_path, own_broker.port, version)
+    hearing = Ingest(tmp_path, own_broker.port, version)
     hearing.listen()
     with Sensor(own_broker.port) as sensor:
         sensor.say_all([message for number in range(50) for message in hearing.pair(number)])
@@ -77,8 +77,8 @@ def test_a_broker_that_was_restarted_brings_what_it_held(tmp_path: Path, own_bro
 def test_a_broker_that_goes_away_is_told_and_what_was_stored_is_not_stored_again(
     tmp_path: Path, own_broker: Mosquitto
 ) -> None:
-    hearing = Hearing(tmp_path, own_broker.port)
-    with listener_at_home(hearing.config, CLIENT, tmp_path / "clients", hearing.tally) as listener:
+    hearing = Ingest(tmp_path, own_broker.port)
+    with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally) as listener:
         with Sensor(own_broker.port) as sensor:
             sensor.say_all([message for number in range(5) for message in hearing.pair(number)])
         while hearing.tally.published < 5:
@@ -96,7 +96,7 @@ def test_a_broker_that_goes_away_is_told_and_what_was_stored_is_not_stored_again
 def test_messages_keep_their_own_times_in_whatever_order_the_sensors_are_heard(
     tmp_path: Path, mosquitto_port: int
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, 'time = "t"', plain=False)
+    hearing = Ingest(tmp_path, mosquitto_port, 'time = "t"', plain=False)
     hearing.listen()
     said = [hearing.timed(number, THEN + 60 * number) for number in range(20)]
     with Sensor(mosquitto_port) as sensor:
@@ -110,7 +110,7 @@ def test_messages_keep_their_own_times_in_whatever_order_the_sensors_are_heard(
 
 
 def test_who_waits_longer_loses_nothing(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, 'time = "t"\nwait_s = 3600', plain=False)
+    hearing = Ingest(tmp_path, mosquitto_port, 'time = "t"\nwait_s = 3600', plain=False)
     hearing.listen()
     said = [hearing.timed(number, THEN + 60 * number) for number in range(10)]
     with Sensor(mosquitto_port) as sensor:
@@ -120,7 +120,7 @@ def test_who_waits_longer_loses_nothing(tmp_path: Path, mosquitto_port: int) -> 
 
 
 def test_values_that_lack_are_held_when_the_file_says_so(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, 'time = "t"\nmissing = "hold"\nwait_s = 1', plain=False)
+    hearing = Ingest(tmp_path, mosquitto_port, 'time = "t"\nmissing = "hold"\nwait_s = 1', plain=False)
     hearing.listen()
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all(hearing.timed(1, THEN))
@@ -133,7 +133,7 @@ def test_values_that_lack_are_held_when_the_file_says_so(tmp_path: Path, mosquit
 
 
 def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, 'time = "t"', plain=False)
+    hearing = Ingest(tmp_path, mosquitto_port, 'time = "t"', plain=False)
     hearing.listen()
     with Sensor(mosquitto_port) as sensor:
         for number in range(5):
@@ -144,7 +144,7 @@ def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int
 
 
 def test_what_the_broker_sends_again_is_known_though_it_has_no_time(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     hearing.listen()
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all([message for number in range(8) for message in hearing.pair(number)])
@@ -162,7 +162,7 @@ def test_what_the_broker_sends_again_is_known_though_it_has_no_time(tmp_path: Pa
 def test_an_old_message_kept_by_the_broker_is_not_taken_for_a_new_one(
     tmp_path: Path, mosquitto_port: int, version: str
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, version)
+    hearing = Ingest(tmp_path, mosquitto_port, version)
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all(hearing.pair(1), retain=True)
         hearing.listen()
@@ -175,7 +175,7 @@ def test_an_old_message_kept_by_the_broker_is_not_taken_for_a_new_one(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_old_message_with_a_time_of_its_own_is_used_once(tmp_path: Path, mosquitto_port: int, version: str) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, f'{version}\ntime = "t"', plain=False)
+    hearing = Ingest(tmp_path, mosquitto_port, f'{version}\ntime = "t"', plain=False)
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all(hearing.timed(1, THEN), retain=True)
     hearing.listen(readings=1)
@@ -188,7 +188,7 @@ def test_an_old_message_with_a_time_of_its_own_is_used_once(tmp_path: Path, mosq
 def test_garbage_is_counted_by_reason_and_never_shown(
     tmp_path: Path, mosquitto_port: int, said: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, 'time = "t"\npayload_bytes_max = 100', plain=False)
+    hearing = Ingest(tmp_path, mosquitto_port, 'time = "t"\npayload_bytes_max = 100', plain=False)
     hearing.listen()
     garbage: list[tuple[str, str | bytes]] = [
         (hearing.warm, b"\xff secret"),
@@ -217,11 +217,11 @@ def test_garbage_is_counted_by_reason_and_never_shown(
 def test_a_silent_sensor_is_told_once_and_once_more_when_it_is_back(
     tmp_path: Path, mosquitto_port: int, said: Any
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port, "silent_s = 30")
+    hearing = Ingest(tmp_path, mosquitto_port, "silent_s = 30")
     steady = Clock()
     with (
         Sensor(mosquitto_port) as sensor,
-        listener_at_home(
+        open_mqtt_ingest(
             hearing.config, CLIENT, tmp_path / "clients", hearing.tally, steady=time.monotonic
         ) as listener,
     ):
@@ -243,7 +243,7 @@ def test_a_silent_sensor_is_told_once_and_once_more_when_it_is_back(
 
 
 def test_a_session_the_broker_has_lost_is_told(tmp_path: Path, own_broker: Mosquitto, said: Any) -> None:
-    hearing = Hearing(tmp_path, own_broker.port)
+    hearing = Ingest(tmp_path, own_broker.port)
     hearing.listen()
     with Sensor(own_broker.port) as sensor:
         sensor.say_all(hearing.pair(1))
@@ -257,7 +257,7 @@ def test_a_session_the_broker_has_lost_is_told(tmp_path: Path, own_broker: Mosqu
 
 
 def test_times_go_on_when_the_clock_is_set_back(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     clock = Clock(THEN)
     hearing.listen(clock=clock)
     for number in range(3):
@@ -275,16 +275,16 @@ def test_times_go_on_when_the_clock_is_set_back(tmp_path: Path, mosquitto_port: 
 
 
 def test_one_client_has_one_listener(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     with (
-        listener_at_home(hearing.config, CLIENT, tmp_path / "clients", hearing.tally),
+        open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally),
         pytest.raises(StateRefused, match=r"is the MQTT producer of client attic of .* running already"),
     ):
         hearing.listen()
 
 
 def test_memory_of_other_features_is_refused(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     hearing.listen()
     with Sensor(mosquitto_port) as sensor:
         sensor.say_all(hearing.pair(1))
@@ -298,7 +298,7 @@ def test_memory_of_other_features_is_refused(tmp_path: Path, mosquitto_port: int
 def test_after_its_memory_is_lost_or_older_than_the_log_new_readings_are_stored_all_the_same(
     tmp_path: Path, mosquitto_port: int
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     memory = tmp_path / "clients" / CLIENT / "mqtt.db"
     hearing.listen()
     expected: list[list[float]] = []
@@ -322,7 +322,7 @@ def test_after_its_memory_is_lost_or_older_than_the_log_new_readings_are_stored_
 def test_a_readings_log_that_was_removed_gets_the_readings_from_then_on(
     tmp_path: Path, mosquitto_port: int, said: Any
 ) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     hearing.listen()
     for number in range(3):
         with Sensor(mosquitto_port) as sensor:
@@ -340,20 +340,20 @@ def test_a_readings_log_that_was_removed_gets_the_readings_from_then_on(
 
 def test_nobody_there_is_worth_waiting_for(tmp_path: Path) -> None:
     with pytest.raises(LogUnavailable, match=r"mqtt://127.0.0.1:1 cannot be reached: Connection refused"):
-        Hearing(tmp_path, 1).listen()
+        Ingest(tmp_path, 1).listen()
 
 
 def test_an_unknown_host_is_told(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
+    hearing = Ingest(tmp_path, mosquitto_port)
     hearing.file.write_text(hearing.file.read_text().replace('"127.0.0.1"', '"nowhere.invalid"'))
     with pytest.raises(LogUnavailable, match=r"nowhere.invalid:.* cannot be reached: "):
         hearing.listen()
 
 
 def test_two_producers_who_push_each_other_out_are_told(tmp_path: Path, mosquitto_port: int) -> None:
-    hearing = Hearing(tmp_path, mosquitto_port)
-    with listener_at_home(hearing.config, CLIENT, tmp_path / "clients", hearing.tally) as listener:
-        with listener_at_home(hearing.config, CLIENT, tmp_path / "elsewhere", hearing.new_tally()):
+    hearing = Ingest(tmp_path, mosquitto_port)
+    with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally) as listener:
+        with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "elsewhere", hearing.new_tally()):
             pass
         with pytest.raises(LogUnavailable, match="does another producer use our client_id"):
             listen_on(listener)
@@ -365,10 +365,10 @@ def test_what_is_no_broker_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port: int = mute.getsockname()[1]
         with pytest.raises(LogUnavailable, match="no answer in time"):
-            Hearing(tmp_path, port).listen()
+            Ingest(tmp_path, port).listen()
 
 
 def test_a_password_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    hearing = Hearing(tmp_path, 1, 'user = "u"\nsecret_file = "nowhere"')
+    hearing = Ingest(tmp_path, 1, 'user = "u"\nsecret_file = "nowhere"')
     with pytest.raises(SettingsError, match=r"\[mqtt\] .*nowhere: cannot be read \(FileNotFoundError\)"):
         hearing.listen()

@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
 from tests.kafka_security import authority, signed
 from tests.mosquitto_broker import Mosquitto, Sensor
-from tests.producers.mqtt_ingest import Hearing
+from tests.producers.mqtt_ingest import Ingest
 
 pytestmark = pytest.mark.needs("mosquitto")
 
@@ -55,11 +55,11 @@ def hearing_of(
     password: str = "of producer",
     trusted: str = "authority",
     more: str = "",
-) -> Hearing:
+) -> Ingest:
     (tmp_path / "secret").write_text(password + "\n")
     login = 'user = "producer"\nsecret_file = "secret"'
     tls = f'tls = true\nca_file = "{broker.folder / trusted}.crt"' if trusted else ""
-    return Hearing(tmp_path, broker.port, f"{login}\n{tls}\n{more}", topics=TOPICS)
+    return Ingest(tmp_path, broker.port, f"{login}\n{tls}\n{more}", topics=TOPICS)
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
@@ -115,7 +115,7 @@ def test_topics_that_may_not_be_read_are_told(can_run_mosquitto: None, tmp_path:
     try:
         for version in ("5", "3.1.1"):
             with pytest.raises(LogRefused, match=r"does not let us read all of \[mqtt.topics\]"):
-                Hearing(tmp_path / version, broker.port, f'version = "{version}"').listen()
+                Ingest(tmp_path / version, broker.port, f'version = "{version}"').listen()
     finally:
         broker.stop()
 
@@ -138,8 +138,8 @@ def test_a_broker_that_asks_for_a_certificate_gets_ours(can_run_mosquitto: None,
     ca = f'tls = true\nca_file = "{folder}/authority.crt"'
     own = f'certificate_file = "{folder}/ours.crt"\nkey_file = "{folder}/ours.key"'
     try:
-        assert Hearing(tmp_path / "with", broker.port, f"{ca}\n{own}").listen().published == 0
+        assert Ingest(tmp_path / "with", broker.port, f"{ca}\n{own}").listen().published == 0
         with pytest.raises(LogUnavailable):
-            Hearing(tmp_path, broker.port, ca).listen()
+            Ingest(tmp_path, broker.port, ca).listen()
     finally:
         broker.stop()

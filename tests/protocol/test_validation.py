@@ -15,21 +15,21 @@ from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import ArraySpec, Contribution
 from shoal.config.contract import Contract, contract_of
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import bounds_of, terms_of
+from shoal.config.privacy_terms import bounds_of, privacy_terms_of
 from shoal.errors import MessageRefused, SettingsError
 from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.messages import REASONS, Snapshot, Update
-from shoal.protocol.validation import ROWS_MAX, Border
+from shoal.protocol.validation import ROWS_MAX, Validator
 from tests.small_plant import FORMAL, OFF, PAPER, a_snapshot, an_update, plant
 
 CONTRACT = plant()
 UPDATE = an_update(CONTRACT)
 SNAPSHOT = a_snapshot(CONTRACT)
-BORDER = Border(CONTRACT)
+BORDER = Validator(CONTRACT)
 
 
 def reason_of(message: Update | Snapshot) -> str:
-    admit: Callable[[Any], None] = BORDER.admit_update if isinstance(message, Update) else BORDER.admit_snapshot
+    admit: Callable[[Any], None] = BORDER.check_update if isinstance(message, Update) else BORDER.check_snapshot
     with pytest.raises(MessageRefused) as refused:
         admit(message)
     assert refused.value.reason in REASONS
@@ -49,18 +49,18 @@ def changed(message: Update | Snapshot, name: str, change: Callable[[Any], objec
 
 def test_an_update_and_a_snapshot_without_a_node_can_be_true() -> None:
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
-    BORDER.admit_update(replace(UPDATE, arrays=empty, readings=0))
+    BORDER.check_update(replace(UPDATE, arrays=empty, readings=0))
     half = STREAMING["fcac"].server({}, 2)
-    BORDER.admit_snapshot(replace(SNAPSHOT, arrays=half.snapshot(), clusters=0, nodes=0))
+    BORDER.check_snapshot(replace(SNAPSHOT, arrays=half.snapshot(), clusters=0, nodes=0))
 
 
 @pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
 def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
-    border = Border(contract)
+    border = Validator(contract)
     update, snapshot = an_update(contract), a_snapshot(contract)
-    border.admit_update(Update.decode(update.encode(), Update.headers()))
-    border.admit_snapshot(Snapshot.decode(snapshot.encode(), Snapshot.headers()))
+    border.check_update(Update.decode(update.encode(), Update.headers()))
+    border.check_snapshot(Snapshot.decode(snapshot.encode(), Snapshot.headers()))
 
 
 @pytest.mark.parametrize("message", [UPDATE, SNAPSHOT], ids=["update", "snapshot"])
@@ -72,7 +72,7 @@ def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> No
         ({"model": "other"}, "model"),
         ({"algorithm": "kmeans"}, "model"),
         ({"privacy": {}}, "privacy"),
-        ({"privacy": expected_statement(terms_of(plant(FORMAL)))}, "privacy"),
+        ({"privacy": expected_statement(privacy_terms_of(plant(FORMAL)))}, "privacy"),
     ],
 )
 def test_what_belongs_elsewhere_is_refused(message: Any, change: dict[str, Any], reason: str) -> None:
@@ -86,7 +86,7 @@ def test_a_message_made_under_another_contract_is_refused(contract: Contract) ->
 
 def test_a_privacy_statement_is_compared_to_the_bit() -> None:
     statement = dict(UPDATE.privacy)
-    BORDER.admit_update(replace(UPDATE, privacy=dict(reversed(statement.items()))))
+    BORDER.check_update(replace(UPDATE, privacy=dict(reversed(statement.items()))))
     lies: list[dict[str, Any]] = [
         {"formal": 0},
         {"formal": True},
@@ -100,7 +100,7 @@ def test_a_privacy_statement_is_compared_to_the_bit() -> None:
     formal = plant(FORMAL)
     exact = dict(an_update(formal).privacy)
     with pytest.raises(MessageRefused, match="privacy"):
-        Border(formal).admit_update(an_update(formal, privacy=exact | {"epsilon_per_reading": 100}))
+        Validator(formal).check_update(an_update(formal, privacy=exact | {"epsilon_per_reading": 100}))
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_node_where_no_reading_can_put_it_is_refused(value: float) -> None:
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
 def test_noise_may_carry_a_node_beyond_its_bounds_but_not_for_ever(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
-    border, (low, high) = Border(contract), reach_for(terms_of(contract))
+    border, (low, high) = Validator(contract), reach_for(privacy_terms_of(contract))
     for edge, outwards in ((low, -1), (high, 1)):
         update = an_update(contract)
         update.arrays["weight"][0] = edge
-        border.admit_update(update)
+        border.check_update(update)
         update.arrays["weight"][0, 1] += outwards * 1e-6
         with pytest.raises(MessageRefused, match="bounds"):
-            border.admit_update(update)
+            border.check_update(update)
 
 
 @pytest.mark.parametrize("count", [0, -1, np.iinfo(np.int64).min])
@@ -189,7 +189,7 @@ def test_an_update_with_flipped_bytes_is_refused_or_can_be_absorbed(data: st.Dat
     reason = None
     try:
         update = Update.decode(bytes(value), Update.headers())
-        BORDER.admit_update(update)
+        BORDER.check_update(update)
         half = STREAMING["fcac"].server({}, 2)
         half.absorb([Contribution(update.client, update.sequence, update.arrays)], b"")
         half.snapshot()
@@ -207,7 +207,7 @@ def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataO
     reason = None
     try:
         snapshot = Snapshot.decode(bytes(value), Snapshot.headers())
-        BORDER.admit_snapshot(snapshot)
+        BORDER.check_snapshot(snapshot)
         found = STREAMING["fcac"].predict(snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]]))
         assert (found < snapshot.clusters).all()
     except MessageRefused as refused:
@@ -225,7 +225,7 @@ def test_a_refusal_never_says_what_was_in_a_message() -> None:
     ]
     for lie in lies:
         with pytest.raises(MessageRefused) as refused:
-            BORDER.admit_update(lie)
+            BORDER.check_update(lie)
         assert "123456789" not in str(refused.value)
 
 

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
 from shoal.protocol.codec import pack
-from shoal.runtime.checkpoint import Checkpoint, Word
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
 OWNER = "client attic of plant"
 
 
-def word(number: int) -> Word:
-    return Word("plant.updates", b"value %d" % number, b"clusters", (("type", b"update"), ("v", b"1")))
+def word(number: int) -> OutboxRecord:
+    return OutboxRecord("plant.updates", b"value %d" % number, b"clusters", (("type", b"update"), ("v", b"1")))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def checkpoint(path: Path) -> Iterator[Checkpoint]:
 
 def test_a_new_checkpoint_remembers_nothing(checkpoint: Checkpoint, path: Path) -> None:
     assert checkpoint.load() is None
-    assert checkpoint.unpublished() == []
+    assert checkpoint.pending() == []
     assert sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("checkpoint.db-")) == [
         "checkpoint.db"
     ]
@@ -57,26 +57,26 @@ def test_an_empty_state_is_not_no_state(checkpoint: Checkpoint) -> None:
 
 def test_state_and_words_come_back_after_opening_again(path: Path) -> None:
     state = {"version": 1, "half": {"weight": np.arange(6.0).reshape(2, 3), "none": None}, "name": "ä", "raw": b"\0"}
-    silent = Word("t", None, None, ())
+    silent = OutboxRecord("t", None, None, ())
     with Checkpoint(path, OWNER) as first:
         first.save(state, [word(1), silent])
     with Checkpoint(path, OWNER) as second:
         assert pack(second.load()) == pack(state)
-        assert second.unpublished() == [(1, word(1)), (2, silent)]
+        assert second.pending() == [(1, word(1)), (2, silent)]
 
 
 def test_only_the_newest_state_is_kept_but_all_words(checkpoint: Checkpoint) -> None:
     for n in range(3):
         checkpoint.save({"n": n}, [word(n)])
     assert checkpoint.load() == {"n": 2}
-    assert [said for _, said in checkpoint.unpublished()] == [word(0), word(1), word(2)]
+    assert [said for _, said in checkpoint.pending()] == [word(0), word(1), word(2)]
 
 
 def test_words_known_to_be_published_are_forgotten_at_the_next_save(checkpoint: Checkpoint) -> None:
     checkpoint.save({}, [word(1), word(2), word(3)])
-    assert [number for number, _ in checkpoint.unpublished(after=2)] == [3]
+    assert [number for number, _ in checkpoint.pending(after=2)] == [3]
     checkpoint.save({}, [word(4)], published_up_to=2)
-    assert [said for _, said in checkpoint.unpublished()] == [word(3), word(4)]
+    assert [said for _, said in checkpoint.pending()] == [word(3), word(4)]
 
 
 def test_numbers_of_words_are_never_given_again(path: Path) -> None:
@@ -85,7 +85,7 @@ def test_numbers_of_words_are_never_given_again(path: Path) -> None:
         first.save({}, [], published_up_to=2)
     with Checkpoint(path, OWNER) as second:
         second.save({}, [word(3)])
-        assert second.unpublished() == [(3, word(3))]
+        assert second.pending() == [(3, word(3))]
 
 
 def test_a_state_that_cannot_be_written_changes_nothing(checkpoint: Checkpoint) -> None:
@@ -95,7 +95,7 @@ def test_a_state_that_cannot_be_written_changes_nothing(checkpoint: Checkpoint) 
     with pytest.raises(TypeError):
         checkpoint.save({"n": 2}, [word(2)._replace(value=object())])  # type: ignore[arg-type]
     assert checkpoint.load() == {"n": 1}
-    assert checkpoint.unpublished() == [(1, word(1))]
+    assert checkpoint.pending() == [(1, word(1))]
 
 
 def test_closing_twice_is_harmless_and_a_closed_one_is_not_called_damaged(path: Path) -> None:
@@ -152,10 +152,10 @@ def test_another_version_of_the_layout_is_refused(path: Path) -> None:
 SAVING = """
 import hashlib, sys
 from pathlib import Path
-from shoal.runtime.checkpoint import Checkpoint, Word
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
 def words(n):
-    return [Word("t", b"%d.%d" % (n, k) + bytes(n * 997 % 50_000), b"k", (("n", b"%d" % n),)) for k in range(2)]
+    return [OutboxRecord("t", b"%d.%d" % (n, k) + bytes(n * 997 % 50_000), b"k", (("n", b"%d" % n),)) for k in range(2)]
 
 def state(n):
     return {"n": n, "large": hashlib.shake_256(b"%d" % n).digest(1 + n * 7919 % 300_000)}
@@ -195,7 +195,7 @@ def test_a_kill_at_any_moment_leaves_the_memory_before_or_after_a_save(path: Pat
             assert saved in {acknowledged, acknowledged + 1}
             assert state is None or state == made["state"](saved)
             kept = [word for n in range(max(1, saved - 1), saved + 1) for word in made["words"](n)]
-            assert [word for _, word in checkpoint.unpublished()] == kept
+            assert [word for _, word in checkpoint.pending()] == kept
     assert saved > 10, "enough was saved for kills to hit"
 
 
@@ -229,7 +229,7 @@ def whole(folder: Path) -> Path:
 def read_all(path: Path) -> bytes:
     """All that is remembered, as bytes."""
     with Checkpoint(path, OWNER) as checkpoint:
-        words = [[number, list(said)] for number, said in checkpoint.unpublished()]
+        words = [[number, list(said)] for number, said in checkpoint.pending()]
         return pack([checkpoint.load(), words])
 
 
@@ -349,18 +349,18 @@ def test_a_copy_of_a_closed_checkpoint_is_a_backup(tmp_path: Path) -> None:
 FULL = """
 import resource, sys
 from pathlib import Path
-from shoal.runtime.checkpoint import Checkpoint, Word
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.errors import LogUnavailable
 with Checkpoint(Path(sys.argv[1]), sys.argv[2]) as checkpoint:
-    checkpoint.save({"n": 1}, [Word("t", b"1", None, ())])
+    checkpoint.save({"n": 1}, [OutboxRecord("t", b"1", None, ())])
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     try:
-        checkpoint.save({"n": 2, "large": bytes(1_000_000)}, [Word("t", b"2", None, ())], published_up_to=1)
+        checkpoint.save({"n": 2, "large": bytes(1_000_000)}, [OutboxRecord("t", b"2", None, ())], published_up_to=1)
     except LogUnavailable as full:
         print(full)
     assert checkpoint.load() == {"n": 1}, "as before"
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    checkpoint.save({"n": 3}, [Word("t", b"3", None, ())])
+    checkpoint.save({"n": 3}, [OutboxRecord("t", b"3", None, ())])
 """
 
 
@@ -372,7 +372,7 @@ def test_a_full_disk_is_waited_out_and_nothing_is_lost(path: Path) -> None:
     assert "make room" in told.stdout
     with Checkpoint(path, OWNER) as checkpoint:
         assert checkpoint.load() == {"n": 3}
-        assert [said.value for _, said in checkpoint.unpublished()] == [b"1", b"3"]
+        assert [said.value for _, said in checkpoint.pending()] == [b"1", b"3"]
 
 
 def test_no_room_is_retriable_and_no_rights_are_not() -> None:

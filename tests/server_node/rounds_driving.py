@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from server_node.models.rounds import RoundsModel
 from shoal.algorithms.registry import ROUNDS
 from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import call_of
-from shoal.protocol.validation import Border
+from shoal.protocol.round_request import round_request_of
+from shoal.protocol.validation import Validator
 from shoal.telemetry.metrics import ServerMetrics
 
 FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}]
@@ -44,14 +44,14 @@ class Driven:
 
     def __init__(self, contract: Contract, pool_clients: int = 1, finders: Any = ()) -> None:
         self.contract = contract
-        self.border = Border(contract)
+        self.border = Validator(contract)
         self.metrics = ServerMetrics()
         settings = ServerSettings(pool_clients=pool_clients)
         agreed = contract.models[0] if not finders else contract.models[-1]
         self.agreed = agreed
         self._parts = (contract, agreed, settings, self.border, self.metrics, finders)
         self.model = RoundsModel(*self._parts)
-        self.statement = expected_statement(terms_of(contract))
+        self.statement = expected_statement(privacy_terms_of(contract))
         self.said: list[Snapshot] = []
         self._sequence: Counter[str] = Counter()
         self.now = 0.0
@@ -59,11 +59,11 @@ class Driven:
     def look(self, now: float | None = None) -> Snapshot | None:
         """Let the model look at the clock; what it says, if it says anything."""
         self.now = self.now if now is None else now
-        self.model.look_at_clock(self.now)
+        self.model.on_timer(self.now)
         if not self.model.snapshot_due(self.now):
             return None
         snapshot = self.model.take_snapshot([[0, 0]], self.statement, self.now)
-        self.border.admit_snapshot(snapshot)
+        self.border.check_snapshot(snapshot)
         self.said.append(snapshot)
         return snapshot
 
@@ -93,12 +93,12 @@ class Driven:
     def hear(self, client: str, rows: NDArray[np.float64], to: Snapshot | None = None, **other: Any) -> bool:
         """The client answers; whether it was news."""
         update = self.reply(client, rows, to, **other)
-        self.border.admit_update(update)
+        self.border.check_update(update)
         return self.model.hear(update, self.now)
 
     def asks(self, client: str) -> bool:
         """Whether the newest word calls this client."""
-        call = call_of(self.newest)
+        call = round_request_of(self.newest)
         return call is not None and call.asks(self.contract, client)
 
     def restart(self) -> None:

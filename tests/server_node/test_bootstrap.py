@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from server_node.bootstrap import PICTURES_PER_S, Watched, empty_picture, server_at_home
-from server_node.status import Board
+from server_node.bootstrap import PICTURES_PER_S, Watched, initial_status, open_server
+from server_node.status import StatusBoard
 from shoal.config.settings import Config, load_config
 from shoal.errors import StateRefused
 from tests.server_node.server_fixture import Room
@@ -44,20 +44,20 @@ def config(tmp_path: Path) -> Config:
 
 
 def test_before_the_first_step_the_board_has_a_picture(config: Config) -> None:
-    picture = empty_picture(config, 5.0)
+    picture = initial_status(config, 5.0)
     assert not picture.ready
     assert picture.models["clusters"].waiting_for
-    assert Board(picture).picture is picture
+    assert StatusBoard(picture).picture is picture
 
 
 def test_a_server_remembers_in_its_folder_and_lets_go_of_it(config: Config) -> None:
     for _ in range(2):
-        with server_at_home(config) as server:
+        with open_server(config) as server:
             assert not server.step()
     with (
-        server_at_home(config),
+        open_server(config),
         pytest.raises(StateRefused, match="is server of plant running already"),
-        server_at_home(config),
+        open_server(config),
     ):
         pass
 
@@ -66,7 +66,7 @@ def test_the_picture_is_renewed_a_few_times_a_second_and_stays_when_the_server_h
     room, clock = Room(tmp_path), Clock(0.0)
     room.say(an_update(room.contract))
     with room.server() as server:
-        board = Board(server.picture())
+        board = StatusBoard(server.picture())
         watched = Watched(server, board, clock)
         first = board.picture
         assert first.lag_records == 1

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.models.clients import AHEAD_MAX, RECENT_MAX, Heard, Roster
+from server_node.models.clients import AHEAD_MAX, RECENT_MAX, Clients, SequenceWindow
 from shoal.errors import MessageRefused, StateRefused
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import COUNT_MAX
 
 
-def saved(heard: Heard) -> Heard:
+def saved(heard: SequenceWindow) -> SequenceWindow:
     """The one that comes back from a checkpoint."""
-    return Heard(*unpack(pack(heard.state())))
+    return SequenceWindow(*unpack(pack(heard.state())))
 
 
 def test_nobody_was_heard_at_first() -> None:
-    roster = Roster()
+    roster = Clients()
     assert len(roster) == 0
     assert roster.clients() == []
     assert roster.readings_per_s("attic", 0.0) == 0.0
@@ -28,13 +28,13 @@ def test_nobody_was_heard_at_first() -> None:
 
 
 def test_each_number_is_new_once() -> None:
-    heard = Heard()
+    heard = SequenceWindow()
     assert [heard.take(n) for n in (1, 1, 2, 1, 2, 3)] == [True, False, True, False, False, True]
 
 
 @given(st.permutations(list(range(1, 20))), st.integers(0, 30))
 def test_any_order_hears_everything_once(order: list[int], restart: int) -> None:
-    heard = Heard()
+    heard = SequenceWindow()
     taken = []
     for place, number in enumerate([*order, *order]):
         if place == restart:
@@ -46,7 +46,7 @@ def test_any_order_hears_everything_once(order: list[int], restart: int) -> None
 
 
 def test_a_number_that_never_comes_does_not_silence_a_client() -> None:
-    heard = Heard()
+    heard = SequenceWindow()
     assert heard.take(1)
     for number in range(3, 20 * AHEAD_MAX):
         assert heard.take(number)
@@ -55,7 +55,7 @@ def test_a_number_that_never_comes_does_not_silence_a_client() -> None:
 
 
 def test_a_number_may_come_late_while_it_is_waited_for() -> None:
-    heard = Heard()
+    heard = SequenceWindow()
     heard.take(1)
     for number in range(3, AHEAD_MAX + 2):
         heard.take(number)
@@ -67,7 +67,7 @@ def test_a_number_may_come_late_while_it_is_waited_for() -> None:
 
 
 def test_a_number_far_ahead_cannot_be_true() -> None:
-    heard = Heard()
+    heard = SequenceWindow()
     heard.take(1)
     with pytest.raises(MessageRefused, match=f"runs more than {AHEAD_MAX} ahead of 1"):
         heard.take(AHEAD_MAX + 2)
@@ -78,7 +78,7 @@ def test_a_number_far_ahead_cannot_be_true() -> None:
 
 def test_the_first_number_heard_may_be_any() -> None:
     # A log does not reach back for ever: a client may have said much before this server began.
-    heard = Heard()
+    heard = SequenceWindow()
     assert heard.take(5 * AHEAD_MAX)
     assert heard.take(5 * AHEAD_MAX - 1)
     assert heard.take(5 * AHEAD_MAX + 1)
@@ -88,7 +88,7 @@ def test_the_first_number_heard_may_be_any() -> None:
 
 
 def test_after_lost_updates_every_client_may_jump_once() -> None:
-    roster = Roster()
+    roster = Clients()
     for client in ("attic", "cellar"):
         roster.take(client, 1, 10, 0.0)
     roster.allow_jumps()
@@ -100,7 +100,7 @@ def test_after_lost_updates_every_client_may_jump_once() -> None:
 
 
 def test_a_refused_number_leaves_no_trace() -> None:
-    roster = Roster()
+    roster = Clients()
     roster.take("attic", 1, 10, 5.0)
     before = pack(roster.state())
     with pytest.raises(MessageRefused):
@@ -110,7 +110,7 @@ def test_a_refused_number_leaves_no_trace() -> None:
 
 
 def test_totals_and_last_times_are_kept_by_client() -> None:
-    roster = Roster()
+    roster = Clients()
     roster.take("b", 1, 10, 5.0)
     roster.take("a", 1, 7, 6.0)
     roster.take("b", 2, 20, 7.0)
@@ -119,7 +119,7 @@ def test_totals_and_last_times_are_kept_by_client() -> None:
 
 
 def test_claims_beyond_counting_stay_numbers_that_can_be_written_down() -> None:
-    roster = Roster()
+    roster = Clients()
     for sequence in range(1, 4000):
         roster.take("liar", sequence, COUNT_MAX, 0.0)
     assert roster.clients() == [("liar", 3999, COUNT_MAX, 0.0)]
@@ -127,11 +127,11 @@ def test_claims_beyond_counting_stay_numbers_that_can_be_written_down() -> None:
 
 
 def test_everything_but_the_rates_comes_back() -> None:
-    roster = Roster()
+    roster = Clients()
     for client in ("a", "b"):
         for sequence in (1, 2, 5, 9):
             roster.take(client, sequence, 3, float(sequence))
-    other = Roster()
+    other = Clients()
     other.restore(unpack(pack(roster.state())))
     assert other.clients() == roster.clients()
     assert pack(other.state()) == pack(roster.state())
@@ -140,7 +140,7 @@ def test_everything_but_the_rates_comes_back() -> None:
 
 
 def test_equal_rosters_have_equal_states_whoever_spoke_first() -> None:
-    one, other = Roster(), Roster()
+    one, other = Clients(), Clients()
     for roster, order in ((one, "abc"), (other, "cba")):
         for client in order:
             roster.take(client, 1, 1, 0.0)
@@ -150,20 +150,20 @@ def test_equal_rosters_have_equal_states_whoever_spoke_first() -> None:
 @pytest.mark.parametrize("state", [[], {"a": None}, {"a": [1, 2, 3]}, {"a": [[1, 5], []]}])
 def test_a_state_of_another_form_is_refused(state: Any) -> None:
     with pytest.raises(StateRefused, match="list of clients"):
-        Roster().restore(state)
+        Clients().restore(state)
 
 
 # Rates, for people only.
 
 
 def test_one_update_is_no_rate() -> None:
-    roster = Roster()
+    roster = Clients()
     roster.take("a", 1, 100, 0.0)
     assert roster.readings_per_s("a", 1.0) == 0.0
 
 
 def test_a_steady_client_has_its_rate_and_a_silent_one_has_none() -> None:
-    roster = Roster()
+    roster = Clients()
     for second in range(0, 100, 10):
         roster.take("a", 1 + second, 50, float(second))
     assert roster.readings_per_s("a", 90.0) == pytest.approx(5.0, rel=0.01)
@@ -171,7 +171,7 @@ def test_a_steady_client_has_its_rate_and_a_silent_one_has_none() -> None:
 
 
 def test_a_clock_that_stands_still_or_goes_back_divides_by_nothing() -> None:
-    roster = Roster()
+    roster = Clients()
     for sequence in (1, 2, 3):
         roster.take("a", sequence, 50, 100.0)
     assert roster.readings_per_s("a", 100.0) > 0
@@ -179,7 +179,7 @@ def test_a_clock_that_stands_still_or_goes_back_divides_by_nothing() -> None:
 
 
 def test_what_rates_remember_is_bounded_by_the_last_minute_though_nobody_looks() -> None:
-    roster = Roster()
+    roster = Clients()
     for sequence in range(1, 3 * RECENT_MAX):
         roster.take("a", sequence, 1, sequence * 10.0)
     assert len(roster._recent["a"]) <= 7

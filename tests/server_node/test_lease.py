@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from client_nodes.snapshots import Snapshots
-from server_node.lease import MISSED, Claiming
+from server_node.lease import MISSED, LeaseHolder
 from shoal.config.settings import Config, ServerSettings
 from shoal.errors import AnotherServer, LogUnavailable, MessageRefused, PerhapsAnotherServer
-from shoal.protocol.lease import CLAIM_KEY, Claim
+from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.topics import ensure_topics
-from shoal.protocol.validation import Border
+from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.base import Log, latest
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import Room
 from tests.small_plant import Clock, an_update, forged, plant
 
-RENEW_S = ServerSettings().claim_s
+RENEW_S = ServerSettings().lease_renew_s
 
 
 class Server:
@@ -32,7 +32,7 @@ class Server:
     def __init__(self, path: Path, instance: str, clock_s: float = 0.0, take_over: bool = False) -> None:
         self.clock = Clock(clock_s)
         self._instance, self._path = instance, path
-        self._claiming = Claiming(Config(contract=plant()), take_over, self.clock)
+        self._claiming = LeaseHolder(Config(contract=plant()), take_over, self.clock)
         self._open = ExitStack()
 
     def start(self) -> None:
@@ -121,7 +121,7 @@ def test_who_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server
 def test_of_two_that_begin_in_the_same_instant_one_remains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = Server(path, "one"), Server(path, "two")
     with monkeypatch.context() as blind:
-        blind.setattr(Claiming, "_read_on", lambda _: None)
+        blind.setattr(LeaseHolder, "_read_on", lambda _: None)
         one.start()
         two.start()
     alive = [one, two]
@@ -159,7 +159,7 @@ def test_claims_are_said_no_more_often_than_they_are_due(path: Path, first: Serv
     with closing(SqliteLog(path)) as log:
         assert log.bounds(plant().snapshots_topic)[0][1] == 1 + 2
         (record,) = latest(log, plant().snapshots_topic).values()
-    assert record.key == CLAIM_KEY
+    assert record.key == LEASE_KEY
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def log(path: Path) -> Iterator[Log]:
         yield log
 
 
-CLAIM = Claim("plant", "one", "life", 7, 5.0, "process 1 on attic")
+CLAIM = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
 
 
 @pytest.mark.parametrize(
@@ -188,14 +188,14 @@ CLAIM = Claim("plant", "one", "life", 7, 5.0, "process 1 on attic")
 def test_a_claim_that_cannot_be_is_refused_and_bars_nobody(path: Path, log: Log, changed: dict[str, Any]) -> None:
     with pytest.raises(MessageRefused):
         dataclasses.replace(CLAIM, **changed)
-    log.publish(plant().snapshots_topic, forged(CLAIM, **changed), CLAIM_KEY, Claim.headers())
+    log.publish(plant().snapshots_topic, forged(CLAIM, **changed), LEASE_KEY, Lease.headers())
     log.flush()
     Server(path, "two").start()
 
 
 def test_a_claim_for_another_federation_bars_nobody(path: Path, log: Log) -> None:
     other = dataclasses.replace(CLAIM, federation="other")
-    log.publish(plant().snapshots_topic, other.encode(), CLAIM_KEY, Claim.headers())
+    log.publish(plant().snapshots_topic, other.encode(), LEASE_KEY, Lease.headers())
     log.flush()
     Server(path, "two").start()
 
@@ -205,7 +205,7 @@ def test_clients_and_a_server_without_memory_take_a_claim_for_no_snapshot(
 ) -> None:
     room = Room(tmp_path)
     with room.log() as log:
-        snapshots = Snapshots(room.contract, Border(room.contract), log)
+        snapshots = Snapshots(room.contract, Validator(room.contract), log)
         snapshots.follow()
     assert not [record for record in caplog.records if record.getMessage() == "snapshot_refused"]
     room.say(an_update(room.contract))

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server_node.models.clients import AHEAD_MAX
-from server_node.reassembly import PATIENCE_PARTS, WAITING_MAX, Joining
-from shoal.algorithms.registry import ROUNDS, sent_up
-from shoal.config.privacy_terms import terms_of
+from server_node.reassembly import PATIENCE_PARTS, WAITING_MAX, Reassembly
+from shoal.algorithms.registry import ROUNDS, arrays_to_server
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.errors import MessageRefused, StateRefused
 from shoal.privacy import expected_statement
 from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, split
@@ -41,7 +41,7 @@ def in_parts(update: Update, nodes_each: int = 9) -> list[Update]:
     empty = {name: array[:0] for name, array in update.arrays.items()}
     node = sum(array[:1].nbytes for array in update.arrays.values())
     record = HEADERS_BYTES + len(replace(update, arrays=empty).encode()) + 32 + nodes_each * node
-    parts = split(update, sent_up(update.algorithm), record)
+    parts = split(update, arrays_to_server(update.algorithm), record)
     assert len(parts) > 2
     return parts
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_from_before_there_were_parts_goes_on(room: Room) -> None:
 @pytest.mark.parametrize("broken", [{}, {"came": 1}, {"came": 1, "waiting": [["clusters", "attic", 1, []]]}])
 def test_damage_to_what_waits_is_told(broken: dict[str, Any]) -> None:
     with pytest.raises(StateRefused, match="updates in parts is damaged"):
-        Joining(lambda *_: None).restore(broken)
+        Reassembly(lambda *_: None).restore(broken)
 
 
 def test_an_update_that_never_becomes_whole_goes_when_the_next_one_comes_and_is_told(
@@ -228,7 +228,7 @@ def answer_to(room: Room, called: Snapshot) -> Update:
         client="attic",
         sequence=1,
         readings=60,
-        privacy=expected_statement(terms_of(room.contract)),
+        privacy=expected_statement(privacy_terms_of(room.contract)),
         arrays=ROUNDS["kmeans"].answer(called.arrays, rows_of(1)),
         made_at=room.clock(),
         round=called.round,
@@ -313,7 +313,7 @@ def tiny(client: str, sequence: int = 1, parts: int = 2) -> Update:
 FIRST = large("attic")
 
 
-def take_all(joining: Joining, parts: Sequence[Update]) -> int:
+def take_all(joining: Reassembly, parts: Sequence[Update]) -> int:
     """Take them; how many were refused."""
     refused = 0
     for part in parts:
@@ -326,7 +326,7 @@ def take_all(joining: Joining, parts: Sequence[Update]) -> int:
 
 def test_many_clients_with_one_part_each_are_refused_where_there_is_no_room_and_memory_stays_bounded() -> None:
     dropped: list[str] = []
-    joining = Joining(lambda model, client, *_: dropped.append(client))
+    joining = Reassembly(lambda model, client, *_: dropped.append(client))
     n = WAITING_MAX + 2000
     refused = take_all(joining, [tiny(f"c{n}") for n in range(n)])
     assert (len(joining), refused, len(dropped)) == (
@@ -337,7 +337,7 @@ def test_many_clients_with_one_part_each_are_refused_where_there_is_no_room_and_
     assert refused > 0
     state = pack(joining.state())
     assert len(state) < WAITING_MAX * 1000
-    again = Joining(lambda *_: None)
+    again = Reassembly(lambda *_: None)
     again.restore(unpack(state, 10**9))
     assert pack(again.state()) == state
     assert take_all(again, [tiny("honest")]) == take_all(joining, [tiny("honest")])
@@ -346,7 +346,7 @@ def test_many_clients_with_one_part_each_are_refused_where_there_is_no_room_and_
 
 def test_who_goes_on_is_never_dropped_for_others() -> None:
     dropped: list[str] = []
-    joining = Joining(lambda model, client, *_: dropped.append(client))
+    joining = Reassembly(lambda model, client, *_: dropped.append(client))
     parts = in_parts(large("attic"))
     assert joining.take(parts[0], parts[0].encode()) is None
     for number, part in enumerate(parts[1:], start=1):
@@ -359,7 +359,7 @@ def test_who_goes_on_is_never_dropped_for_others() -> None:
 
 
 def test_the_bytes_of_all_that_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    joining = Joining(lambda *_: None)
+    joining = Reassembly(lambda *_: None)
     size = len(tiny("c0").encode())
     monkeypatch.setattr("server_node.reassembly.WAITING_BYTES_MAX", 10 * size)
     assert take_all(joining, [tiny(f"c{n}") for n in range(15)]) == 5
@@ -371,7 +371,7 @@ def test_the_bytes_of_all_that_waits_are_bounded(monkeypatch: pytest.MonkeyPatch
 def test_the_parts_of_one_update_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = in_parts(large("attic"))
     monkeypatch.setattr("server_node.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9)
-    joining = Joining(lambda *_: None)
+    joining = Reassembly(lambda *_: None)
     joining.take(first, first.encode())
     joining.take(second, second.encode())
     with pytest.raises(MessageRefused, match=r"oversized"):

@@ -13,7 +13,7 @@ from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import MessageRefused
-from shoal.protocol.round_request import call_of
+from shoal.protocol.round_request import round_request_of
 from tests.server_node.rounds_driving import HEAPS, Driven, contract_with, rows_of
 
 SITES = {"attic": rows_of(1), "cellar": rows_of(2), "garden": rows_of(3)}
@@ -505,7 +505,7 @@ def test_what_people_may_see_says_how_far_it_is() -> None:
     seen = driven.model.picture().rounds
     assert seen is not None
     assert seen.here == 1
-    assert call_of(driven.newest) is not None
+    assert round_request_of(driven.newest) is not None
 
 
 def test_what_a_round_was_is_counted() -> None:

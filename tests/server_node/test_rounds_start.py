@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from server_node.models.initialization import hint_for
+from server_node.models.initialization import init_hint_for
 from server_node.models.streaming import ServerModel
 from shoal.algorithms.registry import STREAMING
 from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Update
@@ -51,7 +51,7 @@ class Finder:
             client="attic",
             sequence=self._sequence,
             readings=len(rows),
-            privacy=expected_statement(terms_of(self._contract)),
+            privacy=expected_statement(privacy_terms_of(self._contract)),
             arrays=self._half.contribute(),
             made_at=0.0,
         )
@@ -165,7 +165,7 @@ def test_what_was_found_is_grouped_by_what_stands_behind_it() -> None:
     contract = agreed(2)
     finder = Finder(contract)
     finder.learn(rows_of(0, 400))
-    found, given = finder.model.snapshot, hint_for(contract, contract.models[1], (finder.model,))
+    found, given = finder.model.snapshot, init_hint_for(contract, contract.models[1], (finder.model,))
     assert found is not None
     assert given is not None
     assert given.weights is not None
@@ -175,10 +175,10 @@ def test_what_was_found_is_grouped_by_what_stands_behind_it() -> None:
 
 def test_every_model_draws_its_own_start() -> None:
     contract = agreed(4)
-    hints = [hint_for(contract, model, ()) for model in (contract.models[1], contract.models[1].model_copy())]
+    hints = [init_hint_for(contract, model, ()) for model in (contract.models[1], contract.models[1].model_copy())]
     assert hints[0] is not None
     assert hints[1] is not None
     assert hints[0].seed == hints[1].seed
-    other = hint_for(contract, contract.models[1].model_copy(update={"name": "others"}), ())
+    other = init_hint_for(contract, contract.models[1].model_copy(update={"name": "others"}), ())
     assert other is not None
     assert other.seed != hints[0].seed

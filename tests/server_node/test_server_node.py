@@ -267,7 +267,7 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: R
         counted = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "rejected"})
         assert counted == sum(picture.rejected.values()) == 10_000
         assert set(picture.rejected) <= set(REASONS)
-        assert len(server._checkpoint.unpublished()) <= room.settings.batch_updates_max
+        assert len(server._checkpoint.pending()) <= room.settings.batch_updates_max
     aside = room.rejected()
     assert len(aside) == 10_000
     for offset, (_, sent, _) in enumerate(flood[:5000], 1):

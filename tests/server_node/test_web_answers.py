@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from server_node import web
-from server_node.status import Board, Picture
+from server_node.status import ServerStatus, StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.app import FILES
 from server_node.web.headers import HEADERS
@@ -23,8 +23,8 @@ from tests.server_node.web_asking import Asking
 from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
 
-def asking(picture: Picture, registry: CollectorRegistry | None = None) -> Asking:
-    return Asking(create_app(Board(picture), registry or CollectorRegistry(), predict))
+def asking(picture: ServerStatus, registry: CollectorRegistry | None = None) -> Asking:
+    return Asking(create_app(StatusBoard(picture), registry or CollectorRegistry(), predict))
 
 
 def test_before_the_first_snapshot_everything_answers_and_says_what_is_missing() -> None:
@@ -89,7 +89,7 @@ def test_a_snapshot_is_told_in_the_units_of_the_contract() -> None:
 def test_a_snapshot_that_is_known_is_not_sent_again() -> None:
     contract = a_contract(2)
     first = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=1)])
-    board = Board(first)
+    board = StatusBoard(first)
     client = Asking(create_app(board, CollectorRegistry(), predict))
     mark = client.get("/snapshot").headers["etag"]
     again = client.get("/snapshot", headers={"if-none-match": f'"other", W/{mark}'})
@@ -138,7 +138,7 @@ def test_privacy_is_the_statement_of_the_contract() -> None:
 def test_a_picture_that_is_known_is_not_sent_again() -> None:
     contract = a_contract(2)
     picture = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
-    board = Board(picture)
+    board = StatusBoard(picture)
     client = Asking(create_app(board, CollectorRegistry(), predict))
     mark = client.get("/picture").headers["etag"]
     board.hang(replace(picture, now=picture.now + 60))
@@ -183,10 +183,10 @@ def test_what_nobody_foresaw_is_answered_in_one_json_line_with_the_same_headers_
 
     contract = a_contract(2)
     picture = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
-    client = Asking(create_app(Board(picture), CollectorRegistry(), broken), raise_errors=False)
+    client = Asking(create_app(StatusBoard(picture), CollectorRegistry(), broken), raise_errors=False)
     answer = client.post("/predict", json=[[1.0, 2.0]])
     assert (answer.status_code, answer.json()) == (500, {"error": "the server is at fault here; its log says more"})
     for name, content in HEADERS.items():
         assert answer.headers[name] == content
     with pytest.raises(RuntimeError, match="never seen before"):
-        Asking(create_app(Board(picture), CollectorRegistry(), broken)).post("/predict", json=[[1.0, 2.0]])
+        Asking(create_app(StatusBoard(picture), CollectorRegistry(), broken)).post("/predict", json=[[1.0, 2.0]])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from server_node.status import Board, ClientSeen
+from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from tests.server_node.web_browser import Browser, Tab, browsing
 from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
@@ -16,7 +16,7 @@ CONTRACT = a_contract(5, models=("fcac", "slow"))
 EMPTY = a_picture(CONTRACT, ready=False, lag_records=12)
 ARRAYS = some_nodes(5, 6, 120)
 LEARNT = a_picture(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3})
-MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientSeen("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0)))
+MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientStatus("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0)))
 
 COUNTERS = (
     "Object.fromEntries([...document.querySelectorAll('#counters div')]"
@@ -37,7 +37,7 @@ NODE_COLOURS = """
 
 
 def test_the_page_shows_what_the_server_knows_and_never_complains(chromium: str, tmp_path: Path) -> None:
-    board = Board(EMPTY)
+    board = StatusBoard(EMPTY)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from server_node.lineage import Lineage, followed, nodes_of
-from server_node.status import ClientSeen, Moment, Picture
-from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, Easel, turns
+from server_node.status import ClientStatus, HistoryPoint, ServerStatus
+from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, PageRenderer, turns
 from server_node.web.projection import principal_axes, spread, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colours
 from shoal.config.contract import Contract
 from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
 
 
-def drawn(picture: Picture, easel: Easel | None = None) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((easel or Easel()).draw(picture).body)
+def drawn(picture: ServerStatus, easel: PageRenderer | None = None) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((easel or PageRenderer()).draw(picture).body)
     return told
 
 
-def one(contract: Contract, arrays: dict[str, Any], **parts: Any) -> Picture:
+def one(contract: Contract, arrays: dict[str, Any], **parts: Any) -> ServerStatus:
     return a_picture(contract, [a_snapshot(contract, arrays)], **parts)
 
 
@@ -83,7 +83,7 @@ def test_values_and_centres_are_in_units_rounded_to_a_thousandth_of_the_bounds()
 
 def test_what_is_drawn_is_bounded_however_much_there_is() -> None:
     arrays = some_nodes(VALUES_MAX + 4, 5, NODES_MAX + 500)
-    clients = [ClientSeen(f"client {i:04}", NOW, 1, 1, 0.0) for i in range(CLIENTS_MAX + 50)]
+    clients = [ClientStatus(f"client {i:04}", NOW, 1, 1, 0.0) for i in range(CLIENTS_MAX + 50)]
     picture = drawn(one(a_contract(VALUES_MAX + 4), arrays, clients=clients))
     model = picture["models"][0]
     assert model["nodes_total"] == NODES_MAX + 500
@@ -107,7 +107,7 @@ def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_mark_and_a_
 
 
 def test_of_too_many_clients_those_heard_last_are_listed_by_name() -> None:
-    clients = [ClientSeen(f"client-{i:04}", NOW - i, 1, 1, 0.0) for i in reversed(range(CLIENTS_MAX + 50))]
+    clients = [ClientStatus(f"client-{i:04}", NOW - i, 1, 1, 0.0) for i in reversed(range(CLIENTS_MAX + 50))]
     listed = drawn(one(a_contract(2), some_nodes(2, 2, 4), clients=clients))["clients"]["name"]
     assert listed == [f"client-{i:04}" for i in range(CLIENTS_MAX)]
 
@@ -121,8 +121,8 @@ def test_it_is_told_since_when_a_cluster_is_there() -> None:
 
 def test_another_page_on_the_same_data_is_another_drawing() -> None:
     picture = one(a_contract(2), some_nodes(2, 2, 4))
-    assert Easel("one").draw(picture).mark != Easel("two").draw(picture).mark
-    assert drawn(picture, Easel("one"))["page"] == "one"
+    assert PageRenderer("one").draw(picture).mark != PageRenderer("two").draw(picture).mark
+    assert drawn(picture, PageRenderer("one"))["page"] == "one"
 
 
 def test_edges_join_the_same_nodes_when_not_all_are_drawn() -> None:
@@ -135,7 +135,7 @@ def test_edges_join_the_same_nodes_when_not_all_are_drawn() -> None:
 
 
 def test_only_the_clock_leaves_the_mark_as_it_was() -> None:
-    easel = Easel()
+    easel = PageRenderer()
     picture = one(a_contract(3), some_nodes(3, 2, 20))
     mark = easel.draw(picture).mark
     assert easel.draw(replace(picture, now=NOW + 5)).mark == mark
@@ -144,7 +144,7 @@ def test_only_the_clock_leaves_the_mark_as_it_was() -> None:
 
 
 def test_a_cluster_keeps_its_colour_when_it_is_given_another_number() -> None:
-    easel = Easel()
+    easel = PageRenderer()
     contract, arrays = a_contract(3), some_nodes(3, 4, 40)
     first = one(contract, arrays)
     before = drawn(first, easel)["models"][0]["drawn"]
@@ -170,10 +170,10 @@ def _ids_and_clusters(shown: dict[str, Any]) -> tuple[list[int], list[int]]:
 
 def test_the_history_keeps_its_ends_and_every_change_while_it_can() -> None:
     assert turns([]) == []
-    still = [Moment(float(i), 3, 10, i) for i in range(1000)]
+    still = [HistoryPoint(float(i), 3, 10, i) for i in range(1000)]
     assert turns(still) == [[0.0, 3]]
-    assert turns([*still, Moment(1000.0, 4, 10, 1)]) == [[0.0, 3], [1000.0, 4]]
-    restless = [Moment(float(i), i % 7, 10, i) for i in range(1000)]
+    assert turns([*still, HistoryPoint(1000.0, 4, 10, 1)]) == [[0.0, 3], [1000.0, 4]]
+    restless = [HistoryPoint(float(i), i % 7, 10, i) for i in range(1000)]
     assert len(turns(restless)) == HISTORY_MAX
     assert (turns(restless)[0], turns(restless)[-1]) == ([0.0, 0], [999.0, 999 % 7])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from server_node.lineage import Lineage
-from server_node.status import Board
+from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.posted_rows import BODY_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import STREAMING
@@ -24,12 +24,12 @@ from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, so
 CONTRACT = a_contract(2)
 ARRAYS = some_nodes(2, 3, 30)
 SNAPSHOT = a_snapshot(CONTRACT, ARRAYS, version=9)
-LEARNT = Asking(create_app(Board(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict))
+LEARNT = Asking(create_app(StatusBoard(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict))
 SECRET = 31.41592
 
 
 def test_before_learning_every_reading_is_in_no_cluster() -> None:
-    client = Asking(create_app(Board(a_picture(CONTRACT)), CollectorRegistry(), predict))
+    client = Asking(create_app(StatusBoard(a_picture(CONTRACT)), CollectorRegistry(), predict))
     assert client.post("/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {
         "clusters": [-1, -1],
         "identities": [-1, -1],
@@ -45,7 +45,7 @@ def test_no_rows_have_no_clusters() -> None:
 def test_a_clustering_without_nodes_puts_everything_in_no_cluster() -> None:
     nothing = {name: array[:0] for name, array in ARRAYS.items()}
     picture = a_picture(CONTRACT, [a_snapshot(CONTRACT, nothing)])
-    client = Asking(create_app(Board(picture), CollectorRegistry(), predict))
+    client = Asking(create_app(StatusBoard(picture), CollectorRegistry(), predict))
     assert client.post("/predict", json=[[20.0, 50.0]]).json() == {
         "clusters": [-1],
         "identities": [-1],
@@ -64,7 +64,7 @@ def test_a_reading_is_told_the_identity_of_its_cluster_whatever_number_that_has_
     picture = a_picture(CONTRACT, [SNAPSHOT])
     renumbered = Lineage(9, of_cluster={0: 8, 1: 2, 2: 5})
     picture = replace(picture, models={"fcac": replace(picture.models["fcac"], lineage=renumbered)})
-    client = Asking(create_app(Board(picture), CollectorRegistry(), predict))
+    client = Asking(create_app(StatusBoard(picture), CollectorRegistry(), predict))
     told = client.get("/snapshot").json()
     assert {cluster["cluster"]: cluster["identity"] for cluster in told["clusters"]} == {0: 8, 1: 2, 2: 5}
     answer = client.post("/predict", json=[node["position"] for node in told["nodes"]]).json()
@@ -135,6 +135,6 @@ def test_a_prediction_that_fails_says_so_and_nothing_else() -> None:
     def failing(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:
         raise StateRefused(f"a secret {SECRET}")
 
-    client = Asking(create_app(Board(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
+    client = Asking(create_app(StatusBoard(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
     answer = client.post("/predict", json=[[1.0, 1.0]])
     assert (answer.status_code, answer.json()) == (503, {"error": "the server cannot answer this now"})

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.status import Board, Moment, Picture, RoundsSeen
+from server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
 from server_node.web import create_app, page_server, predict
 from shoal.config.contract import Contract, contract_of
 from shoal.protocol.messages import Snapshot
@@ -42,18 +42,18 @@ def a_round(arrays: dict[str, NDArray[Any]]) -> Snapshot:
     return replace(seed, contract=CONTRACT.digest, model="heaps", algorithm="kmeans", arrays=arrays, **sizes)
 
 
-def a_picture_of(seen: RoundsSeen) -> Picture:
+def a_picture_of(seen: RoundStatus) -> ServerStatus:
     picture = a_picture(CONTRACT, [a_round({"centre": CENTRES, "weight": MASS})])
     return replace(picture, models={"heaps": replace(picture.models["heaps"], rounds=seen)})
 
 
-CALLING = a_picture_of(RoundsSeen(7, "calling", answers=4, here=1, shift=0.0123456, expected=5))
+CALLING = a_picture_of(RoundStatus(7, "calling", answers=4, here=1, shift=0.0123456, expected=5))
 
 UNTOUCHED = replace(
     CALLING,
     models={
         "heaps": replace(
-            a_picture_of(RoundsSeen(1, "calling", 0, 0, math.inf, expected=0)).models["heaps"],
+            a_picture_of(RoundStatus(1, "calling", 0, 0, math.inf, expected=0)).models["heaps"],
             waiting_for="Clients have been called; their first answers have not come yet.",
         )
     },
@@ -61,13 +61,13 @@ UNTOUCHED = replace(
 """the call is out with the centres it starts from, and nobody has answered"""
 
 
-def drawn(picture: Picture) -> Any:
-    told = Asking(create_app(Board(picture), CollectorRegistry(), predict)).get("/picture")
+def drawn(picture: ServerStatus) -> Any:
+    told = Asking(create_app(StatusBoard(picture), CollectorRegistry(), predict)).get("/picture")
     return json.loads(told.content)["models"][0]
 
 
 def test_a_model_that_no_round_has_moved_has_no_shift_to_show() -> None:
-    assert drawn(a_picture_of(RoundsSeen(1, "calling", 0, 0, math.inf)))["rounds"]["shift"] is None
+    assert drawn(a_picture_of(RoundStatus(1, "calling", 0, 0, math.inf)))["rounds"]["shift"] is None
 
 
 def test_the_round_its_answers_its_shift_and_its_state_are_told() -> None:
@@ -76,7 +76,7 @@ def test_the_round_its_answers_its_shift_and_its_state_are_told() -> None:
 
 
 def test_where_a_model_starts_anew_its_history_does_not_fall_to_nothing() -> None:
-    history = [Moment(NOW - 9 + i, clusters, 3, 0) for i, clusters in enumerate((0, 3, 0, 3, 2))]
+    history = [HistoryPoint(NOW - 9 + i, clusters, 3, 0) for i, clusters in enumerate((0, 3, 0, 3, 2))]
     heaps = replace(CALLING.models["heaps"], history=history)
     assert drawn(replace(CALLING, models={"heaps": heaps}))["history"] == [[NOW - 8, 3], [NOW - 5, 2]]
 
@@ -90,13 +90,13 @@ def test_centres_are_drawn_where_they_are_and_as_large_as_what_stands_behind_the
 
 
 def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
-    client = Asking(create_app(Board(CALLING), CollectorRegistry(), predict))
+    client = Asking(create_app(StatusBoard(CALLING), CollectorRegistry(), predict))
     answer = client.post("/predict", json=[[0.0, 50.0], [39.0, 12.0]]).json()
     assert answer == {"clusters": [0, 1], "identities": [0, 1], "version": 1}
 
 
 def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
-    board = Board(UNTOUCHED)
+    board = StatusBoard(UNTOUCHED)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
@@ -113,7 +113,7 @@ def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
             tab.until(f"{said}.includes('Shift0.0123in the newest round')")
             for words in ("Round7calling clients", "Answers1of 5 called", "Readings48,000in newest answers"):
                 assert words in tab.value_of(said)
-            board.hang(a_picture_of(RoundsSeen(7, "asleep", answers=4, here=0, shift=0.0)))
+            board.hang(a_picture_of(RoundStatus(7, "asleep", answers=4, here=0, shift=0.0)))
             tab.until(f"{said}.includes('Round7asleep for now')")
             assert "Answers4in the newest round" in tab.value_of(said)
             cells = (

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from server_node.status import Board, Picture
+from server_node.status import ServerStatus, StatusBoard
 from server_node.web import WebServer, create_app, page_server
 from server_node.web.event_stream import WATCHERS_MAX
 from shoal.errors import SettingsError
@@ -63,8 +63,8 @@ class Watching:
 
 
 @contextmanager
-def serving(picture: Picture = LEARNT) -> Iterator[tuple[Board, int, WebServer]]:
-    board = Board(picture)
+def serving(picture: ServerStatus = LEARNT) -> Iterator[tuple[StatusBoard, int, WebServer]]:
+    board = StatusBoard(picture)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
@@ -100,7 +100,7 @@ def refuses(port: int) -> bool:
 
 
 def test_a_server_that_never_started_stops() -> None:
-    page_server(Board(LEARNT), CollectorRegistry()).stop()
+    page_server(StatusBoard(LEARNT), CollectorRegistry()).stop()
 
 
 def test_it_listens_when_start_returns_and_not_after_stop() -> None:
@@ -121,7 +121,7 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
 @pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("x" * 64, 0), ("127.0.0.1", 70_000), ("127.0.0.1", -1)])
 def test_an_address_that_cannot_be_had_is_refused(host: str, port: int) -> None:
     with pytest.raises(SettingsError):
-        page_server(Board(LEARNT), CollectorRegistry(), host, port).start()
+        page_server(StatusBoard(LEARNT), CollectorRegistry(), host, port).start()
 
 
 def test_the_port_is_free_again_at_once_for_a_server_that_restarts() -> None:
@@ -230,7 +230,7 @@ def test_a_prediction_under_way_cannot_hold_the_server() -> None:
         go_on.wait(PATIENCE_S)
         return np.zeros(len(rows), dtype=np.int64)
 
-    web = WebServer(create_app(Board(LEARNT), CollectorRegistry(), slow))
+    web = WebServer(create_app(StatusBoard(LEARNT), CollectorRegistry(), slow))
     port = web.start()
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as asking:
         asking.sendall(b"POST /predict HTTP/1.1\r\nHost: shoal\r\nContent-Length: 7\r\n\r\n[[1,1]]")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server_node.status import Board, ClientSeen
+from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from tests.server_node.web_browser import Tab, browsing
 from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
@@ -20,7 +20,7 @@ CONTRACT = a_contract(12, models=("fcac", LONG), name=LONG)
 ARRAYS = some_nodes(12, 45, 300)
 # The page's clock goes on while the tests run: who is not to fall silent meanwhile is heard an hour from now.
 CLIENTS = tuple(
-    ClientSeen(f"client-{i}", NOW + (-500 if i % 100 == 7 else 3600), 1, 10 * i, float(i % 9)) for i in range(1, 1001)
+    ClientStatus(f"client-{i}", NOW + (-500 if i % 100 == 7 else 3600), 1, 10 * i, float(i % 9)) for i in range(1, 1001)
 )
 LEARNT = a_picture(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], clients=CLIENTS, rejected={"bounds": 2}, ready=False)
 PICTURE = replace(
@@ -54,7 +54,7 @@ def sort_by(tab: Tab, table: str, heading: str) -> None:
 
 @pytest.fixture(scope="module")
 def tab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    web = page_server(Board(PICTURE), CollectorRegistry())
+    web = page_server(StatusBoard(PICTURE), CollectorRegistry())
     port = web.start()
     try:
         with browsing(chromium, tmp_path_factory.mktemp("browser")) as browser:
@@ -208,7 +208,7 @@ def test_a_thousand_nodes_five_times_a_second_neither_stall_the_page_nor_make_it
     updates = 30
     contract = a_contract(4)
     arrays = some_nodes(4, 12, 1000)
-    board = Board(a_picture(contract, [a_snapshot(contract, arrays, version=1)]))
+    board = StatusBoard(a_picture(contract, [a_snapshot(contract, arrays, version=1)]))
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:

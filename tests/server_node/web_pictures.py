@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.lineage import Lineage, followed, nodes_of
-from server_node.status import ClientSeen, ModelPicture, Moment, Picture
+from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import STREAMING
 from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import terms_of
+from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot
 
@@ -93,18 +93,18 @@ def a_snapshot(contract: Contract, arrays: dict[str, NDArray[Any]], version: int
         clients=3,
         clusters=summary.clusters,
         nodes=summary.nodes,
-        privacy=expected_statement(terms_of(contract)),
+        privacy=expected_statement(privacy_terms_of(contract)),
         arrays=arrays,
         pooled=3,
         made_at=NOW - 1,
     )
 
 
-def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> Picture:
+def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> ServerStatus:
     """What the board shows: `snapshots` of some models, three clients of which one is silent, a history."""
-    history = [Moment(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
+    history = [HistoryPoint(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
     models = {
-        snapshot.model: ModelPicture(
+        snapshot.model: ModelStatus(
             snapshot.model,
             snapshot.algorithm,
             snapshot,
@@ -115,11 +115,15 @@ def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: boo
     }
     for agreed in contract.models:
         waiting_for = "1 of 2 clients have spoken."
-        models.setdefault(agreed.name, ModelPicture(agreed.name, agreed.algorithm, waiting_for=waiting_for))
+        models.setdefault(agreed.name, ModelStatus(agreed.name, agreed.algorithm, waiting_for=waiting_for))
     clients = (
-        ClientSeen("north-wing", NOW - 2, 410, 164_000, 131.4),
-        ClientSeen("roof", NOW - 340, 122, 48_800, 0.0),
-        ClientSeen("south-wing", NOW - 5, 396, 158_400, 9.26),
+        ClientStatus("north-wing", NOW - 2, 410, 164_000, 131.4),
+        ClientStatus("roof", NOW - 340, 122, 48_800, 0.0),
+        ClientStatus("south-wing", NOW - 5, 396, 158_400, 9.26),
     )
-    given = {"clients": clients if snapshots else (), "privacy": expected_statement(terms_of(contract)), **parts}
-    return Picture(contract=contract, started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)
+    given = {
+        "clients": clients if snapshots else (),
+        "privacy": expected_statement(privacy_terms_of(contract)),
+        **parts,
+    }
+    return ServerStatus(contract=contract, started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)

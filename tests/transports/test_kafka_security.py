@@ -20,8 +20,8 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from client_nodes.bootstrap import client_at_home
-from server_node.bootstrap import server_at_home
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
 from shoal.config.settings import LogSettings, load_config
 from shoal.errors import LogRefused, LogUnavailable, SettingsError
 from shoal.protocol.messages import Update
@@ -134,19 +134,19 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
     config = load_config(file)
     as_client = config.model_copy(update={"log": settings_of(broker, "mill", SECRET)})
     as_server = config.model_copy(update={"log": settings_of(broker, "centre", SECRET)})
-    with client_at_home(as_client, "attic") as client:
+    with open_client(as_client, "attic") as client:
         while client.step():
             pass
     with closing(open_log(as_client.log)) as log:
         log.publish(contract.updates_topic, b"nonsense", b"clusters", Update.headers())
-    with server_at_home(as_server) as server:
+    with open_server(as_server) as server:
         while server.picture().lag_records:
             server.step(1.0)
         assert server.models()["clusters"].picture().snapshot is not None
         assert server.picture().rejected == {"malformed": 1}
-    with client_at_home(as_client, "attic") as client:
+    with open_client(as_client, "attic") as client:
         assert client.totals["learned"] == 100
-        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), server_at_home(as_client) as server:
+        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), open_server(as_client) as server:
             server.step()
 
 
@@ -167,7 +167,7 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
         rules = ((contract.updates_topic, ACLOperation.WRITE), (contract.snapshots_topic, ACLOperation.READ))
         describe = (contract.rejected_topic, ACLOperation.DESCRIBE)
         admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in (*rules, describe)])
-    with client_at_home(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
+    with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
         assert cellar.step()
     # The attic's own login and its own key, and the cellar's name in what it says, under the cellar's next numbers.
     with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
@@ -179,12 +179,12 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
         for headers in (Update.headers(), (*Update.headers(), by_attic)):
             log.publish(contract.updates_topic, forged, b"clusters", headers)
         log.flush()
-    with client_at_home(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
+    with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
         while cellar.step():
             pass
         said = cellar.totals["updates"]
     as_admin = config.model_copy(update={"log": settings_of(broker, ADMIN, ADMIN_PASSWORD)})
-    with server_at_home(as_admin) as server:
+    with open_server(as_admin) as server:
         while server.picture().lag_records:
             server.step(1.0)
         assert server.picture().rejected == {"signature": 2}

@@ -17,7 +17,7 @@ from shoal.algorithms.fcac.diversity import Diversity
 from shoal.algorithms.fcac.nodes import Nodes
 from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.rows import checked_rows
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.kernels.bandwidth import bandwidth
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     distance_second: float
 
 
-class Art(ABC):
+class ArtNetwork(ABC):
     """A network that learns rows one by one. The width is given, or fixed by the first rows."""
 
     network: ClassVar[str]
@@ -283,12 +283,12 @@ class Art(ABC):
 
     def restore(self, state: State) -> None:
         """Become the saved one and go on bit for bit. Raises `StateRefused`; then nothing has changed."""
-        saved = Saved(state, STATE_VERSION, network=self.network, options=self.options.plain())
+        saved = StateReader(state, STATE_VERSION, network=self.network, options=self.options.plain())
         fresh = type(self)(self._given_width, **self.options.plain())
         fresh._take(saved)
         vars(self).update(vars(fresh))
 
-    def _take(self, saved: Saved) -> None:
+    def _take(self, saved: StateReader) -> None:
         """Fill this empty network from a saved one."""
         width = saved.whole_or_none("width", least=1)
         if self._given_width not in (None, width):

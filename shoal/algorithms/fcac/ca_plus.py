@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.algorithms.fcac.art_network import Art
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.fcac.art_network import ArtNetwork
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.correntropy import Floats
 
 
-class CAPlus(Art):
+class CAPlus(ArtNetwork):
     """Learns private rows into nodes and contributes the nodes. Options: `FcacOptions`."""
 
     network = "CA+"
@@ -35,14 +35,14 @@ class CAPlus(Art):
         order = order[nodes.stamps[order] > since]
         return {"weight": nodes.weights[order], "count": nodes.counts[order]}
 
-    def unsay(self) -> None:
+    def reset_published(self) -> None:
         """The next contribution is of all nodes: who listens now has heard none of them."""
         self._said = 0
 
     def state(self) -> State:
         return super().state() | {"said": self._said}
 
-    def _take(self, saved: Saved) -> None:
+    def _take(self, saved: StateReader) -> None:
         super()._take(saved)
         self._said = saved.whole("said")
         saved.require(self._said <= self._counter, "said counts inputs not yet learnt")

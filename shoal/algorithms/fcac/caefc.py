@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.fcac.art_network import Art
+from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed
 from shoal.algorithms.rows import checked_rows
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import DataRefused
 from shoal.kernels.correntropy import Floats, far_is_zero, nearest
 
 
-class CAEFC(Art):
+class CAEFC(ArtNetwork):
     """Absorbs the nodes of clients, or learns rows itself, into clusters. Options: `FcacOptions`."""
 
     network = "CAEFC"
@@ -130,7 +130,7 @@ class CAEFC(Art):
             "deleted_age_sum": self._edges.deleted_age_sum,
         }
 
-    def _take(self, saved: Saved) -> None:
+    def _take(self, saved: StateReader) -> None:
         super()._take(saved)
         k = self._nodes.size
         edge = saved.wholes("edge", (None, 2))

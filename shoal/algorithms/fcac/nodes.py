@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.correntropy import Floats, Scratch
 
@@ -92,7 +92,7 @@ class Nodes:
         return {name: array[: self.size].copy() for name, array in zip(SAVED_AS, self._arrays(), strict=True)}
 
     @classmethod
-    def saved(cls, saved: Saved, width: int) -> Self:
+    def saved(cls, saved: StateReader, width: int) -> Self:
         """The nodes of a saved state. Raises `StateRefused`."""
         weights = saved.floats("weight", (None, width))
         k = len(weights)

@@ -31,7 +31,7 @@ Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Hint:
+class InitHint:
     """What the server knows of the rows before any client has answered."""
 
     low: Floats
@@ -71,7 +71,7 @@ class RoundsAlgorithm:
     one_shot: bool
     """one round is the whole algorithm; further rounds are about other rows"""
     options: Mapping[str, Option]
-    start: Callable[[Options, int, Hint], Params]
+    start: Callable[[Options, int, InitHint], Params]
     """(options, d, hint) -> the parameters of the first call. Raises `SettingsError`"""
     answer: Callable[[Params, Rows], Stats]
     """(parameters, rows (n, d)) -> a client's answer, in bounded memory. Raises `DataRefused`"""

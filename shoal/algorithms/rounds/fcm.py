@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.kmeans import shift
 from shoal.algorithms.streaming import ArraySpec, Rows
@@ -70,7 +70,7 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d) and the fuzzifier. Raises `SettingsError`."""
     option = rounds.chosen("fcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.fcm import FUZZIFIER, fuzzy_sums
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.kmeans import shift
@@ -97,7 +97,7 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d), the fuzzifier, and how clients step and the server averages. Raises `SettingsError`."""
     option = rounds.chosen("ffcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import DataRefused
@@ -125,7 +125,7 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The components begin as balls that fill the box between them."""
     option = rounds.chosen("gmm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)

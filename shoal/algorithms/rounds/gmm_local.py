@@ -2,8 +2,8 @@
 
 Source: M. Uranga, "Federated clustering" (2024), section 4.2, for the plain mean. It needs every client to hold rows
 of every component, which is why `shoal.algorithms.rounds.gmm` exists; this is here to be compared with. Three things
-that it breaks on are choices: means that swap places (`match`), components without rows on a client (`average`), and the
-scatter between the clients' means, which the plain mean of covariances leaves out and the weighted one has.
+that it breaks on are choices: means that swap places (`match`), components without rows on a client (`average`), and
+the scatter between the clients' means, which the plain mean of covariances leaves out and the weighted one has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.algorithms.rounds import base as rounds
 from shoal.algorithms.rounds import gmm
-from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.gmm import GMM, form_of
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
@@ -78,7 +78,7 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first parameters, as of `gmm`, and how clients step and the server averages. Raises `SettingsError`."""
     option = rounds.chosen("gmm_local", OPTIONS, options)
     return {

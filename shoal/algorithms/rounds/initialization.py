@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import Hint
+from shoal.algorithms.rounds.base import InitHint
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import best_of
@@ -15,7 +15,7 @@ STARTS: Final = 10
 STEPS: Final = 100
 
 
-def starting_centres(clusters: int | str, d: int, hint: Hint) -> Floats:
+def starting_centres(clusters: int | str, d: int, hint: InitHint) -> Floats:
     """The prototypes of the hint, grouped to `clusters` (k-means, weighted) if there are more; else uniform in the box.
 
     -> (k, d). Raises `SettingsError` when "auto" has nothing to start from, or the hint is of other features.

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.one_shot import LOCAL, candidates, fitted, followed, held, planned, shift
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, block_rows, from_differences, squared
@@ -91,7 +91,7 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The plan of the one shot: what clients look for and how. Raises `SettingsError`."""
     option = rounds.chosen("kfed", OPTIONS, options)
     return {

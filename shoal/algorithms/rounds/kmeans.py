@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
@@ -77,13 +77,13 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d), counted by nobody yet. Raises `SettingsError`."""
     centre = starting_centres(rounds.chosen("kmeans", OPTIONS, options)["clusters"], d, hint)
     return {"centre": centre, "weight": np.zeros(len(centre))}
 
 
-def start_locally(options: Options, d: int, hint: Hint) -> Params:
+def start_locally(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres, and how clients step and the server averages. Raises `SettingsError`."""
     option = rounds.chosen("kmeans_local", LOCAL_OPTIONS, options)
     return {

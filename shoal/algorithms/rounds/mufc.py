@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.one_shot import LOCAL, candidates, fitted, followed, planned, shift, tallied
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import DataRefused
@@ -98,7 +98,7 @@ STATS: Final = {
 # Server half.
 
 
-def start(options: Options, d: int, hint: Hint) -> Params:
+def start(options: Options, d: int, hint: InitHint) -> Params:
     """The plan of the one shot: what clients look for and how, with where rows can lie. Raises `SettingsError`."""
     option = rounds.chosen("mufc", OPTIONS, options)
     return {

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import Hint, Option, Params, Stats
+from shoal.algorithms.rounds.base import InitHint, Option, Params, Stats
 from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
@@ -64,7 +64,7 @@ def held(centres: Floats, count: Floats, name: str) -> Stats:
 # Server half.
 
 
-def planned(option: Mapping[str, Any], d: int, hint: Hint) -> dict[str, Any]:
+def planned(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, Any]:
     """The parameters of a model that has found nothing yet. Raises `SettingsError`."""
     k = option["clusters"]
     if k == "auto":

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.rounds.base import RoundsAlgorithm, Stats
-from shoal.algorithms.state_reader import Saved
+from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import SettingsError, StateRefused
 
@@ -119,7 +119,7 @@ def state(memory: Memory) -> State:
 
 def restored(saved: State) -> Memory:
     """The memory that `state` was made of. Raises `StateRefused`."""
-    Saved(saved, STATE_VERSION)
+    StateReader(saved, STATE_VERSION)
     heard, sums, kept = saved.get("heard"), saved.get("sums"), saved.get("kept")
     if not (isinstance(heard, dict) and all(_is_version(version) for version in heard.values())):
         raise StateRefused("heard must be versions by client")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import Hint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.streaming import Rows
@@ -59,14 +59,14 @@ def run(
     return Run(params, shifts)
 
 
-def hint(clients: Sequence[Rows], seed: int = 0) -> Hint:
+def hint(clients: Sequence[Rows], seed: int = 0) -> InitHint:
     """What a server that owns all the rows would know: the box they lie in. At least one client must have a row."""
     held = [rows for rows in clients if len(rows)]
     if not held:
         raise SettingsError("no client has a row; there is no box to start in")
     low = np.min([rows.min(axis=0) for rows in held], axis=0).astype(np.float64)
     high = np.max([rows.max(axis=0) for rows in held], axis=0).astype(np.float64)
-    return Hint(low, high, seed)
+    return InitHint(low, high, seed)
 
 
 def converged(shifts: Sequence[float], tolerance: float) -> bool:
@@ -74,7 +74,9 @@ def converged(shifts: Sequence[float], tolerance: float) -> bool:
     return bool(shifts) and math.isfinite(shifts[-1]) and shifts[-1] < tolerance
 
 
-def from_prototypes(kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: Hint, local: int = 0) -> Hint:
+def from_prototypes(
+    kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0
+) -> InitHint:
     """The box with centres from one round of k-FED: where rounds of sums had better start.
 
     Clients look for `local` clusters each (0: as many as there are to be); what they send is grouped by k-means with
@@ -83,5 +85,5 @@ def from_prototypes(kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows
     start = kfed.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
     answers = [kfed.answer(start, rows) for rows in clients]
     prototypes, counts = (np.concatenate([each[name] for each in answers]) for name in ("prototype", "count"))
-    points = starting_centres(clusters, len(box.low), Hint(box.low, box.high, box.seed, prototypes, counts))
-    return Hint(box.low, box.high, box.seed, points)
+    points = starting_centres(clusters, len(box.low), InitHint(box.low, box.high, box.seed, prototypes, counts))
+    return InitHint(box.low, box.high, box.seed, points)
