@@ -99,7 +99,7 @@ def _tell(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) ->
     model = next(iter(run.box.server.models().values()))
     if model.snapshot is not None and model.snapshot.nodes:
         drawn = folder / "clusters.png"
-        draw(run.config.contract, model.snapshot, model.picture().history, drawn)
+        draw(run.config.contract, model.snapshot, model.status().history, drawn)
         summary["picture"] = str(drawn)
     if as_json:
         click.echo(json.dumps(summary))

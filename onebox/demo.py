@@ -18,7 +18,7 @@ from producers.files.split import split_of
 from producers.pacing import Pacing
 from producers.pump import Pump
 from server_node.status import ServerStatus, StatusBoard
-from server_node.wake import wish
+from server_node.wake import request_wake
 from shoal.config.models import check_models
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
@@ -50,10 +50,10 @@ class Demo:
         if not self.looked_again and self._all_is_learnt:
             # They may sleep on what there was to find in the midst of the stream.
             with closing(open_log(self.config.log)) as log:
-                wish(self.config.contract, log, list(self._rounds()))
+                request_wake(self.config.contract, log, list(self._rounds()))
             self.looked_again = True
         learnt = self.box.step()
-        self.board.hang(self.box.server.picture())
+        self.board.set(self.box.server.status())
         return fed or learnt
 
     @property
@@ -66,7 +66,7 @@ class Demo:
         """Whether every reading has been fed, learnt and, where it changed anything, said and merged, and no model in
         rounds is on its way."""
         learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
-        return learnt and self.box.server.up_to_date and self.box.server.at_rest
+        return learnt and self.box.server.up_to_date and self.box.server.idle
 
     def rows(self) -> list[dict[str, Any]]:
         """One line per client for the live table."""
@@ -76,7 +76,7 @@ class Demo:
         """What came of it, in plain values."""
         model = next(iter(self.box.server.models().values()))
         snapshot = model.snapshot
-        statement = self.board.picture.privacy
+        statement = self.board.status.privacy
         rows = self.rows()
         return {
             "seconds": round(seconds, 1),
@@ -95,7 +95,7 @@ class Demo:
 
     def _rounds(self) -> dict[str, dict[str, int]]:
         """How far the models in rounds have come, by name."""
-        pictures = [model.picture() for model in self.box.server.models().values()]
+        pictures = [model.status() for model in self.box.server.models().values()]
         return {
             shown.name: {"round": shown.rounds.round, "clusters": shown.snapshot.clusters if shown.snapshot else 0}
             for shown in pictures

@@ -18,7 +18,7 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import open_log
 
-PICTURES_PER_S = 5.0
+STATUS_PER_S = 5.0
 
 
 @contextmanager
@@ -59,7 +59,7 @@ class Watched:
         self._board = board
         self._clock = clock
         self._renewed_at = clock()
-        board.hang(node.picture())
+        board.set(node.status())
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """See `ServerNode.step`; raises `AnotherServer` besides."""
@@ -67,14 +67,14 @@ class Watched:
             self._claiming.keep()
         done = self._node.step(timeout_s)
         now = self._clock()
-        if now >= self._renewed_at + 1 / PICTURES_PER_S:
-            self._board.hang(self._node.picture())
+        if now >= self._renewed_at + 1 / STATUS_PER_S:
+            self._board.set(self._node.status())
             self._renewed_at = now
         return done
 
     def leave(self) -> None:
         """The picture stays, and says that the server is not reading just now."""
-        self._board.hang(replace(self._board.picture, ready=False))
+        self._board.set(replace(self._board.status, ready=False))
 
 
 def initial_status(config: Config, now: float) -> ServerStatus:

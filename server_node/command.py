@@ -57,7 +57,7 @@ def server(
         run(lambda: _shown(config, rebuild, metrics, board, claiming), stop, until_idle)
     models = {
         name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
-        for name, model in board.picture.models.items()
+        for name, model in board.status.models.items()
         if model.snapshot is not None
     }
     log_event("stopped", models=len(models))

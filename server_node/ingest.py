@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from server_node.monitoring import ServerMonitoring
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
@@ -24,7 +24,7 @@ class Ingest:
         self,
         contract: Contract,
         border: Validator,
-        models: Mapping[str, ServerModel | RoundsModel],
+        models: Mapping[str, StreamingModel | RoundsModel],
         joining: Reassembly,
         counting: ServerMonitoring,
         clock: Callable[[], float],
@@ -60,7 +60,7 @@ class Ingest:
     def _take_in(self, update: Update, value: bytes) -> None:
         model, now = self._models[update.model], self._clock()
         if update.parts > 1:
-            if model.roster.knows(update.client, update.sequence):
+            if model.clients.knows(update.client, update.sequence):
                 return self._counting.heard(update, False, now)
             whole = self._joining.take(update, value)
             if whole is None:

@@ -63,7 +63,7 @@ def restored(state: Mapping[str, Any]) -> Lineage:
     return Lineage(int(state["born"]), *(_mapping(state[name]) for name in ("nodes", "clusters", "slots")))
 
 
-def followed(before: Lineage, node: Sequence[int], cluster: Sequence[int]) -> tuple[Lineage, Turnover]:
+def next_lineage(before: Lineage, node: Sequence[int], cluster: Sequence[int]) -> tuple[Lineage, Turnover]:
     """Go on with the next snapshot: its nodes, by what stays with each while it lives, and the cluster of each.
 
     A cluster takes the identity that most of its nodes had; one wanted twice goes to the cluster with more of them,
@@ -94,7 +94,7 @@ def followed(before: Lineage, node: Sequence[int], cluster: Sequence[int]) -> tu
     return after, Turnover(len(new) - splits, splits, merges, len(gone) - merges)
 
 
-def nodes_of(arrays: Arrays) -> tuple[list[int], list[int]]:
+def nodes_and_clusters(arrays: Arrays) -> tuple[list[int], list[int]]:
     """What stays with each node of a snapshot while it lives, and its cluster.
 
     An algorithm that has centres and no nodes keeps their order, so there a node is the place of a centre; a centre

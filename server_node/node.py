@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from server_node.ingest import Ingest
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from server_node.monitoring import CLIENTS_SHOWN_MAX, ServerMonitoring
 from server_node.reassembly import Reassembly
 from server_node.recovery import begun, gone_on, remembered
@@ -88,7 +88,7 @@ class ServerNode:
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
         caught_up = all(after.get(partition, 0) >= end for partition, end in ends.items())
         self._positions = after
-        begun = self._on_timer(ServerModel, now)
+        begun = self._on_timer(StreamingModel, now)
         words += self._snapshots(now)
         # After the others, as it may start from what they have just found; and an answer that stands in the log was
         # given in time: no round closes before it has been read.
@@ -109,17 +109,17 @@ class ServerNode:
         return read and not any(model.changed for model in self._models.values())
 
     @property
-    def at_rest(self) -> bool:
+    def idle(self) -> bool:
         """Whether no model is in the midst of its rounds."""
-        return all(model.at_rest for model in self._models.values() if isinstance(model, RoundsModel))
+        return all(model.idle for model in self._models.values() if isinstance(model, RoundsModel))
 
-    def models(self) -> dict[str, ServerModel | RoundsModel]:
+    def models(self) -> dict[str, StreamingModel | RoundsModel]:
         """name -> model, for the tests and the one-box."""
         return self._models
 
-    def _make_models(self) -> dict[str, ServerModel | RoundsModel]:
+    def _make_models(self) -> dict[str, StreamingModel | RoundsModel]:
         contract, settings = self._contract, self._settings
-        finders = {m.name: ServerModel(contract, m, settings) for m in contract.models if m.algorithm not in ROUNDS}
+        finders = {m.name: StreamingModel(contract, m, settings) for m in contract.models if m.algorithm not in ROUNDS}
         found = tuple(finders.values())
         return {
             model.name: finders.get(model.name)
@@ -132,7 +132,7 @@ class ServerNode:
 
     def _allow_jumps(self) -> None:
         for model in self._models.values():
-            model.roster.allow_jumps()
+            model.clients.allow_jumps()
 
     def _snapshots(self, now: float) -> list[OutboxRecord]:
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
@@ -153,7 +153,7 @@ class ServerNode:
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
 
-    def picture(self) -> ServerStatus:
+    def status(self) -> ServerStatus:
         """What people may see now."""
         now = self._clock()
         topic, at = self._contract.updates_topic, self._positions
@@ -167,7 +167,7 @@ class ServerNode:
             started_at=self._started_at,
             now=now,
             ready=all(self._positions.get(partition, 0) >= end for partition, end in self._caught_up_at.items()),
-            models={name: model.picture() for name, model in self._models.items()},
+            models={name: model.status() for name, model in self._models.items()},
             clients=self._clients(now),
             rejected=self._counting.rejected,
             lag_records=lag,
@@ -178,10 +178,10 @@ class ServerNode:
         """Each client once, as the model knows it that knows most of its readings."""
         seen: dict[str, ClientStatus] = {}
         for model in self._models.values():
-            for client, updates, readings, last_seen in model.roster.clients():
+            for client, updates, readings, last_seen in model.clients.totals():
                 known = seen.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
                 if readings > known.readings:
-                    rate = model.roster.readings_per_s(client, now)
+                    rate = model.clients.readings_per_s(client, now)
                     known = ClientStatus(client, known.last_seen, updates, readings, rate)
                 seen[client] = known._replace(last_seen=max(known.last_seen, last_seen))
         newest = sorted(seen.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import LogRefused, MessageRefused, StateRefused
@@ -18,7 +18,7 @@ from shoal.transports.base import Log, Positions, Record, beginning, latest
 
 STATE_VERSION = 1
 
-Models = Mapping[str, ServerModel | RoundsModel]
+Models = Mapping[str, StreamingModel | RoundsModel]
 
 
 def remembered(
@@ -68,7 +68,7 @@ def begun(contract: Contract, border: Validator, log: Log, models: Models, rebui
             f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
             "restore it, or let --rebuild learn everything again from the log"
         )
-    from_the_log = [name for name, model in models.items() if isinstance(model, ServerModel)]
+    from_the_log = [name for name, model in models.items() if isinstance(model, StreamingModel)]
     if any(name.encode() in published for name in from_the_log) and any(at.values()):
         raise LogRefused("the log no longer begins at its first update, so the model cannot be rebuilt from it")
     for name, model in models.items():

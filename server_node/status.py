@@ -41,15 +41,15 @@ class RoundStatus(NamedTuple):
     """How far a model in rounds is."""
 
     round: int
-    state: Literal["calling", "asleep"]
-    answers: int
-    """counted in the newest round that closed"""
-    here: int
+    phase: Literal["waiting_for_clusters", "collecting", "sleeping"]
+    counted: int
+    """answers counted in the newest round that closed"""
+    received: int
     """answers to the open round so far"""
     shift: float
     """how far that round moved the model, in its own measure; infinite before the first one"""
     expected: int = 0
-    """clients that the open call asks, of those who have spoken before"""
+    """clients that the open round asks and waits for, of those that have answered before"""
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,16 @@ class ServerStatus:
 
 
 class StatusBoard:
-    """Where the newest picture hangs. One writer, any number of readers, no locks: an attribute is replaced."""
+    """Holds the newest status. One writer, any number of readers, no locks: an attribute is replaced."""
 
     def __init__(self, first: ServerStatus) -> None:
-        self._picture = first
+        self._status = first
 
     @property
-    def picture(self) -> ServerStatus:
-        return self._picture
+    def status(self) -> ServerStatus:
+        """The newest status."""
+        return self._status
 
-    def hang(self, picture: ServerStatus) -> None:
-        self._picture = picture
+    def set(self, status: ServerStatus) -> None:
+        """Replace it."""
+        self._status = status

@@ -38,11 +38,11 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     chosen = names or tuple(model.name for model in config.contract.models if model.algorithm in ROUNDS)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        wish(config.contract, log, chosen)
+        request_wake(config.contract, log, chosen)
     click.echo(json.dumps({"woken": list(chosen)}) if as_json else f"asked to wake: {', '.join(chosen) or 'none'}")
 
 
-def wish(contract: Contract, log: Log, names: Sequence[str]) -> None:
+def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
     """Ask for these models to be woken; the topics are there. Raises `SettingsError` for one that has no rounds."""
     border = Validator(contract)
     in_rounds = [model.name for model in contract.models if model.algorithm in ROUNDS]

@@ -103,7 +103,7 @@ class Clients:
         for heard in self._heard.values():
             heard.may_jump = True
 
-    def clients(self) -> list[tuple[str, int, int, float]]:
+    def totals(self) -> list[tuple[str, int, int, float]]:
         """(client, updates, readings, last seen) in the order of their names."""
         return [(client, *totals) for client, totals in sorted(self._totals.items())]
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from shoal.algorithms.rounds.base import InitHint
 from shoal.config.contract import Contract, Model
 from shoal.config.models import clusters_wanted
 
 
-def init_hint_for(contract: Contract, model: Model, finders: Sequence[ServerModel]) -> InitHint | None:
+def init_hint_for(contract: Contract, model: Model, finders: Sequence[StreamingModel]) -> InitHint | None:
     """The hint to start from now; None while the model is to take over clusters that nobody has found yet."""
     low, high = np.zeros(contract.width), np.ones(contract.width)
     # Whatever is drawn at the start is drawn alike after every restart.

@@ -42,7 +42,7 @@ class RoundMonitoring:
         """A model that was at rest has found its clients' rows elsewhere."""
         log_event("drift_found", model=self._model.name, round=number, shift=shift)
 
-    def asleep(self, number: int, rounds: int, shift: float) -> None:
+    def sleeping(self, number: int, rounds: int, shift: float) -> None:
         """It has moved as far as it could."""
         log_event("model_asleep", model=self._model.name, round=number, rounds=rounds, shift=shift)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from server_node.lineage import Lineage, Turnover, followed, nodes_of, restored
+from server_node.lineage import Lineage, Turnover, next_lineage, nodes_and_clusters, restored
 from server_node.models.clients import Clients
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus
 from shoal.algorithms.streaming import Arrays, Summary
@@ -21,7 +21,7 @@ class ModelPublisher:
     def __init__(self, contract: Contract, model: Model) -> None:
         self._contract = contract
         self._model = model
-        self.roster = Clients()
+        self.clients = Clients()
         self.updates = 0
         self.readings = 0
         self.newest_reading_at: float | None = None
@@ -53,7 +53,7 @@ class ModelPublisher:
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the memory was lost."""
         self.version, self.snapshot, self.said = published.version, published, published.encode()
-        self.lineage, _ = followed(Lineage(), *nodes_of(published.arrays))
+        self.lineage, _ = next_lineage(Lineage(), *nodes_and_clusters(published.arrays))
 
     def publish(
         self,
@@ -79,7 +79,7 @@ class ModelPublisher:
             positions=positions,
             updates=self.updates,
             readings=self.readings,
-            clients=len(self.roster),
+            clients=len(self.clients),
             clusters=summary.clusters,
             nodes=summary.nodes,
             pooled=pooled,
@@ -91,12 +91,12 @@ class ModelPublisher:
             call=None if call is None else call.table(),
         )
         self.said = self.snapshot.encode()
-        self.lineage, self.turnover = followed(self.lineage, *nodes_of(arrays))
+        self.lineage, self.turnover = next_lineage(self.lineage, *nodes_and_clusters(arrays))
         self.since = {identity: self.since.get(identity, now) for identity in self.lineage.slots}
         self.history = thinned([*self.history, HistoryPoint(now, summary.clusters, summary.nodes, self.readings)])
         return self.snapshot
 
-    def picture(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
+    def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """What people may see of it."""
         name, algorithm = self._model.name, self._model.algorithm
         return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
@@ -104,7 +104,7 @@ class ModelPublisher:
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the newest snapshot included."""
         return {
-            "roster": self.roster.state(),
+            "roster": self.clients.state(),
             "updates": self.updates,
             "readings": self.readings,
             "newest_reading_at": self.newest_reading_at,
@@ -118,7 +118,7 @@ class ModelPublisher:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `StateRefused`, or what a damaged state leads to: a wrong key, type or value, a refused message."""
-        self.roster.restore(state["roster"])
+        self.clients.restore(state["roster"])
         self.updates = state["updates"]
         self.readings = state["readings"]
         self.newest_reading_at = state["newest_reading_at"]

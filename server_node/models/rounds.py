@@ -16,7 +16,7 @@ from server_node.models.initialization import init_hint_for
 from server_node.models.monitoring import RoundMonitoring
 from server_node.models.participation import Participation
 from server_node.models.publisher import ModelPublisher
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import policies
@@ -44,7 +44,7 @@ class RoundsModel:
         settings: ServerSettings,
         border: Validator,
         metrics: ServerMetrics,
-        finders: Sequence[ServerModel] = (),
+        finders: Sequence[StreamingModel] = (),
     ) -> None:
         """`finders` are the models that it may start from."""
         self._contract, self._model, self._settings, self._border = contract, model, settings, border
@@ -68,7 +68,7 @@ class RoundsModel:
         self._shift = math.inf
         self._counted = 0
         self._unsaid = False
-        self.roster = self._standing.roster
+        self.clients = self._standing.clients
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -91,12 +91,12 @@ class RoundsModel:
         return self._call is not None and len(self._attendance) > 0
 
     @property
-    def asleep(self) -> bool:
+    def sleeping(self) -> bool:
         """Whether it has moved as far as it could, and looks up only now and then."""
         return self._params is not None and self._call is None
 
     @property
-    def at_rest(self) -> bool:
+    def idle(self) -> bool:
         """Whether nobody is called just now, nor is there anything to start from."""
         return self._call is None and (self._params is not None or self._hint() is None)
 
@@ -113,7 +113,7 @@ class RoundsModel:
         usable = update.round >= max(self._first_round, self._round - self._agreed.late_rounds)
         if usable:
             self._border.check_answer_combines(self._model, self._params, update)
-        again = not self.roster.take(update.client, update.sequence, 0, now)
+        again = not self.clients.take(update.client, update.sequence, 0, now)
         if again or (usable and update.round <= self._heard_of(update.client)):
             self._telling.answered("repeated")
             return False
@@ -121,7 +121,7 @@ class RoundsModel:
             self._telling.answered("too_late")
             return False
         self._telling.answered("in_time" if update.round == self._round and self._call is not None else "late")
-        self.roster.stand_behind(update.client, update.readings)
+        self.clients.stand_behind(update.client, update.readings)
         self._standing.count(update)
         self._attendance.take(update)
         return True
@@ -161,12 +161,12 @@ class RoundsModel:
         self._call = round_request_of(published)
         self._called_at = published.made_at
 
-    def picture(self) -> ModelStatus:
+    def status(self) -> ModelStatus:
         """What people may see of it."""
-        state: Literal["calling", "asleep"] = "asleep" if self.asleep else "calling"
+        phase: Literal["collecting", "sleeping"] = "sleeping" if self.sleeping else "collecting"
         asked = len(self._attendance.expected(self._call, self._known)) if self._call is not None else 0
-        seen = RoundStatus(self._round, state, self._counted, len(self._answered), self._shift, asked)
-        return self._standing.picture(self._waiting_for(), seen)
+        seen = RoundStatus(self._round, phase, self._counted, len(self._answered), self._shift, asked)
+        return self._standing.status(self._waiting_for(), seen)
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the open call and its answers included."""
@@ -263,7 +263,7 @@ class RoundsModel:
 
     def _sleep(self, now: float) -> bool:
         self._call, self._wake_at, self._unsaid = None, now + self._agreed.wake_s, True
-        self._telling.asleep(self._round, self._in_a_row, self._shift)
+        self._telling.sleeping(self._round, self._in_a_row, self._shift)
         return True
 
     def _wake(self, now: float) -> bool:
@@ -287,10 +287,10 @@ class RoundsModel:
 
     @property
     def _known(self) -> list[str]:
-        return [client for client, *_ in self.roster.clients()]
+        return [client for client, *_ in self.clients.totals()]
 
     def _quorum_is_there(self, call: RoundRequest) -> bool:
-        too_few_yet = self._untouched and len(self.roster) < self._settings.pool_clients
+        too_few_yet = self._untouched and len(self.clients) < self._settings.pool_clients
         return not too_few_yet and self._attendance.enough(call, self._known, self._agreed.quorum)
 
     def _waiting_for(self) -> str:

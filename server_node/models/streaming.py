@@ -20,7 +20,7 @@ POOL_BYTES_MAX = 64 * 1024 * 1024
 STATE_VERSION = 2
 
 
-class ServerModel:
+class StreamingModel:
     """Absorbs the updates of one model. Everything it decides by the clock is kept in its state."""
 
     def __init__(self, contract: Contract, model: Model, settings: ServerSettings) -> None:
@@ -30,7 +30,7 @@ class ServerModel:
         self._algorithm = STREAMING[model.algorithm]
         self._half = self._algorithm.server(model.options, contract.width)
         self._standing = ModelPublisher(contract, model)
-        self.roster = self._standing.roster
+        self.clients = self._standing.clients
         self._pool: list[Contribution] | None = []
         self._pool_bytes = 0
         self._pool_since: float | None = None
@@ -60,7 +60,7 @@ class ServerModel:
 
     def hear(self, update: Update, now: float) -> bool:
         """Take one checked update in; False if it was heard before. Raises `MessageRefused` ("sequence")."""
-        if not self.roster.take(update.client, update.sequence, update.readings, now):
+        if not self.clients.take(update.client, update.sequence, update.readings, now):
             return False
         self._since_snapshot += 1
         self._standing.count(update)
@@ -107,9 +107,9 @@ class ServerModel:
         self._since_snapshot = 0
         return self._standing.publish(arrays, summary, positions, statement, now, pooled=self._pooled_updates)
 
-    def picture(self) -> ModelStatus:
+    def status(self) -> ModelStatus:
         """What people may see of it."""
-        return self._standing.picture(self._waiting_for())
+        return self._standing.status(self._waiting_for())
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the open pool and the newest snapshot included."""
@@ -148,7 +148,7 @@ class ServerModel:
     def _pool_is_full(self, pool: list[Contribution]) -> bool:
         if self._pool_exactly is not None:
             return len(pool) >= self._pool_exactly
-        return len(self.roster) >= self._settings.pool_clients or self._pool_bytes >= POOL_BYTES_MAX
+        return len(self.clients) >= self._settings.pool_clients or self._pool_bytes >= POOL_BYTES_MAX
 
     def _absorb_pool(self) -> None:
         assert self._pool is not None
@@ -165,7 +165,7 @@ class ServerModel:
 
     def _waiting_for(self) -> str:
         if self._pool is not None:
-            heard, wanted = len(self.roster), self._settings.pool_clients
+            heard, wanted = len(self.clients), self._settings.pool_clients
             if not heard:
                 return "No client has spoken yet. Start a producer and a client, and the first updates will show here."
             return f"{heard} of {wanted} clients have spoken; clustering begins with all of them, or when time is up."

@@ -98,7 +98,7 @@ class Site:
 
     async def readyz(self, request: Request) -> Response:
         """200 once what stood in the log at the start has been read; 503 with the reason before."""
-        picture = self._board.picture
+        picture = self._board.status
         if picture.ready:
             return PlainTextResponse("ready\n")
         return PlainTextResponse(
@@ -114,7 +114,7 @@ class Site:
 
     async def snapshot(self, request: Request) -> Response:
         """The newest snapshot of a model in the units of the contract."""
-        picture = self._board.picture
+        picture = self._board.status
         shown = _model_asked_for(request, picture)
         newest = shown.snapshot
         if newest is None:
@@ -129,7 +129,7 @@ class Site:
 
         -1 before anything was learnt. Readings are moved into the bounds.
         """
-        picture = self._board.picture
+        picture = self._board.status
         shown = _model_asked_for(request, picture)
         readings = rows_of(await _body(request), picture.contract.width)
         newest = shown.snapshot
@@ -146,11 +146,11 @@ class Site:
 
     async def privacy(self, request: Request) -> Response:
         """The privacy statement of the contract."""
-        return JSONResponse(dict(self._board.picture.privacy))
+        return JSONResponse(dict(self._board.status.privacy))
 
     async def picture(self, request: Request) -> Response:
         """What the page draws."""
-        drawing = self._easel.draw(self._board.picture)
+        drawing = self._easel.draw(self._board.status)
         return _unless_known(request, drawing.mark, lambda: drawing.body)
 
     async def events(self, request: Request) -> Response:

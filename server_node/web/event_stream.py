@@ -34,7 +34,7 @@ class Feed:
             yield f"retry: {RETRY_MS}\n\n".encode()
             quiet_s = 0.0
             while not self._closing.is_set():
-                drawing = self._easel.draw(self._board.picture)
+                drawing = self._easel.draw(self._board.status)
                 if drawing.mark != seen:
                     seen, quiet_s = drawing.mark, 0.0
                     yield _event(drawing)

@@ -131,8 +131,8 @@ def test_five_clients_are_heard_once_each_over_a_network_that_repeats_and_reorde
     assert all(numbers != sorted(numbers) for numbers in heard), "nothing was re-ordered"
     assert len(network.carried) > 1.3 * UPDATES_EACH * len(CLIENTS), "nothing was repeated"
     with open_server(there, clock=clock) as node:
-        known = node.models()["clusters"].roster.clients()
+        known = node.models()["clusters"].clients.totals()
         assert [entry[:3] for entry in known] == [(name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS]
-        assert node.picture().rejected == {}
+        assert node.status().rejected == {}
         model = model_bytes(node)
     assert replayed(as_heard_first(there, tmp_path), tmp_path / "replay.db") == model

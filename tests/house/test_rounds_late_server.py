@@ -18,7 +18,7 @@ from tests.house.small_federation import CLIENTS, clock
 
 
 def rounds_of(server: ServerNode) -> RoundStatus:
-    seen = server.models()["heaps"].picture().rounds
+    seen = server.models()["heaps"].status().rounds
     assert seen is not None
     return seen
 

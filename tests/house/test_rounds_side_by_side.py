@@ -12,7 +12,7 @@ from onebox.federation import OneBox
 from server_node.bootstrap import open_server
 from server_node.models.initialization import init_hint_for
 from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.base import Params
@@ -85,7 +85,7 @@ def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: 
         served = box.server.models()[algorithm]
         assert isinstance(served, RoundsModel)
         assert served.params is not None
-        assert served.asleep
+        assert served.sleeping
         params = served.params
     policy = Policy("decay" if ROUNDS[algorithm].additive else "cache")
     offline = federations.run(
@@ -162,7 +162,7 @@ def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_f
         assert first is not None
         assert np.array_equal(first.arrays["centre"], finder.arrays["centre"])
         box.run_until_quiet()
-        assert models["as-many"].asleep
+        assert models["as-many"].sleeping
 
 
 def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Pa
         with open_server(config, clock=clock) as server:
             heaps, clusters = server.models()["heaps"], server.models()["clusters"]
             assert isinstance(heaps, RoundsModel)
-            assert isinstance(clusters, ServerModel)
+            assert isinstance(clusters, StreamingModel)
             while heaps.params is None:
                 assert server.step()
             hint = init_hint_for(config.contract, config.contract.models[0], [clusters])
@@ -196,9 +196,9 @@ def test_no_round_closes_before_the_answers_that_stand_in_the_log_are_read(tmp_p
     with OneBox(load_config(file), CLIENTS, clock) as box:
         answers = set()
         while box.step():
-            seen = box.server.models()["heaps"].picture().rounds
+            seen = box.server.models()["heaps"].status().rounds
             assert seen is not None
-            answers.add(seen.answers)
+            answers.add(seen.counted)
         assert answers == {0, 3}
         learned = box.server.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"})
         assert learned == 0, "answers are about the same rows again and again"
@@ -224,7 +224,7 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
         box.run_until_quiet()
         model = box.server.models()["heaps"]
         assert isinstance(model, RoundsModel)
-        assert model.asleep
+        assert model.sleeping
         assert model.snapshot is not None
         assert model.snapshot.version > published.version
     answers = [
@@ -240,9 +240,9 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
 
 def test_what_the_page_and_the_table_of_clients_show_is_of_each_client_once(ended: Path) -> None:
     with open_server(load_config(ended), clock=clock) as server:
-        picture = server.picture()
+        picture = server.status()
     assert [client.client for client in picture.clients] == sorted(CLIENTS)
     assert all(client.readings == 400 for client in picture.clients)
     shown = {name: model.rounds for name, model in picture.models.items()}
     assert shown.pop("clusters") is None
-    assert all(seen is not None and seen.state == "asleep" and seen.answers == 3 for seen in shown.values())
+    assert all(seen is not None and seen.phase == "sleeping" and seen.counted == 3 for seen in shown.values())

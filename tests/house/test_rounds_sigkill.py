@@ -111,9 +111,9 @@ def outcome(config: Config, server: ServerNode) -> dict[str, Any]:
     rounds = {}
     for name, model in server.models().items():
         if isinstance(model, RoundsModel):
-            seen = model.picture().rounds
+            seen = model.status().rounds
             assert seen is not None
-            rounds[name] = (pack(model.params), seen.round, seen.answers)
+            rounds[name] = (pack(model.params), seen.round, seen.counted)
     return {"clusters": model_bytes(server), "rounds": rounds, "answers": answers}
 
 

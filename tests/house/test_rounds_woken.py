@@ -25,7 +25,7 @@ FCAC = '[[models]]\nname = "clusters"\nalgorithm = "fcac"\n'
 def version_of(box: OneBox) -> int:
     model = box.server.models()["heaps"]
     assert isinstance(model, RoundsModel)
-    assert model.asleep
+    assert model.sleeping
     assert model.snapshot is not None
     return model.snapshot.version
 

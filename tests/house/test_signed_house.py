@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
-from server_node.wake import wish
+from server_node.wake import request_wake
 from shoal.algorithms.registry import arrays_to_server
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.rejected import rejected as rejected_group
@@ -117,14 +117,14 @@ def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp
     run_to_end(file, CLIENTS)
     assert rejected(config) == [("signature", value) for value, _ in forged]
     with open_server(config, clock=clock) as server:
-        heard = {client: updates for client, updates, *_ in server.models()["clusters"].roster.clients()}
+        heard = {client: updates for client, updates, *_ in server.models()["clusters"].clients.totals()}
         assert heard == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
         assert heard["cellar"] > 0
         publish(config, forged[0])
         server.step()
         count = server.metrics.registry.get_sample_value("shoal_rejected_total", {"reason": "signature"})
         assert count == 1.0
-        assert server.picture().rejected == {"signature": 1}
+        assert server.status().rejected == {"signature": 1}
 
 
 def updates_of_signed(config: Config, client: str) -> set[bytes]:
@@ -178,7 +178,7 @@ def test_every_part_is_signed_and_a_forged_one_does_not_keep_its_update_from_bec
     with open_server(elsewhere, clock=clock) as server:
         while server.step():
             pass
-        assert [updates for _, updates, *_ in server.models()["clusters"].roster.clients()] == [1]
+        assert [updates for _, updates, *_ in server.models()["clusters"].clients.totals()] == [1]
     assert [reason for reason, _ in rejected(elsewhere)] == ["signature", "signature"]
 
 
@@ -195,8 +195,8 @@ def test_what_was_set_aside_for_want_of_a_key_is_absorbed_when_the_key_has_come(
         assert told.exit_code == 0, told.output
     run_to_end(file, CLIENTS)
     with open_server(config, clock=clock) as server:
-        assert [client for client, *_ in server.models()["clusters"].roster.clients()] == list(CLIENTS)
-        assert server.picture().rejected == {}
+        assert [client for client, *_ in server.models()["clusters"].clients.totals()] == list(CLIENTS)
+        assert server.status().rejected == {}
 
 
 def test_a_key_is_changed_without_a_word_lost(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_anybody_who_may_write_may_wake_and_it_speaks_in_nobodys_name(tmp_path: 
     config = load_config(file)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        wish(config.contract, log, ("heaps",))
+        request_wake(config.contract, log, ("heaps",))
     run_to_end(file, ())
     assert rejected(config) == []
     assert ("type", Wake.TYPE.encode()) in all_records(config.log.address, config.contract.updates_topic)[0].headers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.bootstrap import PICTURES_PER_S, Watched, initial_status, open_server
+from server_node.bootstrap import STATUS_PER_S, Watched, initial_status, open_server
 from server_node.status import StatusBoard
 from shoal.config.settings import Config, load_config
 from shoal.errors import StateRefused
@@ -47,7 +47,7 @@ def test_before_the_first_step_the_board_has_a_picture(config: Config) -> None:
     picture = initial_status(config, 5.0)
     assert not picture.ready
     assert picture.models["clusters"].waiting_for
-    assert StatusBoard(picture).picture is picture
+    assert StatusBoard(picture).status is picture
 
 
 def test_a_server_remembers_in_its_folder_and_lets_go_of_it(config: Config) -> None:
@@ -66,27 +66,27 @@ def test_the_picture_is_renewed_a_few_times_a_second_and_stays_when_the_server_h
     room, clock = Room(tmp_path), Clock(0.0)
     room.say(an_update(room.contract))
     with room.server() as server:
-        board = StatusBoard(server.picture())
+        board = StatusBoard(server.status())
         watched = Watched(server, board, clock)
-        first = board.picture
+        first = board.status
         assert first.lag_records == 1
         assert watched.step()
-        assert board.picture is first, "not at every step"
-        clock.now += 1 / PICTURES_PER_S
+        assert board.status is first, "not at every step"
+        clock.now += 1 / STATUS_PER_S
         assert not watched.step()
-        assert board.picture.lag_records == 0
-        snapshot = board.picture.models["clusters"].snapshot
+        assert board.status.lag_records == 0
+        snapshot = board.status.models["clusters"].snapshot
         assert snapshot is not None
-        assert board.picture.ready
+        assert board.status.ready
         watched.leave()
-    assert board.picture.models["clusters"].snapshot is snapshot
-    assert not board.picture.ready
+    assert board.status.models["clusters"].snapshot is snapshot
+    assert not board.status.ready
 
 
 def test_a_picture_that_was_taken_does_not_change(tmp_path: Path) -> None:
     room = Room(tmp_path)
     with room.server() as server:
-        before = server.picture()
+        before = server.status()
         room.say(an_update(room.contract))
         server.step()
         assert before.models["clusters"].snapshot is None

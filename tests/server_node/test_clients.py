@@ -20,11 +20,11 @@ def saved(heard: SequenceWindow) -> SequenceWindow:
 
 
 def test_nobody_was_heard_at_first() -> None:
-    roster = Clients()
-    assert len(roster) == 0
-    assert roster.clients() == []
-    assert roster.readings_per_s("attic", 0.0) == 0.0
-    assert roster.state() == {}
+    clients = Clients()
+    assert len(clients) == 0
+    assert clients.totals() == []
+    assert clients.readings_per_s("attic", 0.0) == 0.0
+    assert clients.state() == {}
 
 
 def test_each_number_is_new_once() -> None:
@@ -88,62 +88,62 @@ def test_the_first_number_heard_may_be_any() -> None:
 
 
 def test_after_lost_updates_every_client_may_jump_once() -> None:
-    roster = Clients()
+    clients = Clients()
     for client in ("attic", "cellar"):
-        roster.take(client, 1, 10, 0.0)
-    roster.allow_jumps()
-    roster.restore(unpack(pack(roster.state())))
-    assert roster.take("attic", 10**6, 10, 0.0)
+        clients.take(client, 1, 10, 0.0)
+    clients.allow_jumps()
+    clients.restore(unpack(pack(clients.state())))
+    assert clients.take("attic", 10**6, 10, 0.0)
     with pytest.raises(MessageRefused):
-        roster.take("attic", 10**7, 10, 0.0)
-    assert roster.take("cellar", 2, 10, 0.0)
+        clients.take("attic", 10**7, 10, 0.0)
+    assert clients.take("cellar", 2, 10, 0.0)
 
 
 def test_a_refused_number_leaves_no_trace() -> None:
-    roster = Clients()
-    roster.take("attic", 1, 10, 5.0)
-    before = pack(roster.state())
+    clients = Clients()
+    clients.take("attic", 1, 10, 5.0)
+    before = pack(clients.state())
     with pytest.raises(MessageRefused):
-        roster.take("attic", 10**9, 10, 6.0)
-    assert not roster.take("attic", 1, 10, 7.0)
-    assert pack(roster.state()) == before
+        clients.take("attic", 10**9, 10, 6.0)
+    assert not clients.take("attic", 1, 10, 7.0)
+    assert pack(clients.state()) == before
 
 
 def test_totals_and_last_times_are_kept_by_client() -> None:
-    roster = Clients()
-    roster.take("b", 1, 10, 5.0)
-    roster.take("a", 1, 7, 6.0)
-    roster.take("b", 2, 20, 7.0)
-    assert roster.clients() == [("a", 1, 7, 6.0), ("b", 2, 30, 7.0)]
-    assert len(roster) == 2
+    clients = Clients()
+    clients.take("b", 1, 10, 5.0)
+    clients.take("a", 1, 7, 6.0)
+    clients.take("b", 2, 20, 7.0)
+    assert clients.totals() == [("a", 1, 7, 6.0), ("b", 2, 30, 7.0)]
+    assert len(clients) == 2
 
 
 def test_claims_beyond_counting_stay_numbers_that_can_be_written_down() -> None:
-    roster = Clients()
+    clients = Clients()
     for sequence in range(1, 4000):
-        roster.take("liar", sequence, COUNT_MAX, 0.0)
-    assert roster.clients() == [("liar", 3999, COUNT_MAX, 0.0)]
-    pack(roster.state())
+        clients.take("liar", sequence, COUNT_MAX, 0.0)
+    assert clients.totals() == [("liar", 3999, COUNT_MAX, 0.0)]
+    pack(clients.state())
 
 
 def test_everything_but_the_rates_comes_back() -> None:
-    roster = Clients()
+    clients = Clients()
     for client in ("a", "b"):
         for sequence in (1, 2, 5, 9):
-            roster.take(client, sequence, 3, float(sequence))
+            clients.take(client, sequence, 3, float(sequence))
     other = Clients()
-    other.restore(unpack(pack(roster.state())))
-    assert other.clients() == roster.clients()
-    assert pack(other.state()) == pack(roster.state())
+    other.restore(unpack(pack(clients.state())))
+    assert other.totals() == clients.totals()
+    assert pack(other.state()) == pack(clients.state())
     assert not other.take("a", 9, 3, 0.0)
     assert other.take("a", 3, 3, 0.0)
 
 
 def test_equal_rosters_have_equal_states_whoever_spoke_first() -> None:
     one, other = Clients(), Clients()
-    for roster, order in ((one, "abc"), (other, "cba")):
+    for clients, order in ((one, "abc"), (other, "cba")):
         for client in order:
-            roster.take(client, 1, 1, 0.0)
+            clients.take(client, 1, 1, 0.0)
     assert pack(one.state()) == pack(other.state())
 
 
@@ -157,32 +157,32 @@ def test_a_state_of_another_form_is_refused(state: Any) -> None:
 
 
 def test_one_update_is_no_rate() -> None:
-    roster = Clients()
-    roster.take("a", 1, 100, 0.0)
-    assert roster.readings_per_s("a", 1.0) == 0.0
+    clients = Clients()
+    clients.take("a", 1, 100, 0.0)
+    assert clients.readings_per_s("a", 1.0) == 0.0
 
 
 def test_a_steady_client_has_its_rate_and_a_silent_one_has_none() -> None:
-    roster = Clients()
+    clients = Clients()
     for second in range(0, 100, 10):
-        roster.take("a", 1 + second, 50, float(second))
-    assert roster.readings_per_s("a", 90.0) == pytest.approx(5.0, rel=0.01)
-    assert roster.readings_per_s("a", 1000.0) == 0.0
+        clients.take("a", 1 + second, 50, float(second))
+    assert clients.readings_per_s("a", 90.0) == pytest.approx(5.0, rel=0.01)
+    assert clients.readings_per_s("a", 1000.0) == 0.0
 
 
 def test_a_clock_that_stands_still_or_goes_back_divides_by_nothing() -> None:
-    roster = Clients()
+    clients = Clients()
     for sequence in (1, 2, 3):
-        roster.take("a", sequence, 50, 100.0)
-    assert roster.readings_per_s("a", 100.0) > 0
-    assert roster.readings_per_s("a", 0.0) >= 0
+        clients.take("a", sequence, 50, 100.0)
+    assert clients.readings_per_s("a", 100.0) > 0
+    assert clients.readings_per_s("a", 0.0) >= 0
 
 
 def test_what_rates_remember_is_bounded_by_the_last_minute_though_nobody_looks() -> None:
-    roster = Clients()
+    clients = Clients()
     for sequence in range(1, 3 * RECENT_MAX):
-        roster.take("a", sequence, 1, sequence * 10.0)
-    assert len(roster._recent["a"]) <= 7
+        clients.take("a", sequence, 1, sequence * 10.0)
+    assert len(clients._recent["a"]) <= 7
     for sequence in range(3 * RECENT_MAX, 6 * RECENT_MAX):
-        roster.take("a", sequence, 1, 1e6)
-    assert len(roster._recent["a"]) == RECENT_MAX
+        clients.take("a", sequence, 1, 1e6)
+    assert len(clients._recent["a"]) == RECENT_MAX

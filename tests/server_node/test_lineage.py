@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.lineage import NO_CLUSTER, Lineage, Turnover, followed, nodes_of, restored
+from server_node.lineage import NO_CLUSTER, Lineage, Turnover, next_lineage, nodes_and_clusters, restored
 from shoal.protocol.codec import pack, unpack
 
 Clustering = dict[int, int]
@@ -21,7 +21,7 @@ def after(*clusterings: Clustering) -> tuple[Lineage, Turnover]:
     """The lineage at the end of these snapshots, and the turnover of the last one."""
     lineage, turnover = Lineage(), Turnover()
     for clustering in clusterings:
-        lineage, turnover = followed(lineage, list(clustering), list(clustering.values()))
+        lineage, turnover = next_lineage(lineage, list(clustering), list(clustering.values()))
     return lineage, turnover
 
 
@@ -99,7 +99,7 @@ def test_a_cluster_split_in_one_step_and_merged_with_two_others_in_the_same() ->
 
 def test_centres_keep_their_place_and_one_that_nobody_is_near_is_no_cluster() -> None:
     centre, weight = np.zeros((3, 2)), np.array([5.0, 0.0, 1.0])
-    assert nodes_of({"centre": centre, "weight": weight}) == ([0, 1, 2], [0, NO_CLUSTER, 2])
+    assert nodes_and_clusters({"centre": centre, "weight": weight}) == ([0, 1, 2], [0, NO_CLUSTER, 2])
 
 
 # Laws.
@@ -110,7 +110,7 @@ def test_events_add_up_to_the_change_in_the_number_of_clusters(history: list[Clu
     lineage = Lineage()
     for clustering in history:
         before = len(lineage.slots)
-        lineage, turnover = followed(lineage, list(clustering), list(clustering.values()))
+        lineage, turnover = next_lineage(lineage, list(clustering), list(clustering.values()))
         clusters = set(clustering.values()) - {NO_CLUSTER}
         assert min(turnover) >= 0
         assert before + turnover.births + turnover.splits - turnover.merges - turnover.deaths == len(clusters)
@@ -149,7 +149,7 @@ def test_an_identity_is_never_given_twice(history: list[Clustering]) -> None:
     lineage, dead = Lineage(), set[int]()
     for clustering in history:
         living = set(lineage.slots)
-        lineage, _ = followed(lineage, list(clustering), list(clustering.values()))
+        lineage, _ = next_lineage(lineage, list(clustering), list(clustering.values()))
         assert not dead & set(lineage.slots)
         dead |= living - set(lineage.slots)
         assert all(identity < lineage.born for identity in dead | set(lineage.slots))

@@ -25,7 +25,7 @@ def test_an_empty_pool_waits_for_ever(tmp_path: Path) -> None:
     with room.server() as server:
         room.clock.now += 1e6
         assert not server.step()
-        assert "No client has spoken yet" in server.picture().models["clusters"].waiting_for
+        assert "No client has spoken yet" in server.status().models["clusters"].waiting_for
 
 
 def test_nothing_is_published_while_the_pool_waits(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_nothing_is_published_while_the_pool_waits(tmp_path: Path) -> None:
     with room.server() as server:
         while server.step():
             pass
-        assert "2 of 3 clients have spoken" in server.picture().models["clusters"].waiting_for
+        assert "2 of 3 clients have spoken" in server.status().models["clusters"].waiting_for
         assert not server.up_to_date
     assert room.snapshots() == []
 
@@ -293,12 +293,12 @@ def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
     room.say(*(an_update(room.contract, "attic", n, arrays=nothing) for n in range(1, 20)))
     with room.server() as server:
         while server.step():
-            assert len(server.picture().models["clusters"].history) <= 5
-        learnt = [moment.readings for moment in server.picture().models["clusters"].history]
+            assert len(server.status().models["clusters"].history) <= 5
+        learnt = [moment.readings for moment in server.status().models["clusters"].history]
     assert (learnt[0], learnt[-1]) == (40, 760)
     assert learnt == sorted(set(learnt))
     assert len(learnt) >= 3, "between the ends there is something to see"
     assert learnt[1] - learnt[0] >= learnt[-1] - learnt[-2], "the past is kept coarsely"
     with room.server() as server:
-        again = [moment.readings for moment in server.picture().models["clusters"].history]
+        again = [moment.readings for moment in server.status().models["clusters"].history]
     assert again == learnt, "and it outlives the server"

@@ -23,7 +23,7 @@ SHIFTED = HEAPS + 0.15
 def run_rounds(driven: Driven, sites: dict[str, NDArray[np.float64]], most: int = 100) -> int:
     """Everybody answers every call until the model sleeps; how many rounds that took."""
     for number in range(most):
-        if driven.model.asleep:
+        if driven.model.sleeping:
             return number
         for client, rows in sites.items():
             if driven.asks(client):
@@ -47,8 +47,8 @@ def test_a_federation_of_nobody_is_called_again_and_again_and_nothing_breaks() -
     versions = [snapshot.version for snapshot in driven.said]
     assert versions == [1, 2, 3, 4]
     assert not driven.model.changed
-    assert driven.model.picture().waiting_for == "Clients have been called; their first answers have not come yet."
-    assert driven.model.picture().rounds is not None
+    assert driven.model.status().waiting_for == "Clients have been called; their first answers have not come yet."
+    assert driven.model.status().rounds is not None
 
 
 def test_a_round_that_was_answered_by_some_and_then_by_nobody_is_called_again_with_the_same_parameters() -> None:
@@ -170,9 +170,9 @@ def test_the_service_gives_the_numbers_of_the_same_functions_in_memory(algorithm
     )
     assert len(offline.shifts) == rounds
     assert all(np.array_equal(offline.params[name], driven.newest.arrays[name]) for name in offline.params)
-    seen = driven.model.picture().rounds
+    seen = driven.model.status().rounds
     assert seen is not None
-    assert (seen.state, seen.answers, seen.shift) == ("asleep", 3, offline.shifts[-1])
+    assert (seen.phase, seen.counted, seen.shift) == ("sleeping", 3, offline.shifts[-1])
 
 
 # Answers that are late, repeated, missing, new, or not to be believed.
@@ -205,7 +205,7 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
     first = driven.look(0.0)
     run_rounds_once(driven, list(SITES))
     assert driven.newest.round == 2
-    called, asked = driven.newest, driven.model.picture().rounds
+    called, asked = driven.newest, driven.model.status().rounds
     assert asked is not None
     assert asked.expected == len(SITES)
     for _ in range(2):
@@ -220,11 +220,11 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
         for name in ("in_time", "late", "too_late", "repeated")
     }
     assert became == {"in_time": len(SITES) + 4, "late": 1, "too_late": 1, "repeated": 1}
-    assert driven.model.picture().rounds is not None
+    assert driven.model.status().rounds is not None
     run_rounds_once(driven, ["attic", "cellar"])
-    seen = driven.model.picture().rounds
+    seen = driven.model.status().rounds
     assert seen is not None
-    assert (seen.answers, seen.expected) == (3, 3), "nobody waits any more for who missed three calls"
+    assert (seen.counted, seen.expected) == (3, 3), "nobody waits any more for who missed three calls"
 
 
 def test_an_answer_to_a_round_that_was_never_called_is_refused() -> None:
@@ -311,7 +311,7 @@ def test_what_stands_behind_a_client_is_its_newest_answer_and_not_the_sum_of_all
         for client in SITES:
             driven.hear(client, rows_of(len(client) + n, n))
         driven.look()
-    assert [readings for _, _, readings, _ in driven.model.roster.clients()] == [50] * 3
+    assert [readings for _, _, readings, _ in driven.model.clients.totals()] == [50] * 3
     assert (driven.newest.readings, driven.newest.updates) == (150, 6)
 
 
@@ -373,13 +373,13 @@ def test_a_model_that_moves_no_more_sleeps_and_looks_up_in_one_round_now_and_the
     driven = Driven(contract_with(wake_s=60), pool_clients=3)
     driven.look(0.0)
     run_rounds(driven, SITES)
-    asleep = driven.newest
-    assert asleep.call is None
+    sleeping = driven.newest
+    assert sleeping.call is None
     assert driven.look(59.0) is None
     probe = driven.look(60.0)
     assert probe is not None
     assert probe.call is not None
-    assert probe.round == (asleep.round or 0) + 1
+    assert probe.round == (sleeping.round or 0) + 1
     assert run_rounds(driven, SITES) == 1
     assert driven.look(119.0) is None
 
@@ -416,7 +416,7 @@ def test_a_model_that_does_not_move_at_all_sleeps_whatever_the_tolerance() -> No
     driven = Driven(contract_with(rounds_max=50, tolerance=0), pool_clients=3)
     driven.look(0.0)
     assert run_rounds(driven, SITES) < 50
-    seen = driven.model.picture().rounds
+    seen = driven.model.status().rounds
     assert seen is not None
     assert seen.shift == 0.0
 
@@ -425,11 +425,11 @@ def test_a_model_that_never_comes_to_rest_sleeps_after_its_most_rounds() -> None
     driven = Driven(contract_with(rounds_max=4, tolerance=0), pool_clients=3)
     driven.look(0.0)
     for number in range(4):
-        assert not driven.model.asleep
+        assert not driven.model.sleeping
         for client in SITES:
             driven.hear(client, rows_of(number * 10 + len(client)))
         driven.look()
-    assert driven.model.asleep
+    assert driven.model.sleeping
 
 
 def test_a_one_shot_algorithm_sleeps_after_one_round() -> None:
@@ -495,16 +495,16 @@ def test_a_model_that_was_asleep_when_its_memory_was_lost_wakes() -> None:
 
 def test_what_people_may_see_says_how_far_it_is() -> None:
     driven = Driven(contract_with(), pool_clients=3)
-    assert driven.model.picture().snapshot is None
+    assert driven.model.status().snapshot is None
     driven.look(0.0)
-    seen = driven.model.picture().rounds
+    seen = driven.model.status().rounds
     assert seen is not None
-    assert (seen.round, seen.state, seen.answers, seen.here) == (1, "calling", 0, 0)
+    assert (seen.round, seen.phase, seen.counted, seen.received) == (1, "collecting", 0, 0)
     assert math.isinf(seen.shift)
     driven.hear("attic", SITES["attic"])
-    seen = driven.model.picture().rounds
+    seen = driven.model.status().rounds
     assert seen is not None
-    assert seen.here == 1
+    assert seen.received == 1
     assert round_request_of(driven.newest) is not None
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from server_node.models.initialization import init_hint_for
-from server_node.models.streaming import ServerModel
+from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import STREAMING
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
@@ -37,7 +37,7 @@ class Finder:
         self._contract = contract
         self._half = STREAMING["fcac"].client({}, contract.width)
         self._sequence = 0
-        self.model = ServerModel(contract, contract.models[0], SETTINGS)
+        self.model = StreamingModel(contract, contract.models[0], SETTINGS)
 
     def learn(self, rows: NDArray[np.float64]) -> int:
         """How many clusters there are now."""
@@ -61,7 +61,7 @@ class Finder:
 
 def answer_until_asleep(driven: Driven, clients: Sequence[str] = SITES) -> None:
     for _ in range(100):
-        if driven.model.asleep:
+        if driven.model.sleeping:
             return
         for seed, client in enumerate(clients):
             driven.hear(client, rows_of(seed))
@@ -86,11 +86,11 @@ def test_as_many_as_are_found_waits_until_some_are_found() -> None:
     finder = Finder(contract)
     driven = Driven(contract, finders=(finder.model,))
     assert driven.look(0.0) is None
-    assert "none has found any yet" in driven.model.picture().waiting_for
-    assert driven.model.at_rest
-    assert not driven.model.asleep
+    assert "none has found any yet" in driven.model.status().waiting_for
+    assert driven.model.idle
+    assert not driven.model.sleeping
     found = finder.learn(rows_of(0, 400))
-    assert not driven.model.at_rest, "it starts with the next look at the clock"
+    assert not driven.model.idle, "it starts with the next look at the clock"
     first = driven.look(1.0)
     assert first is not None
     assert finder.model.snapshot is not None
@@ -155,10 +155,10 @@ def test_the_same_number_when_it_wakes_changes_nothing() -> None:
     finder.learn(rows_of(0, 400))
     driven.look(0.0)
     answer_until_asleep(driven)
-    asleep = driven.newest
+    sleeping = driven.newest
     woken = driven.look(60.0)
     assert woken is not None
-    assert np.array_equal(woken.arrays["centre"], asleep.arrays["centre"])
+    assert np.array_equal(woken.arrays["centre"], sleeping.arrays["centre"])
 
 
 def test_what_was_found_is_grouped_by_what_stands_behind_it() -> None:

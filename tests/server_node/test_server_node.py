@@ -43,7 +43,7 @@ def test_a_server_that_hears_nothing_says_nothing(room: Room) -> None:
         assert not server.step()
         assert not server.step()
         assert server.up_to_date
-        picture = server.picture()
+        picture = server.status()
     assert room.snapshots() == []
     assert picture.ready
     assert picture.models["clusters"].snapshot is None
@@ -78,7 +78,7 @@ def test_an_update_heard_twice_changes_nothing(tmp_path: Path) -> None:
     assert once.run() == twice.run()
     assert twice.rejected() == {}
     with twice.server() as server:
-        seen = server.picture().clients
+        seen = server.status().clients
     assert [(client.client, client.updates, client.readings) for client in seen] == [
         ("attic", 2, 80),
         ("cellar", 1, 40),
@@ -116,7 +116,7 @@ def test_two_models_live_side_by_side_and_each_hears_its_own(tmp_path: Path) -> 
     newest = {snapshot.model: snapshot.updates for snapshot in both.snapshots()}
     assert newest == {"left": 2, "right": 3}
     with both.server() as server:
-        assert [client.client for client in server.picture().clients] == ["attic", "cellar"]
+        assert [client.client for client in server.status().clients] == ["attic", "cellar"]
 
 
 def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: R
         while server.step():
             pass
         assert models_of(server) == quiet.run()
-        picture = server.picture()
+        picture = server.status()
         counted = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "rejected"})
         assert counted == sum(picture.rejected.values()) == 10_000
         assert set(picture.rejected) <= set(REASONS)
@@ -330,7 +330,7 @@ def test_metrics_tell_what_was_heard(room: Room) -> None:
         assert value("shoal_readings_total", {"result": "replayed"}) == 40, "said twice, learnt once"
         assert value("shoal_end_to_end_latency_seconds_count") == 2
         assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9
-        snapshot = server.picture().models["clusters"].snapshot
+        snapshot = server.status().models["clusters"].snapshot
         assert snapshot is not None
         assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes
     with room.server() as server:
@@ -409,16 +409,16 @@ def test_identities_survive_a_restart(room: Room) -> None:
     with room.server() as server:
         while server.step():
             pass
-        before, since = server.picture().models["clusters"].lineage, server.picture().models["clusters"].since
+        before, since = server.status().models["clusters"].lineage, server.status().models["clusters"].since
         assert before.of_node
         assert set(since) == set(before.slots)
     with room.server() as server:
-        assert server.picture().models["clusters"].lineage == before
-        assert server.picture().models["clusters"].since == since
+        assert server.status().models["clusters"].lineage == before
+        assert server.status().models["clusters"].since == since
         room.say(*said(room, *(("attic", n) for n in range(7, 9))))
         while server.step():
             pass
-        after, later = server.picture().models["clusters"].lineage, server.picture().models["clusters"].since
+        after, later = server.status().models["clusters"].lineage, server.status().models["clusters"].since
     shared = set(before.of_node) & set(after.of_node)
     assert any(before.of_node[node] == after.of_node[node] for node in shared)
     assert after.born >= before.born
@@ -437,21 +437,21 @@ def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pyt
             pass
         page = [s for family in server.metrics.registry.collect() for s in family.samples if "client" in s.labels]
         assert len(page) == 3
-        assert len(server.picture().clients) == 3
+        assert len(server.status().clients) == 3
 
 
 def test_a_picture_tells_how_far_behind_the_server_is(room: Room) -> None:
     room.say(*said(room, *(("attic", n) for n in range(1, 6))))
     with room.server() as server:
-        assert server.picture().lag_records == 5
-        assert not server.picture().ready
+        assert server.status().lag_records == 5
+        assert not server.status().ready
         assert not server.up_to_date
         while server.step():
             pass
-        assert server.picture().lag_records == 0
-        assert server.picture().ready
+        assert server.status().lag_records == 0
+        assert server.status().ready
         room.say(*said(room, ("attic", 6)))
-        assert server.picture().ready, "what stood there at the start is read"
+        assert server.status().ready, "what stood there at the start is read"
 
 
 def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) -> None:
@@ -460,7 +460,7 @@ def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) 
     labels = {"topic": room.contract.updates_topic}
 
     def margin(server: ServerNode) -> float | None:
-        server.picture()
+        server.status()
         return server.metrics.registry.get_sample_value("shoal_retention_margin_records", labels)
 
     room.say(*said(room, ("attic", 1)))

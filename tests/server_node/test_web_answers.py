@@ -94,7 +94,7 @@ def test_a_snapshot_that_is_known_is_not_sent_again() -> None:
     mark = client.get("/snapshot").headers["etag"]
     again = client.get("/snapshot", headers={"if-none-match": f'"other", W/{mark}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", mark)
-    board.hang(a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
+    board.set(a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
     newer = client.get("/snapshot", headers={"if-none-match": mark})
     assert (newer.status_code, newer.json()["version"]) == (200, 2)
 
@@ -141,9 +141,9 @@ def test_a_picture_that_is_known_is_not_sent_again() -> None:
     board = StatusBoard(picture)
     client = Asking(create_app(board, CollectorRegistry(), predict))
     mark = client.get("/picture").headers["etag"]
-    board.hang(replace(picture, now=picture.now + 60))
+    board.set(replace(picture, now=picture.now + 60))
     assert client.get("/picture", headers={"if-none-match": mark}).status_code == 304
-    board.hang(replace(picture, lag_records=1))
+    board.set(replace(picture, lag_records=1))
     assert client.get("/picture", headers={"if-none-match": mark}).status_code == 200
 
 

@@ -46,7 +46,7 @@ def test_the_page_shows_what_the_server_knows_and_never_complains(chromium: str,
             tab.resize(1280, 900)
             tab.open(f"http://127.0.0.1:{port}/")
             _empty_first(tab)
-            board.hang(MARKUP)
+            board.set(MARKUP)
             _then_what_was_learnt(tab)
             _nodes_are_read_with_the_keyboard(tab)
             _it_fits_a_phone_and_the_dark(tab)

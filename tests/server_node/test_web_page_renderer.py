@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.lineage import Lineage, followed, nodes_of
+from server_node.lineage import Lineage, next_lineage, nodes_and_clusters
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
 from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, PageRenderer, turns
 from server_node.web.projection import principal_axes, spread, steady_axes
@@ -152,7 +152,7 @@ def test_a_cluster_keeps_its_colour_when_it_is_given_another_number() -> None:
     after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
     after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
     after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
-    lineage, _ = followed(first.models["fcac"].lineage, *nodes_of(after))
+    lineage, _ = next_lineage(first.models["fcac"].lineage, *nodes_and_clusters(after))
     second = one(contract, after)
     second = replace(second, models={"fcac": replace(second.models["fcac"], lineage=lineage)})
     later = drawn(second, easel)["models"][0]["drawn"]

@@ -47,13 +47,13 @@ def a_picture_of(seen: RoundStatus) -> ServerStatus:
     return replace(picture, models={"heaps": replace(picture.models["heaps"], rounds=seen)})
 
 
-CALLING = a_picture_of(RoundStatus(7, "calling", answers=4, here=1, shift=0.0123456, expected=5))
+CALLING = a_picture_of(RoundStatus(7, "collecting", counted=4, received=1, shift=0.0123456, expected=5))
 
 UNTOUCHED = replace(
     CALLING,
     models={
         "heaps": replace(
-            a_picture_of(RoundStatus(1, "calling", 0, 0, math.inf, expected=0)).models["heaps"],
+            a_picture_of(RoundStatus(1, "collecting", 0, 0, math.inf, expected=0)).models["heaps"],
             waiting_for="Clients have been called; their first answers have not come yet.",
         )
     },
@@ -67,11 +67,11 @@ def drawn(picture: ServerStatus) -> Any:
 
 
 def test_a_model_that_no_round_has_moved_has_no_shift_to_show() -> None:
-    assert drawn(a_picture_of(RoundStatus(1, "calling", 0, 0, math.inf)))["rounds"]["shift"] is None
+    assert drawn(a_picture_of(RoundStatus(1, "collecting", 0, 0, math.inf)))["rounds"]["shift"] is None
 
 
 def test_the_round_its_answers_its_shift_and_its_state_are_told() -> None:
-    wanted = {"round": 7, "state": "calling", "answers": 4, "here": 1, "shift": 0.0123, "expected": 5}
+    wanted = {"round": 7, "phase": "collecting", "counted": 4, "received": 1, "shift": 0.0123, "expected": 5}
     assert drawn(CALLING)["rounds"] == wanted
 
 
@@ -107,14 +107,14 @@ def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
             tab.shows("their first answers have not come yet")
             tab.shows("A first round of answers")
             assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
-            board.hang(CALLING)
+            board.set(CALLING)
             tab.shows("Each mark is the centre of a cluster")
             said = "document.getElementById('counters').textContent"
             tab.until(f"{said}.includes('Shift0.0123in the newest round')")
-            for words in ("Round7calling clients", "Answers1of 5 called", "Readings48,000in newest answers"):
+            for words in ("Round7collecting answers", "Answers1of 5 asked", "Readings48,000in newest answers"):
                 assert words in tab.value_of(said)
-            board.hang(a_picture_of(RoundStatus(7, "asleep", answers=4, here=0, shift=0.0)))
-            tab.until(f"{said}.includes('Round7asleep for now')")
+            board.set(a_picture_of(RoundStatus(7, "sleeping", counted=4, received=0, shift=0.0)))
+            tab.until(f"{said}.includes('Round7sleeping')")
             assert "Answers4in the newest round" in tab.value_of(said)
             cells = (
                 "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"

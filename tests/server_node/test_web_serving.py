@@ -150,8 +150,8 @@ def test_what_changes_is_pushed_and_what_does_not_is_not() -> None:
     with serving() as (board, port, _), watching(port) as watcher:
         assert watcher.answer.headers["content-type"].startswith("text/event-stream")
         first = watcher.next()
-        board.hang(replace(LEARNT, now=LEARNT.now + 1))  # nothing but the clock
-        board.hang(replace(LEARNT, lag_records=3))
+        board.set(replace(LEARNT, now=LEARNT.now + 1))  # nothing but the clock
+        board.set(replace(LEARNT, lag_records=3))
         second = watcher.next()
         assert first
         assert second
@@ -163,7 +163,7 @@ def test_while_nothing_changes_a_watcher_hears_that_the_server_is_there(monkeypa
     monkeypatch.setattr("server_node.web.event_stream.HEARTBEAT_S", 0.3)
     with serving() as (board, port, _), watching(port) as watcher:
         assert watcher.next()
-        hung = threading.Timer(2.0, lambda: board.hang(replace(LEARNT, lag_records=3)))
+        hung = threading.Timer(2.0, lambda: board.set(replace(LEARNT, lag_records=3)))
         hung.start()
         event = watcher.next()
         assert event
@@ -180,7 +180,7 @@ def test_a_watcher_that_comes_back_is_told_only_what_it_has_not_seen() -> None:
             fresh = other.next()
             assert fresh
             assert fresh.mark == seen.mark
-            board.hang(replace(LEARNT, lag_records=5))
+            board.set(replace(LEARNT, lag_records=5))
             event = watcher.next()
             assert event
             assert event.picture["lag_records"] == 5
@@ -251,7 +251,7 @@ def test_too_many_watchers_are_refused_and_there_is_room_when_one_leaves() -> No
         while status_of_a_watch(port) == 503:
             # A watcher that left is noticed when something is pushed to it.
             lag += 1
-            board.hang(replace(LEARNT, lag_records=lag))
+            board.set(replace(LEARNT, lag_records=lag))
         for watcher in watchers:
             watcher.close()
 

@@ -221,7 +221,7 @@ def test_a_thousand_nodes_five_times_a_second_neither_stall_the_page_nor_make_it
             tab.value_of(WATCH)
             for version in range(2, updates + 2):
                 moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
-                board.hang(a_picture(contract, [a_snapshot(contract, moved, version)]))
+                board.set(a_picture(contract, [a_snapshot(contract, moved, version)]))
                 tab.until(f"[...seen.shown].some(shown => Number(shown) >= {version})")
             seen = tab.value_of("({...seen, shown: seen.shown.size})")
             assert seen["shown"] == updates, "each is shown"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage, followed, nodes_of
+from server_node.lineage import Lineage, next_lineage, nodes_and_clusters
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import STREAMING
 from shoal.config.contract import Contract, contract_of
@@ -109,7 +109,7 @@ def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: boo
             snapshot.algorithm,
             snapshot,
             history=history,
-            lineage=followed(Lineage(), *nodes_of(snapshot.arrays))[0],
+            lineage=next_lineage(Lineage(), *nodes_and_clusters(snapshot.arrays))[0],
         )
         for snapshot in snapshots
     }

@@ -140,10 +140,10 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
     with closing(open_log(as_client.log)) as log:
         log.publish(contract.updates_topic, b"nonsense", b"clusters", Update.headers())
     with open_server(as_server) as server:
-        while server.picture().lag_records:
+        while server.status().lag_records:
             server.step(1.0)
-        assert server.models()["clusters"].picture().snapshot is not None
-        assert server.picture().rejected == {"malformed": 1}
+        assert server.models()["clusters"].status().snapshot is not None
+        assert server.status().rejected == {"malformed": 1}
     with open_client(as_client, "attic") as client:
         assert client.totals["learned"] == 100
         with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), open_server(as_client) as server:
@@ -185,10 +185,10 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
         said = cellar.totals["updates"]
     as_admin = config.model_copy(update={"log": settings_of(broker, ADMIN, ADMIN_PASSWORD)})
     with open_server(as_admin) as server:
-        while server.picture().lag_records:
+        while server.status().lag_records:
             server.step(1.0)
-        assert server.picture().rejected == {"signature": 2}
-        (heard,) = server.models()["clusters"].roster.clients()
+        assert server.status().rejected == {"signature": 2}
+        (heard,) = server.models()["clusters"].clients.totals()
         assert heard[:3] == ("cellar", said, 100)
         count = server.metrics.registry.get_sample_value("shoal_rejected_total", {"reason": "signature"})
         assert count == 2.0

@@ -27,13 +27,13 @@ function ofStream(model, picture) {
 }
 
 function ofRounds({ rounds, clusters_total, readings, version }) {
-  const { state, round, here, expected, answers, shift } = rounds;
-  const calling = state === "calling";
-  const whom = expected ? `of ${count(expected)} called` : "nobody known yet";
+  const { phase, round, received, expected, counted, shift } = rounds;
+  const collecting = phase !== "sleeping";
+  const whom = expected ? `of ${count(expected)} asked` : "no client known yet";
   return [
     ["Clusters", count(clusters_total), "not empty"],
-    ["Round", count(round), calling ? "calling clients" : "asleep for now"],
-    ["Answers", calling ? count(here) : count(answers), calling ? whom : "in the newest round"],
+    ["Round", count(round), collecting ? "collecting answers" : "sleeping"],
+    ["Answers", collecting ? count(received) : count(counted), collecting ? whom : "in the newest round"],
     ["Shift", shift === null ? "–" : value(shift), shift === null ? "before the first round" : "in the newest round"],
     ["Readings", version ? short(readings) : "–", "in newest answers"],
   ];
