@@ -87,6 +87,7 @@ class _House:
         memory = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
         settings = ServerSettings(pool_clients=len(windows), pool_s=PATIENCE_S)
         self._server = ServerNode(self._contract, settings, server_log, memory)
+        self._server.resume()
         border = Validator(self._contract)
         voice = Publisher(self._contract, border, UPDATE_RECORD_BYTES_MAX)
         self._clients = []

@@ -31,7 +31,10 @@ def open_client(
     metrics: ClientMetrics | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[ClientNode]:
-    """The client as its folder remembers it, let go of at the end. Raises `StateRefused` when half of it is gone."""
+    """The client, resumed from the checkpoint in its folder; closed at the end.
+
+    Raises `StateRefused` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
+    """
     folder = config.client.folder / client_name(client)
     template = config.client.signing_key_file
     signing_key = None if template is None else read_keys(client_file(template, client))[0]
@@ -43,7 +46,9 @@ def open_client(
         ensure_topics(log, config.contract, config.log)
         premises = ClientResources(readings, checkpoint, key, signing_key)
         record = config.log.update_bytes_max
-        yield ClientNode(config.contract, client, config.client, premises, log, metrics, clock, record)
+        node = ClientNode(config.contract, client, config.client, premises, log, metrics, clock, record)
+        node.resume()
+        yield node
 
 
 def _memory(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, bytes]:

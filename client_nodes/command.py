@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from client_nodes.bootstrap import open_client
-from client_nodes.heartbeat import Beating, Heartbeat
+from client_nodes.heartbeat import Heartbeat
+from client_nodes.node import ClientNode
 from shoal.config.contract import client_name
 from shoal.config.models import check_models
 from shoal.config.privacy_terms import privacy_terms_of
@@ -49,34 +50,39 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=announce(privacy_terms_of(config.contract)))
     totals: dict[str, int] = {}
-    pulse = Heartbeat()
+    heartbeat = Heartbeat()
     with stopped_by_signals() as stop:
-        metrics = _served(config.client, pulse) if config.client.metrics_port else None
-        run(lambda: _observed(config, name, metrics, pulse, totals), stop, until_idle)
+        metrics = _serve_metrics(config.client, heartbeat) if config.client.metrics_port else None
+        run(
+            lambda: _counted(config, name, metrics, heartbeat, totals),
+            stop,
+            until_idle,
+            on_step=lambda _: heartbeat.beat(),
+        )
     log_event("stopped", **totals)
     if as_json:
         click.echo(json.dumps({"client": name, **totals}))
 
 
-def _served(settings: ClientSettings, pulse: Heartbeat) -> ClientMetrics:
-    """Metrics, for whoever looks at them over HTTP. Who is not asked does not load what it takes."""
+def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
+    """Metrics that are served over HTTP. Only a client that serves them loads the libraries for it."""
     from client_nodes.health import serve  # noqa: PLC0415
     from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415
 
     metrics = ClientMetrics()
-    serve(settings.metrics_host, settings.metrics_port, metrics.registry, pulse)
+    serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
     log_event("metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics")
     return metrics
 
 
 @contextmanager
-def _observed(
-    config: Config, name: str, metrics: ClientMetrics | None, pulse: Heartbeat, totals: dict[str, int]
-) -> Iterator[Beating]:
-    """The client at home, its pulse felt; its totals are kept for the last word."""
-    pulse.beat()
+def _counted(
+    config: Config, name: str, metrics: ClientMetrics | None, heartbeat: Heartbeat, totals: dict[str, int]
+) -> Iterator[ClientNode]:
+    """The resumed client; its totals are copied to `totals` when it is closed."""
+    heartbeat.beat()
     with open_client(config, name, metrics) as node:
         try:
-            yield Beating(node, pulse)
+            yield node
         finally:
             totals.update(node.totals)

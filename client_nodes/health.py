@@ -14,7 +14,7 @@ from client_nodes.heartbeat import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
 
 
-def serve(host: str, port: int, registry: CollectorRegistry, pulse: Heartbeat) -> ThreadingHTTPServer:
+def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbeat) -> ThreadingHTTPServer:
     """Answer until the process ends, from a thread that keeps nobody waiting. Raises `SettingsError`: port taken."""
 
     class Answer(MetricsHandler):
@@ -24,10 +24,10 @@ def serve(host: str, port: int, registry: CollectorRegistry, pulse: Heartbeat) -
             if self.path != "/livez":
                 super().do_GET()
                 return
-            self.send_response(200 if pulse.alive else 503)
+            self.send_response(200 if heartbeat.alive else 503)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()
-            self.wfile.write(b"alive\n" if pulse.alive else f"no step for {LIVE_S:.0f} s\n".encode())
+            self.wfile.write(b"alive\n" if heartbeat.alive else f"no step for {LIVE_S:.0f} s\n".encode())
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
             """Nobody needs a line for every scrape."""

@@ -91,9 +91,17 @@ class ClientNode:
         self._newest_reading_at: float | None = None
         self._totals: Counter[str] = Counter()
         self._spoke_at = clock()
-        self._positions = self._restore(checkpoint.load())
-        self._counting.watch_event_time(clock, lambda: self._newest_reading_at)
-        self._counting.begun(self._mechanism.statement, privacy_terms_of(contract), self._totals, self._lag())
+        self._checkpoint = checkpoint
+        self._positions: Positions = {}
+
+    def resume(self) -> None:
+        """Restore the checkpoint and publish its outbox again; a node may step only after this.
+
+        Raises `StateRefused` when the checkpoint does not fit the contract or the readings log, and as the logs do.
+        """
+        self._positions = self._restore(self._checkpoint.load())
+        self._counting.watch_event_time(self._clock, lambda: self._newest_reading_at)
+        self._counting.begun(self._mechanism.statement, privacy_terms_of(self._contract), self._totals, self._lag())
         self._uplink.speak()
 
     @property

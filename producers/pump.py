@@ -201,7 +201,7 @@ class Pump:
         delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
         self._failures = min(self._failures + 1, 30)
         self._retry_at = now + delay_s
-        log_event("waiting", logging.WARNING, error=str(away), wait_s=delay_s)
+        log_event("retrying", logging.WARNING, error=str(away), retry_s=delay_s)
 
     def _close_outlets(self) -> None:
         while self._outlets:

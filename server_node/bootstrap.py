@@ -41,7 +41,9 @@ def open_server(
             ensure_topics(log, config.contract, config.log)
         else:  # which sees to the topics first
             stack.enter_context(claiming.held(log, checkpoint.identity))
-        yield ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
+        node = ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
+        node.resume()
+        yield node
 
 
 class Watched:

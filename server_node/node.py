@@ -44,7 +44,7 @@ class ServerNode:
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`log` has the topics. Raises `StateRefused`: another contract's checkpoint, or none but snapshots."""
+        """`log` has the topics; the node may step once `resume` was called."""
         self._contract = contract
         self._settings = settings
         self._log = log
@@ -59,13 +59,19 @@ class ServerNode:
         keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._joining = Reassembly(self._counting.dropped)
         self._hearing = Ingest(contract, self._border, self._models, self._joining, self._counting, clock, keys)
-        state = checkpoint.load()
-        if state is None:
-            self._positions = begun(contract, self._border, log, self._models, rebuild)
-        else:
-            self._positions = gone_on(contract, log, state, self._models, self._joining)
-        self._caught_up_at = dict(self._ends())
+        self._rebuild = rebuild
+        self._positions: Positions = {}
+        self._caught_up_at: Positions = {}
         self._started_at = clock()
+
+    def resume(self) -> None:
+        """Restore the checkpoint and publish its outbox again. Raises `StateRefused`, and as the log does."""
+        state = self._checkpoint.load()
+        if state is None:
+            self._positions = begun(self._contract, self._border, self._log, self._models, self._rebuild)
+        else:
+            self._positions = gone_on(self._contract, self._log, state, self._models, self._joining)
+        self._caught_up_at = dict(self._ends())
         newest = {name: model.snapshot for name, model in self._models.items()}
         self._counting.begun(newest, self._clients(self._started_at))
         self._uplink.speak()

@@ -1,4 +1,4 @@
-"""The life of a serving process: step until told to stop, wait out what is retriable, begin again from memory."""
+"""The main loop of a client and of a server: step until asked to stop, rebuild from the checkpoint after an outage."""
 
 from __future__ import annotations
 
@@ -10,43 +10,63 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shoal.errors import ShoalError
 from shoal.telemetry.events import log_event
 
-WAIT_FIRST_S = 0.2
-WAIT_MAX_S = 10.0
+RETRY_FIRST_S = 0.2
+RETRY_MAX_S = 10.0
 
 
-class Node(Protocol):
-    """What can be run: one step at a time."""
+class Steppable(Protocol):
+    """Anything that works in steps: a producer, a client, a server."""
 
-    def step(self, timeout_s: float = 0.0) -> bool: ...
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Do what there is to do, waiting up to `timeout_s` seconds for input. False when there was nothing."""
+        ...
+
+
+class Node(Steppable, Protocol):
+    """A client or a server: it keeps a checkpoint, so it can be killed at any instant and built again.
+
+    Its constructor opens nothing and publishes nothing.
+    """
+
+    def resume(self) -> None:
+        """Restore the checkpoint and publish its outbox again. Once, before the first step."""
+        ...
+
+
+AnyNode = TypeVar("AnyNode", bound=Steppable)
 
 
 def run(
-    build: Callable[[], AbstractContextManager[Node]],
+    build: Callable[[], AbstractContextManager[AnyNode]],
     stop: threading.Event,
     until_idle_s: float | None = None,
     poll_s: float = 0.25,
+    on_step: Callable[[AnyNode], None] = lambda _: None,
 ) -> None:
-    """Build a node and step it until `stop` is set, or until nothing came for `until_idle_s`.
+    """Step what `build` gives, a resumed node, until `stop` is set or nothing arrived for `until_idle_s` seconds.
 
-    After a retriable error the node is thrown away and built again from its checkpoint: the same way back as
-    after a kill, so there is only one to get right. Other errors end the process.
+    `on_step` is called before every step. An error that it raises counts as one of the step.
+
+    After a retriable error the node is closed and built again from its checkpoint: the same path as after a kill, so
+    there is only one recovery to get right. Other errors end the process.
     """
-    wait_s = WAIT_FIRST_S
-    tell_systemd("READY=1")
+    retry_s = RETRY_FIRST_S
+    notify_systemd("READY=1")
     while not stop.is_set():
-        tell_systemd("WATCHDOG=1")
+        notify_systemd("WATCHDOG=1")
         try:
             with build() as node:
                 idle_s = 0.0
                 while not stop.is_set():
-                    tell_systemd("WATCHDOG=1")
+                    notify_systemd("WATCHDOG=1")
+                    on_step(node)
                     if node.step(poll_s):
-                        idle_s, wait_s = 0.0, WAIT_FIRST_S
+                        idle_s, retry_s = 0.0, RETRY_FIRST_S
                         continue
                     idle_s += poll_s
                     if until_idle_s is not None and idle_s >= until_idle_s:
@@ -54,33 +74,36 @@ def run(
         except ShoalError as error:
             if not error.retriable:
                 raise
-            log_event("waiting", logging.WARNING, error=str(error), wait_s=wait_s)
-            stop.wait(wait_s)
-            wait_s = min(2 * wait_s, WAIT_MAX_S)
+            log_event("retrying", logging.WARNING, error=str(error), retry_s=retry_s)
+            stop.wait(retry_s)
+            retry_s = min(2 * retry_s, RETRY_MAX_S)
 
 
-def tell_systemd(word: str) -> None:
-    """What a service of `Type=notify` says to who started it; nothing where that was somebody else.
+def notify_systemd(state: str) -> None:
+    """Send `state` to systemd if it runs this process as a service of `Type=notify`; do nothing otherwise.
 
-    READY=1: the file is right, the loop runs. WATCHDOG=1: it still turns.
+    READY=1: the configuration is valid and the loop runs. WATCHDOG=1: the loop is not stuck.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address and hasattr(socket, "AF_UNIX"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
-            line.sendto(word.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, suppress(OSError):
+            systemd.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM or Ctrl-C sets: the step under way ends, then the process. A second Ctrl-C is at once."""
+    """An event that SIGTERM or Ctrl-C sets, so that the process ends after the current step.
+
+    A second Ctrl-C raises `KeyboardInterrupt` at once.
+    """
     stop = threading.Event()
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -70,7 +70,9 @@ class Site:
             ensure_topics(log, agreed)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
             premises = ClientResources(local, checkpoint, key)
-            yield ClientNode(agreed, self.client, self.settings, premises, log, metrics or ClientMetrics(), self.clock)
+            node = ClientNode(agreed, self.client, self.settings, premises, log, metrics or ClientMetrics(), self.clock)
+            node.resume()
+            yield node
 
     def measure(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:
         """Append readings, a second apart; `started_at` None: without a time."""

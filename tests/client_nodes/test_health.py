@@ -5,15 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from client_nodes.health import serve
-from client_nodes.heartbeat import LIVE_S, Beating, Heartbeat
-from client_nodes.node import ClientNode
+from client_nodes.heartbeat import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
 from shoal.telemetry.metrics import ClientMetrics
 
@@ -31,8 +29,8 @@ def clock() -> Clock:
 
 
 @contextmanager
-def served(pulse: Heartbeat, metrics: ClientMetrics) -> Iterator[str]:
-    web = serve("127.0.0.1", 0, metrics.registry, pulse)
+def served(heartbeat: Heartbeat, metrics: ClientMetrics) -> Iterator[str]:
+    web = serve("127.0.0.1", 0, metrics.registry, heartbeat)
     try:
         yield f"http://127.0.0.1:{web.server_port}"
     finally:
@@ -50,12 +48,12 @@ def asked(address: str) -> tuple[int, str]:
 
 
 def test_a_client_is_alive_while_its_loop_comes_round(clock: Clock) -> None:
-    pulse = Heartbeat(clock)
-    with served(pulse, ClientMetrics()) as client:
+    heartbeat = Heartbeat(clock)
+    with served(heartbeat, ClientMetrics()) as client:
         assert asked(f"{client}/livez") == (200, "alive\n")
         clock.now += LIVE_S
         assert asked(f"{client}/livez") == (503, f"no step for {LIVE_S:.0f} s\n")
-        pulse.beat()
+        heartbeat.beat()
         assert asked(f"{client}/livez") == (200, "alive\n")
 
 
@@ -66,24 +64,6 @@ def test_the_metrics_are_served_beside_it(clock: Clock) -> None:
         status, text = asked(f"{client}/metrics")
     assert status == 200
     assert 'shoal_consumer_lag_records{topic="readings"} 17.0' in text
-
-
-def test_every_step_is_felt_before_it_is_made(clock: Clock) -> None:
-    """A step that hangs is not alive, and one that fails has been begun."""
-    pulse = Heartbeat(clock)
-    seen: list[tuple[bool, float]] = []
-
-    class Stepping:
-        def step(self, timeout_s: float = 0.0) -> bool:
-            seen.append((pulse.alive, timeout_s))
-            clock.now += LIVE_S + 1
-            return True
-
-    node = Beating(cast(ClientNode, cast(Any, Stepping())), pulse)
-    clock.now += LIVE_S
-    assert node.step(0.5)
-    assert seen == [(True, 0.5)]
-    assert not pulse.alive
 
 
 def test_a_taken_port_is_told(clock: Clock) -> None:

@@ -144,7 +144,7 @@ def test_a_producer_and_a_broker_stopped_at_random_moments_while_sensors_speak_e
                 own_broker.stop()
             processes[0] = processes[0].again()
             if part == 1:
-                until(lambda: "waiting" in processes[0].said(), processes[0])
+                until(lambda: "retrying" in processes[0].said(), processes[0])
                 own_broker.start()
         until(lambda: len(stored(config)) >= len(rows), processes[0])
         assert processes[0].stop() == 0, processes[0].said()

@@ -151,6 +151,7 @@ def rebuilt(config: Config, memory: Path) -> bytes:
     """The model of a server that learns the log from its beginning."""
     with closing(open_log(config.log)) as log, Checkpoint(memory, "rebuilt") as checkpoint:
         server = ServerNode(config.contract, config.server, log, checkpoint, rebuild=True, clock=clock)
+        server.resume()
         while not server.up_to_date:
             server.step(1.0)
         return model_bytes(server)

@@ -41,6 +41,7 @@ def replay(config: Config, checkpoint: Path, batch_updates_max: int, stop_every:
         while not done:
             with Checkpoint(checkpoint, "replay") as memory:
                 server = ServerNode(config.contract, settings, log, memory, rebuild=True, clock=clock)
+                server.resume()
                 steps = 0
                 while stop_every is None or steps < stop_every:
                     steps += 1

@@ -83,7 +83,7 @@ def test_a_server_killed_goes_on_at_once_and_one_elsewhere_when_it_is_seen_to_be
     first.kill()
     again = server(file)
     wait_until(lambda: CLAIMED in again.said())
-    assert "waiting" not in again.said()
+    assert "retrying" not in again.said()
     again.kill()
     elsewhere = server(in_another_folder(file), "--rebuild")
     wait_until(lambda: CLAIMED in elsewhere.said())

@@ -98,6 +98,7 @@ def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[byte
         ensure_topics(log, config.contract)
         premises = ClientResources(readings, checkpoint, (home / "noise.key").read_bytes())
         node = ClientNode(config.contract, client, config.client, premises, log, clock=clock)
+        node.resume()
         while node.step():
             pass
         found, _ = log.read(config.contract.updates_topic, {0: 0}, 10**6)
@@ -121,6 +122,7 @@ def replayed(config: Config, memory: Path) -> bytes:
         Checkpoint(memory, "replay") as checkpoint,
     ):
         server = ServerNode(config.contract, config.server, log, checkpoint, rebuild=True, clock=clock)
+        server.resume()
         while server.step():
             pass
         return model_bytes(server)

@@ -117,6 +117,26 @@ def test_waits_grow_to_a_limit_and_begin_again_after_success() -> None:
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2]
 
 
+def test_the_hook_is_called_with_the_node_before_every_step(stop: threading.Event) -> None:
+    script = Script(True, False)
+    seen: list[tuple[Script, int]] = []
+    run(script.build, stop, until_idle_s=0.5, on_step=lambda node: seen.append((node, len(node.waited))))
+    assert seen == [(script, steps) for steps in range(len(script.waited))]
+
+
+def test_an_error_of_the_hook_is_one_of_the_step(stop: threading.Event) -> None:
+    script, errors = Script(True), [LogUnavailable("away")]
+
+    def fail_once(_: Script) -> None:
+        if errors:
+            raise errors.pop()
+
+    run(script.build, stop, until_idle_s=0.0, on_step=fail_once)
+    assert (script.lives, script.left) == (2, 2)
+    with pytest.raises(StateRefused):
+        run(script.build, stop, on_step=lambda _: (_ for _ in ()).throw(StateRefused("damaged")))
+
+
 @pytest.mark.parametrize("error", [StateRefused("damaged"), LogRefused("too large")])
 def test_other_errors_end_it(stop: threading.Event, error: ShoalError) -> None:
     script = Script(True, error, True)

@@ -50,7 +50,9 @@ class Room:
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
-            yield ServerNode(agreed, self.settings, log, checkpoint, rebuild, metrics, self.clock)
+            node = ServerNode(agreed, self.settings, log, checkpoint, rebuild, metrics, self.clock)
+            node.resume()
+            yield node
 
     def say(self, *updates: Update) -> None:
         """Publish updates in this order."""
