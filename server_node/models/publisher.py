@@ -7,7 +7,8 @@ from typing import Any
 from server_node.lineage import Lineage, Turnover, next_lineage, nodes_and_clusters, restored
 from server_node.models.clients import Clients
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus
-from shoal.algorithms.streaming import Arrays, Summary
+from shoal.algorithms.streaming import Arrays
+from shoal.algorithms.view import Summary
 from shoal.config.contract import Contract, Model
 from shoal.protocol.messages import COUNT_MAX, Snapshot, Update
 from shoal.protocol.round_request import RoundRequest

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac import snapshot as published
@@ -20,25 +16,7 @@ from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
-from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Rows, ServerHalf, Summary
-
-
-@dataclass(frozen=True)
-class StreamingAlgorithm:
-    """One algorithm of the streaming family: how to make its halves, and what travels between them."""
-
-    name: str
-    client: Callable[[Mapping[str, Any], int | None], ClientHalf]
-    """(options, d or None) -> a client half that has seen nothing. Raises `SettingsError`"""
-    server: Callable[[Mapping[str, Any], int | None], ServerHalf]
-    """(options, d or None) -> a server half that has seen nothing. Raises `SettingsError`"""
-    update: Mapping[str, ArraySpec]
-    snapshot: Mapping[str, ArraySpec]
-    predict: Callable[[Arrays, Rows], NDArray[np.int64]]
-    """(snapshot arrays, rows (n, d)) -> (n,) clusters, -1 where there is none: for those who hold only a snapshot"""
-    summary: Callable[[Arrays], Summary]
-    """snapshot arrays -> its sizes"""
-
+from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 
 FCAC_NODES_MAX = 2000
 """what a served model may grow to unless its options say otherwise: an endless stream must not fill the memory"""
@@ -58,7 +36,7 @@ STREAMING: dict[str, StreamingAlgorithm] = {
             update=UPDATE,
             snapshot=SNAPSHOT,
             predict=published.predict,
-            summary=published.summary,
+            view=published.view,
         ),
     )
 }

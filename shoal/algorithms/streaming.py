@@ -8,12 +8,14 @@ a process can be killed at any instant and go on bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shoal.algorithms.view import ClusteringView, Summary
 
 Rows = NDArray[np.float64]
 """(n, d) private rows"""
@@ -51,14 +53,6 @@ class Contribution:
     client: str
     sequence: int
     arrays: Arrays
-
-
-class Summary(NamedTuple):
-    """The sizes of a model that people watch."""
-
-    clusters: int
-    nodes: int
-    edges: int
 
 
 class ClientHalf(Protocol):
@@ -112,3 +106,30 @@ class ServerHalf(Protocol):
     def restore(self, state: State) -> None:
         """Become the saved one. Raises `StateRefused`."""
         ...
+
+
+@dataclass(frozen=True)
+class StreamingAlgorithm:
+    """The declaration of a streaming algorithm: how its halves are made, and which arrays travel between them."""
+
+    in_rounds: ClassVar[bool] = False
+
+    name: str
+    client: Callable[[Mapping[str, Any], int | None], ClientHalf]
+    """(options, d or None) -> a client half that has learnt nothing yet. Raises `SettingsError`"""
+    server: Callable[[Mapping[str, Any], int | None], ServerHalf]
+    """(options, d or None) -> a server half that has absorbed nothing yet. Raises `SettingsError`"""
+    update: Mapping[str, ArraySpec]
+    """the arrays that a client sends"""
+    snapshot: Mapping[str, ArraySpec]
+    """the arrays that the server publishes"""
+    predict: Callable[[Arrays, Rows], NDArray[np.int64]]
+    """(snapshot arrays, rows (n, d)) -> (n,) cluster of each row, -1 where there is none; needs only the snapshot"""
+    view: Callable[[Arrays], ClusteringView]
+    """snapshot arrays -> its clustering"""
+    paper_only: bool = False
+    """there to be compared with in experiments; not meant for a running federation"""
+
+    def summary(self, snapshot: Arrays) -> Summary:
+        """Snapshot arrays -> the sizes of its clustering."""
+        return self.view(snapshot).summary()

@@ -20,6 +20,7 @@ from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.protocol.codec import pack, unpack
 from tests.laws.streams import KINDS, Floats, cut, stream, streams
+from tests.laws.views import assert_view_is_sound
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kmeans": [{}],
@@ -289,8 +290,10 @@ def test_one_feature_one_cluster_and_more_clusters_than_rows(
     low, high = rows.min(axis=0), rows.max(axis=0)
     slack = 1e-9 * (np.abs(rows).max() or 1)
     assert ((params["centre"] >= low - slack) & (params["centre"] <= high + slack)).all()
-    sizes = algorithm.summary(params)
-    assert 1 <= sizes.clusters <= max(clusters, n)
+    view = algorithm.view(params)
+    assert_view_is_sound(view, d)
+    assert algorithm.summary(params) == view.summary()
+    assert 1 <= view.summary().clusters <= max(clusters, n)
 
 
 def test_rows_that_are_not_numbers_or_of_another_width_are_refused(case: Case) -> None:

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import STREAMING, StreamingAlgorithm
-from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf
+from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf, StreamingAlgorithm
 from shoal.errors import DataRefused, SettingsError, StateRefused
 from shoal.protocol.codec import pack, unpack
 from tests.laws.streams import KINDS, Floats, cut, stream, streams
+from tests.laws.views import assert_view_is_sound
 
 BOUNDED: dict[str, dict[str, Any]] = {"fcac": {"nodes_max": 24}}
 """options with which each algorithm promises bounded memory"""
@@ -247,7 +248,11 @@ def test_whoever_holds_the_snapshot_predicts_what_the_server_does(algorithm: Str
     server = server_of(algorithm, rows)
     snapshot = server.snapshot()
     np.testing.assert_array_equal(algorithm.predict(snapshot, rows), server.predict(rows))
-    assert algorithm.summary(snapshot).clusters == len(snapshot["centre"])
+    view = algorithm.view(snapshot)
+    assert_view_is_sound(view, rows.shape[1] if len(view.nodes) else 0)
+    assert set(algorithm.predict(snapshot, rows).tolist()) <= {-1, *range(len(view.centres))}
+    assert algorithm.summary(snapshot) == view.summary()
+    assert_view_is_sound(algorithm.view(algorithm.server({}, 3).snapshot()), 3)
 
 
 @pytest.mark.parametrize("kind", ["blobs", "heavy tails", "drift", "lattice"])

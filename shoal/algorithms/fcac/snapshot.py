@@ -1,11 +1,12 @@
-"""What anybody can read off a published snapshot, without the server that made it."""
+"""What can be computed from a published snapshot of FCAC alone: the cluster of a row, and the clustering view."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.streaming import Arrays, Rows, Summary
+from shoal.algorithms.streaming import Arrays, Rows
+from shoal.algorithms.view import ClusteringView
 from shoal.kernels.correntropy import far_is_zero, nearest
 
 
@@ -18,6 +19,15 @@ def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
         return clusters[nearest(rows, snapshot["weight"], float(np.mean(snapshot["sigma"])))]
 
 
-def summary(snapshot: Arrays) -> Summary:
-    """Its sizes."""
-    return Summary(clusters=len(snapshot["centre"]), nodes=len(snapshot["weight"]), edges=len(snapshot["edge"]))
+def view(snapshot: Arrays) -> ClusteringView:
+    """Its nodes, the edges between them, and its clusters, which are the connected components."""
+    return ClusteringView.from_nodes(
+        snapshot["weight"],
+        snapshot["count"],
+        snapshot["cluster"],
+        node_id=snapshot["node_id"],
+        edges=snapshot["edge"],
+        centres=snapshot["centre"],
+        centre_mass=snapshot["centre_weight"],
+        bandwidth=snapshot["sigma"],
+    )

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.rows import MAGNITUDE_MAX, checked_rows
-from shoal.algorithms.streaming import Arrays, ArraySpec, Rows, Summary
+from shoal.algorithms.streaming import Arrays, ArraySpec, Rows
+from shoal.algorithms.view import ClusteringView, Summary
 from shoal.errors import DataRefused, SettingsError
 from shoal.kernels.distance import Floats, block_rows, nearest
 
@@ -63,6 +64,8 @@ class RoundsAlgorithm:
     mass behind each centre: what a page shows and what other models may start from.
     """
 
+    in_rounds: ClassVar[bool] = True
+
     name: str
     params: Mapping[str, ArraySpec]
     stats: Mapping[str, ArraySpec]
@@ -82,17 +85,23 @@ class RoundsAlgorithm:
     """(before, after) -> how far the model moved, in its own measure; infinite where there was none before"""
     predict: Callable[[Params, Rows], NDArray[np.int64]]
     """(parameters, rows (n, d)) -> (n,) cluster of each, -1 while there is none. Raises `DataRefused`"""
-    summary: Callable[[Params], Summary]
-    """parameters -> its sizes"""
+    view: Callable[[Params], ClusteringView]
+    """parameters -> its clustering"""
+    paper_only: bool = False
+    """there to be compared with in experiments; not meant for a running federation"""
+
+    def summary(self, params: Params) -> Summary:
+        """Parameters -> the sizes of its clustering."""
+        return self.view(params).summary()
 
     def check(self, options: Options) -> None:
         """Raises `SettingsError` when the options are not ones it takes."""
         chosen(self.name, self.options, options)
 
 
-def summary(params: Params) -> Summary:
-    """Clusters are the centres with mass behind them."""
-    return Summary(clusters=int((params["weight"] > 0).sum()), nodes=len(params["centre"]), edges=0)
+def view(params: Params) -> ClusteringView:
+    """The clustering of centres and the mass behind each."""
+    return ClusteringView.from_centres(params["centre"], params["weight"])
 
 
 # For the client half.

@@ -104,5 +104,5 @@ FCM: Final = RoundsAlgorithm(
     combine=combine,
     shift=shift,
     predict=predict,
-    summary=rounds.summary,
+    view=rounds.view,
 )

@@ -159,5 +159,6 @@ FFCM: Final = RoundsAlgorithm(
     combine=combine,
     shift=shift,
     predict=rounds.nearest_centre,
-    summary=rounds.summary,
+    view=rounds.view,
+    paper_only=True,
 )

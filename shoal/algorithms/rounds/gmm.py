@@ -194,5 +194,5 @@ GMM: Final = RoundsAlgorithm(
     combine=combine,
     shift=shift,
     predict=predict,
-    summary=rounds.summary,
+    view=rounds.view,
 )

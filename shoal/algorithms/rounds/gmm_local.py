@@ -143,5 +143,6 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     combine=combine,
     shift=gmm.shift,
     predict=gmm.predict,
-    summary=rounds.summary,
+    view=rounds.view,
+    paper_only=True,
 )

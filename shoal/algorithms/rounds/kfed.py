@@ -142,5 +142,5 @@ KFED: Final = RoundsAlgorithm(
     combine=combine,
     shift=shift,
     predict=rounds.nearest_centre,
-    summary=rounds.summary,
+    view=rounds.view,
 )

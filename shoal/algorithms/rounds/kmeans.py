@@ -142,7 +142,7 @@ KMEANS: Final = RoundsAlgorithm(
     combine=combine,
     shift=shift,
     predict=rounds.nearest_centre,
-    summary=rounds.summary,
+    view=rounds.view,
 )
 KMEANS_LOCAL: Final = RoundsAlgorithm(
     name="kmeans_local",
@@ -156,5 +156,6 @@ KMEANS_LOCAL: Final = RoundsAlgorithm(
     combine=combine_locally,
     shift=shift,
     predict=rounds.nearest_centre,
-    summary=rounds.summary,
+    view=rounds.view,
+    paper_only=True,
 )

@@ -149,5 +149,5 @@ MUFC: Final = RoundsAlgorithm(
     combine=combine,
     shift=shift,
     predict=rounds.nearest_centre,
-    summary=rounds.summary,
+    view=rounds.view,
 )

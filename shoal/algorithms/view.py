@@ -1,0 +1,129 @@
+"""The clustering view: one form in which every algorithm shows the clustering that its snapshot holds.
+
+Lineage, web pages, metrics and pictures read the view and never an array of a snapshot by its name, so an
+algorithm may lay out its arrays as it likes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_CLUSTER: Final = -1
+"""cluster of a node that belongs to none"""
+
+
+class Summary(NamedTuple):
+    """The sizes of a clustering."""
+
+    clusters: int
+    nodes: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class ClusteringView:
+    """The nodes, edges and clusters of one snapshot; points are in the unit coordinates of the contract.
+
+    A node is a point that the algorithm keeps in feature space: a prototype of FCAC, or the centre of a cluster
+    itself for algorithms that keep nothing but centres. n nodes, m edges, c clusters, d features.
+    """
+
+    nodes: Floats
+    """(n, d)"""
+    node_id: Ints
+    """(n,) id of each node, the same in every snapshot for as long as the node exists"""
+    mass: Floats
+    """(n,) rows that each node stands for, such as its winning count"""
+    cluster: Ints
+    """(n,) cluster of each node as a position in `centres`, -1 where it belongs to none"""
+    edges: Ints
+    """(m, 2) pairs of connected nodes, as positions in `nodes`"""
+    centres: Floats
+    """(c, d) one per cluster"""
+    centre_mass: Floats
+    """(c,) rows that each cluster stands for"""
+    active: NDArray[np.bool_]
+    """(c,) whether it counts as a cluster now: a centre without rows, or a cluster that has faded, does not"""
+    bandwidth: Floats | None = None
+    """(n,) radius of influence of each node; None for algorithms without one"""
+    identity: Ints | None = None
+    """(c,) lasting identity of each cluster, for algorithms that keep identities themselves; None where identities
+    are to be derived from the nodes that clusters of successive snapshots share"""
+
+    @classmethod
+    def from_nodes(  # noqa: PLR0913 - one argument for each field
+        cls,
+        nodes: ArrayLike,
+        mass: ArrayLike,
+        cluster: ArrayLike,
+        *,
+        node_id: ArrayLike | None = None,
+        edges: ArrayLike | None = None,
+        centres: ArrayLike | None = None,
+        centre_mass: ArrayLike | None = None,
+        active: ArrayLike | None = None,
+        bandwidth: ArrayLike | None = None,
+        identity: ArrayLike | None = None,
+    ) -> Self:
+        """The view of clusters made of nodes (n, d).
+
+        `node_id` is by default the position, for nodes that keep theirs; there are no `edges`; `centre_mass` and
+        `centres` are the sums and, by mass, the means of each cluster's nodes; clusters with mass are `active`. Give
+        both `centres` and `centre_mass` or neither.
+        """
+        points, weight, number = _floats(nodes), _floats(mass), _ints(cluster)
+        if centres is None or centre_mass is None:
+            middle, total = _weighted_means(points, weight, number)
+        else:
+            middle, total = _floats(centres), _floats(centre_mass)
+        return cls(
+            nodes=points,
+            node_id=np.arange(len(points)) if node_id is None else _ints(node_id),
+            mass=weight,
+            cluster=number,
+            edges=np.empty((0, 2), dtype=np.int64) if edges is None else _ints(edges),
+            centres=middle,
+            centre_mass=total,
+            active=total > 0 if active is None else np.asarray(active, dtype=np.bool_),
+            bandwidth=None if bandwidth is None else _floats(bandwidth),
+            identity=None if identity is None else _ints(identity),
+        )
+
+    @classmethod
+    def from_centres(cls, centres: ArrayLike, mass: ArrayLike) -> Self:
+        """The view of an algorithm that keeps nothing but centres (c, d), in an order that lasts.
+
+        Each centre is one node. A centre with mass 0 belongs to no cluster, because no row has been assigned to it.
+        """
+        total = _floats(mass)
+        number = np.where(total > 0, np.arange(len(total)), NO_CLUSTER)
+        return cls.from_nodes(centres, total, number, centres=centres, centre_mass=total)
+
+    def summary(self) -> Summary:
+        """Its sizes; only active clusters are counted."""
+        return Summary(clusters=int(self.active.sum()), nodes=len(self.nodes), edges=len(self.edges))
+
+
+def _weighted_means(nodes: Floats, mass: Floats, cluster: Ints) -> tuple[Floats, Floats]:
+    """-> centres (c, d), mass (c,); a cluster number without any mass gets a centre of zeros."""
+    n_clusters = int(cluster.max(initial=NO_CLUSTER)) + 1
+    member = cluster >= 0
+    total, centres = np.zeros(n_clusters), np.zeros((n_clusters, nodes.shape[1]))
+    np.add.at(total, cluster[member], mass[member])
+    np.add.at(centres, cluster[member], nodes[member] * mass[member, None])
+    return centres / np.where(total > 0, total, 1.0)[:, None], total
+
+
+def _floats(array: ArrayLike) -> Floats:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _ints(array: ArrayLike) -> Ints:
+    return np.asarray(array, dtype=np.int64)
