@@ -30,9 +30,9 @@ PARTS: dict[str, tuple[Any, str]] = {
     "intake (decode and check)": (node, "take_in"),
     "privacy (clip, noise)": (FormalNoise, "privatise"),
     "read the readings log": (SqliteLog, "read"),
-    "make updates": (Learner, "speak"),
-    "remember (checkpoint)": (Outbox, "remember"),
-    "publish": (Outbox, "speak"),
+    "make updates": (Learner, "make_updates"),
+    "store (checkpoint)": (Outbox, "store"),
+    "publish": (Outbox, "publish_pending"),
     "count (metrics)": (ClientNode, "_count"),
 }
 """the parts of `ClientNode.step`, by the function that is all of the part; none is called within another"""

@@ -103,7 +103,7 @@ class _House:
     def round(self) -> None:
         """From an open call to the next one."""
         for client in self._clients:
-            for word in itertools.chain.from_iterable(client.speak(self._statement, time.time())):
+            for word in itertools.chain.from_iterable(client.make_answers(self._statement, time.time())):
                 self._log.publish(word.topic, word.value, word.key, word.headers)
             self._log.flush()
         before = self._closed()

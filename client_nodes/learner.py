@@ -38,7 +38,7 @@ class Learner:
         self._half.learn(rows)
         self._readings += len(rows)
 
-    def speak(self, statement: dict[str, Any], now: float, newest_reading_at: float | None) -> Said:
+    def make_updates(self, statement: dict[str, Any], now: float, newest_reading_at: float | None) -> Said:
         """The next update as words to be remembered, none when there is nothing to say yet."""
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):

@@ -85,7 +85,7 @@ class ClientNode:
         snapshots = Snapshots(contract, border, log)
         self._answers = RoundAnswers(contract, client, voice, snapshots, settings)
         self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
-        self._uplink = Outbox(checkpoint, log, signer(signing_key))
+        self._outbox = Outbox(checkpoint, log, signer(signing_key))
         self._since_update = 0
         self._unheard = False
         self._newest_reading_at: float | None = None
@@ -102,7 +102,7 @@ class ClientNode:
         self._positions = self._restore(self._checkpoint.load())
         self._counting.watch_event_time(self._clock, lambda: self._newest_reading_at)
         self._counting.begun(self._mechanism.statement, privacy_terms_of(self._contract), self._totals, self._lag())
-        self._uplink.speak()
+        self._outbox.publish_pending()
 
     @property
     def totals(self) -> dict[str, int]:
@@ -139,14 +139,14 @@ class ClientNode:
         if records:
             self._counting.learnt(time.perf_counter() - began)
         if (self._since_update or self._unheard) and self._waited_long_enough():
-            updates += self._speak()
+            updates += self._make_updates()
         now = self._clock()
-        updates += self._answers.speak(self._mechanism.statement, now)
+        updates += self._answers.make_answers(self._mechanism.statement, now)
         self._keep_locally(intake)
         self._positions = after
-        if updates or self._uplink.is_time(len(records), self._settings.batch_readings_max, now):
+        if updates or self._outbox.should_store(len(records), self._settings.batch_readings_max, now):
             self._remember(updates, now)
-            self._uplink.speak()
+            self._outbox.publish_pending()
         if records or updates:
             self._count(intake, updates)
         return bool(records or updates)
@@ -181,7 +181,7 @@ class ClientNode:
             self._totals["learned"] += len(rows)
             start += len(rows)
             if self._since_update >= self._settings.publish_readings:
-                updates += self._speak()
+                updates += self._make_updates()
         return updates
 
     def _waited_long_enough(self) -> bool:
@@ -190,9 +190,11 @@ class ClientNode:
         self._spoke_at = min(self._spoke_at, now)
         return now >= self._spoke_at + self._settings.publish_s
 
-    def _speak(self) -> list[Said]:
+    def _make_updates(self) -> list[Said]:
         now = self._clock()
-        said = [learner.speak(self._mechanism.statement, now, self._newest_reading_at) for learner in self._learners]
+        said = [
+            learner.make_updates(self._mechanism.statement, now, self._newest_reading_at) for learner in self._learners
+        ]
         self._since_update, self._unheard = 0, False
         self._spoke_at = now
         return [words for words in said if words]
@@ -230,7 +232,7 @@ class ClientNode:
         }
         if self._answers:
             state["answers"] = self._answers.state()
-        self._uplink.remember(state, [word for words in updates for word in words], now)
+        self._outbox.store(state, [word for words in updates for word in words], now)
         self._counting.remembered(now)
 
     def _restore(self, state: dict[str, Any] | None) -> Positions:

@@ -57,12 +57,12 @@ class RoundAnswers:
             self.window.add(rows, times, now)
 
     def due(self, now: float) -> bool:
-        """Whether `speak` would say anything. Raises as the log does."""
+        """Whether `make_answers` would say anything. Raises as the log does."""
         if self._models:
             self._snapshots.follow()
         return any(self._open_call(model, now) is not None for model in self._models)
 
-    def speak(self, statement: dict[str, Any], now: float) -> list[Said]:
+    def make_answers(self, statement: dict[str, Any], now: float) -> list[Said]:
         """The answers to all open calls that ask this client, as words to be remembered. Raises as the log does."""
         answers: list[Said] = []
         if not self.due(now):

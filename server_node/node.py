@@ -52,7 +52,7 @@ class ServerNode:
         self._clock = clock
         self._border = Validator(contract)
         self._statement = expected_statement(privacy_terms_of(contract))
-        self._uplink = Outbox(checkpoint, log)
+        self._outbox = Outbox(checkpoint, log)
         self.metrics = metrics or ServerMetrics()
         self._models = self._make_models()
         self._counting = ServerMonitoring(self.metrics)
@@ -74,7 +74,7 @@ class ServerNode:
         self._caught_up_at = dict(self._ends())
         newest = {name: model.snapshot for name, model in self._models.items()}
         self._counting.begun(newest, self._clients(self._started_at))
-        self._uplink.speak()
+        self._outbox.publish_pending()
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Read what has arrived, absorb it, remember, speak. True when anything was done.
@@ -102,9 +102,9 @@ class ServerNode:
             begun = True
             words += self._snapshots(now)
         # What the clock decided cannot be learnt again from the log.
-        if words or begun or self._uplink.is_time(len(records), limit, now):
+        if words or begun or self._outbox.should_store(len(records), limit, now):
             self._remember(words, now)
-            self._uplink.speak()
+            self._outbox.publish_pending()
             self._log.show_progress(f"{self._contract.federation}.server", topic, self._positions)
         return bool(records or words or begun)
 
@@ -153,7 +153,7 @@ class ServerNode:
 
     def _remember(self, words: Sequence[OutboxRecord], now: float) -> None:
         state = remembered(self._contract, self._log, self._positions, self._models, self._joining)
-        self._uplink.remember(state, words, now)
+        self._outbox.store(state, words, now)
         self.metrics.checkpoint_at.set(now)
 
     def _ends(self) -> Positions:

@@ -1,4 +1,4 @@
-"""Remember, then speak: words go into the checkpoint with the state they belong to, and only then into the log."""
+"""The transactional outbox: records are stored in the checkpoint with the state they belong to, then published."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from typing import Any
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.transports.base import Headers, Log
 
-REMEMBER_S = 1.0
-"""how long what has been learnt and not yet spoken of may be learnt again after a kill: a save makes the disk wait"""
+STORE_INTERVAL_S = 1.0
+"""After a kill at most so many seconds of learning are repeated. Each store waits for the disk, so not every step."""
 
 
 class Outbox:
-    """Publishes what the checkpoint remembers, in order, at least once; readers drop what they have seen.
+    """Publishes the records stored in a checkpoint, in order, each at least once; readers drop repeated ones.
 
-    What is to be said is remembered first, always. What is only learnt may be remembered later: until then it can be
-    learnt again from the log, which gives the same.
+    A step that makes records must store them before they are published. A step that only learns may store later:
+    until then a new process learns the same again from the log.
     """
 
     def __init__(
         self, checkpoint: Checkpoint, log: Log, sign: Callable[[OutboxRecord], Headers] = lambda _: ()
     ) -> None:
-        """`sign` gives headers that a word gets when it is said: a key may change between two lives."""
+        """`sign` returns headers to add when a record is published: a key may change between two runs."""
         self._checkpoint = checkpoint
         self._log = log
         self._sign = sign
         self._published_up_to = 0
-        self._unsaved = 0
-        self._saved_at = -math.inf
+        self._unstored = 0
+        self._stored_at = -math.inf
 
-    def is_time(self, taken: int, taken_max: int, now: float) -> bool:
-        """Whether to remember now, `taken` more records having been learnt from and perhaps nothing to say.
+    def should_store(self, learnt: int, unstored_max: int, now: float) -> bool:
+        """Whether a step that learnt from `learnt` more records and made none must store the state now.
 
-        It is when there was nothing to take, so there is time for it; when `taken_max` records are not remembered; or
-        when the last time was a while ago. Never when everything is remembered.
+        True if anything is not stored yet and the step had nothing to learn (so there is time), or at least
+        `unstored_max` records are not stored, or the newest store is `STORE_INTERVAL_S` ago.
         """
-        self._unsaved += taken
-        # A clock that was set back must not make the wait longer than it ever was.
-        self._saved_at = min(self._saved_at, now)
-        waited = taken == 0 or self._unsaved >= taken_max or now >= self._saved_at + REMEMBER_S
-        return self._unsaved > 0 and waited
+        self._unstored += learnt
+        # A clock that was set back must not lengthen the interval.
+        self._stored_at = min(self._stored_at, now)
+        due = learnt == 0 or self._unstored >= unstored_max or now >= self._stored_at + STORE_INTERVAL_S
+        return self._unstored > 0 and due
 
-    def remember(self, state: dict[str, Any], words: Sequence[OutboxRecord], now: float) -> None:
-        """Save the state and its words in one transaction, and forget the words known to be stored."""
-        self._checkpoint.save(state, words, self._published_up_to)
-        self._unsaved, self._saved_at = 0, now
+    def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
+        """Save the state and its records in one transaction, and delete the records known to be published."""
+        self._checkpoint.save(state, records, self._published_up_to)
+        self._unstored, self._stored_at = 0, now
 
-    def speak(self) -> int:
-        """Publish every remembered word that is not known to be stored; how many. Raises as the log does.
+    def publish_pending(self) -> int:
+        """Publish every stored record that is not known to be published; returns how many. Raises as the log does.
 
-        A word repeated after a kill is the same bytes again. `LogUnavailable` leaves everything remembered.
+        A record published again after a kill has the same bytes. After `LogUnavailable` all of them stay stored.
         """
-        words = self._checkpoint.pending(self._published_up_to)
-        for _, word in words:
-            self._log.publish(word.topic, word.value, word.key, word.headers + self._sign(word))
-        if words:
+        pending = self._checkpoint.pending(self._published_up_to)
+        for _, record in pending:
+            self._log.publish(record.topic, record.value, record.key, record.headers + self._sign(record))
+        if pending:
             self._log.flush()
-            self._published_up_to = words[-1][0]
-        return len(words)
+            self._published_up_to = pending[-1][0]
+        return len(pending)

@@ -276,7 +276,7 @@ def test_a_restart_at_any_step_changes_no_word(tmp_path: Path, privacy: dict[str
 def test_what_was_remembered_but_not_said_is_said_by_the_next_life(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.measure(readings(100))
     with site.node() as node:
-        monkeypatch.setattr(node._uplink, "speak", lambda: pytest.fail("cut"))
+        monkeypatch.setattr(node._outbox, "publish_pending", lambda: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             node.step()
     assert site.said() == []
@@ -288,7 +288,7 @@ def test_what_was_not_remembered_is_learnt_again_from_the_readings(site: Site, m
     site.measure([*readings(100), ["wet"]])
     (quiet,) = copies(site, {})
     with site.node() as node:
-        monkeypatch.setattr(node._uplink, "remember", lambda *_: pytest.fail("cut"))
+        monkeypatch.setattr(node._outbox, "store", lambda *_: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             node.step()
     assert site.run() == quiet.run()

@@ -115,7 +115,7 @@ def test_repeating_after_a_kill_changes_no_label(site: Site, monkeypatch: pytest
     publish(site, a_snapshot(site.contract))
     site.measure(readings(20))
     with site.node() as node:
-        monkeypatch.setattr(node._uplink, "remember", lambda *_: pytest.fail("cut"))
+        monkeypatch.setattr(node._outbox, "store", lambda *_: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             node.step()
     before = site.labels()

@@ -201,7 +201,7 @@ def test_an_answer_remembered_but_not_said_is_said_by_the_next_start_and_no_othe
     site.measure(readings(30))
     Caller(site).call()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.runtime.outbox.Outbox.speak", lambda self: 0)
+        patch.setattr("shoal.runtime.outbox.Outbox.publish_pending", lambda self: 0)
         site.run()
     assert answers(site) == []
     site.measure(readings(30, seed=5), started_at=2e9)

@@ -123,7 +123,7 @@ def test_a_client_killed_between_two_parts_says_them_all_again(address: str, tmp
 
     def until_the_third_part_is_stored() -> None:
         with open_client(config, "attic", clock=clock) as client:
-            kind = type(client._uplink._log)
+            kind = type(client._outbox._log)
             store_each_word_at_once(kind)
             cut_the_power(kind, "publish", 3, after=True)
             # The client's labels and what it refuses go into its own log before it speaks.

@@ -222,7 +222,7 @@ def test_words_from_before_a_client_had_a_key_are_signed_when_they_are_repeated(
     file = begin(tmp_path, CLIENTS, readings=120, pool_clients=2)
     config = load_config(file)
     with open_client(config, "attic", clock=clock) as client:
-        client._uplink.speak = lambda: 0  # type: ignore[method-assign]  # it remembers, and is cut off
+        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # it remembers, and is cut off
         client.step()
     let_it_sign(file)
     for client_with_key in CLIENTS:

@@ -529,7 +529,7 @@ def test_what_was_remembered_but_not_said_is_said_by_the_next_life(room: Room, m
     room.say(*said(room, ("attic", 1)))
     with room.server() as server:
         # The power goes between remembering and speaking.
-        monkeypatch.setattr(server._uplink, "speak", lambda: pytest.fail("cut"))
+        monkeypatch.setattr(server._outbox, "publish_pending", lambda: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             server.step()
     assert room.snapshots() == []
