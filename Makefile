@@ -31,7 +31,7 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.client_step
 	$(BIN)/python -m benchmarks.path
 
-picture: $(VENV)/.dev ## draw the pictures of the live page in docs/ anew (needs Chromium)
+picture: $(VENV)/.dev ## draw the pictures of the live page in docs/pictures anew (needs Chromium)
 	$(BIN)/python tests/server_node/web_shot.py
 
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)

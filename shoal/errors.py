@@ -1,7 +1,7 @@
 """Every error shoal raises on purpose: one base, one page.
 
 A loop that serves catches `ShoalError` and nothing wider. `retriable` says whether trying the same
-thing again later can succeed; `exit_code` is what the command line ends with (see `docs/commands.md`).
+thing again later can succeed; `exit_code` is what the command line ends with (see `docs/reference/commands.md`).
 Messages name the value and its range and say what to do; they never carry the value of a reading.
 """
 

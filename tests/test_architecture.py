@@ -18,8 +18,7 @@ errors | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators evaluation cli
 producers client_nodes server_node | onebox
 """
-"""docs/design.md has the same list; between the bars stands one floor, and each may import from itself and from the
-floors before it"""
+"""docs/explanation/design.md has this list; a floor between two bars imports from itself and from those before."""
 PROCESSES = {"producers", "client_nodes", "server_node"}
 EDGE = {
     *("shoal", "client_nodes", "numpy", "msgpack", "click", "prometheus_client"),

@@ -15,8 +15,12 @@ from shoal.config.reference import settings_table
 from tests.kafka_broker import Broker
 
 HERE = Path(__file__).parent.parent
-PAGES = sorted([HERE / "README.md", *HERE.glob("docs/*.md")])
+PAGES = sorted([HERE / "README.md", *HERE.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(HERE).with_suffix("").as_posix()
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -43,22 +47,22 @@ def run_commands(page: Path, folder: Path, **more: str) -> None:
     assert "Traceback" not in ended.stderr, ended.stderr
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=name_of)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     run_commands(page, tmp_path)
 
 
-def test_the_commands_of_the_operating_page_run_on_brokers_too(own_broker: Broker, tmp_path: Path) -> None:
-    run_commands(HERE / "docs" / "operating.md", tmp_path, SHOAL_LOG_ADDRESS=f"kafka://{own_broker.bootstrap}")
+def test_the_commands_of_the_backup_page_run_on_brokers_too(own_broker: Broker, tmp_path: Path) -> None:
+    run_commands(HERE / "docs" / "how-to" / "backup.md", tmp_path, SHOAL_LOG_ADDRESS=f"kafka://{own_broker.bootstrap}")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for example in blocks(page, "python"):
         subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(example)], cwd=tmp_path, check=True)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=name_of)
 def test_the_federation_files_of_a_page_are_right(page: Path, tmp_path: Path) -> None:
     for number, text in enumerate(blocks(page, "toml")):
         file = tmp_path / f"{number}.toml"
@@ -67,14 +71,14 @@ def test_the_federation_files_of_a_page_are_right(page: Path, tmp_path: Path) ->
 
 
 def test_the_table_of_settings_is_the_one_that_is_declared() -> None:
-    assert settings_table() in (HERE / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert settings_table() in (HERE / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_a_page_points_to_is_there(page: Path) -> None:
     for place in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if not place.startswith("http"):
-            assert (page.parent / place).exists(), f"{page.name} points to {place}"
+            assert (page.parent / place).exists(), f"{name_of(page)} points to {place}"
 
 
 def test_the_readme_is_one_page() -> None:

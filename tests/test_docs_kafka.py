@@ -1,4 +1,4 @@
-"""The operating page's words about Kafka, held against what is declared."""
+"""What docs/how-to says about Kafka, held against what is declared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.config.settings import ClientSettings, LogSettings
 from shoal.protocol.chunking import UPDATE_BYTES_MAX
 from shoal.protocol.messages import PARTS_MAX
 from shoal.protocol.topics import declared_topics
-from shoal.runtime.service import WAIT_FIRST_S, WAIT_MAX_S
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.transports.kafka.errors import _FOR_GOOD, _FOR_NOW
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from shoal.transports.kafka.settings import MIB, configs_of
@@ -22,9 +22,12 @@ from tests.small_plant import FORMAL, an_update, plant
 
 UPDATES, SNAPSHOTS, REJECTED = declared_topics(plant(), LogSettings()).values()
 HERE = Path(__file__).parent.parent
-TEXT = (HERE / "docs" / "operating.md").read_text(encoding="utf-8")
-PAGE = " ".join(TEXT.split())
-ERRORS = TEXT.partition("## When something is wrong")[2].partition("Rejected messages")[0]
+HOW_TO = HERE / "docs" / "how-to"
+PAGES = [
+    (HOW_TO / f"{name}.md").read_text(encoding="utf-8") for name in ("kafka", "security", "sizing", "troubleshooting")
+]
+PAGE = " ".join(" ".join(PAGES).split())
+ERRORS = (HOW_TO / "troubleshooting.md").read_text(encoding="utf-8").partition("Rejected messages")[0]
 LOOKED_UP = [
     quoted for row in re.findall(r"^\| (`.*?) \|", ERRORS, re.MULTILINE) for quoted in re.findall(r"`([^`]+)`", row)
 ]
@@ -44,7 +47,7 @@ def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
     spool_gib = ClientSettings().readings_bytes_max // 1024**3
     assert f"`readings_bytes_max` of `[client]` (by default {spool_gib} GiB" in PAGE
     assert f"at most {IN_FLIGHT_BYTES_MAX // MIB} MiB are on their way" in PAGE
-    assert f"tries again after {WAIT_FIRST_S} s, then at most every {WAIT_MAX_S:.0f} s" in PAGE
+    assert f"tries again after {RETRY_FIRST_S} s, then at most every {RETRY_MAX_S:.0f} s" in PAGE
     assert configs_of(UPDATES, 3)["min.insync.replicas"] == "2"
     assert "min.insync.replicas" not in configs_of(UPDATES, 0)
 

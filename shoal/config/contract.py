@@ -125,9 +125,9 @@ class Model(Agreed):
     """One configured algorithm of the federation."""
 
     name: Name = Field(description="what it is called in topics, metrics and on the page")
-    algorithm: Name = Field(description="which one; see docs/algorithms.md")
+    algorithm: Name = Field(description="which one; see docs/reference/algorithms.md")
     options: dict[str, bool | int | float | str] = Field(
-        default_factory=dict, description="of the algorithm; see docs/algorithms.md"
+        default_factory=dict, description="of the algorithm; see docs/reference/algorithms.md"
     )
     rounds: Rounds = Field(default=Rounds(), description="for algorithms in rounds, see below")
 

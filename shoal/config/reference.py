@@ -1,4 +1,4 @@
-"""The table of all settings, made from where they are declared; `docs/settings.md` holds the same one."""
+"""The table of all settings, made from where they are declared; `docs/reference/settings.md` holds the same one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every algorithm of the registry on the same two data sets, for the pictures of docs/algorithms.md."""
+"""Every algorithm of the registry on the same two data sets, for the pictures of docs/explanation/gallery.md."""
 
 from __future__ import annotations
 

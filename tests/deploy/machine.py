@@ -23,8 +23,8 @@ CHECKOUT = ("pyproject.toml", "README.md", "shoal", "producers", "client_nodes",
 
 
 def commands_of_the_docs() -> str:
-    """The block of docs/operating.md that installs the units and starts them."""
-    page = (TOP / "docs/operating.md").read_text(encoding="utf-8")
+    """The block of docs/how-to/systemd.md that installs the units and starts them."""
+    page = (TOP / "docs/how-to/systemd.md").read_text(encoding="utf-8")
     found = re.search(r"^    python3 -m venv /opt/shoal\n(?:    .+\n)+", page, re.MULTILINE)
     assert found is not None
     return found[0]

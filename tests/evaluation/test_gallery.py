@@ -1,4 +1,4 @@
-"""The pictures of docs/algorithms.md: every algorithm on the same two data sets."""
+"""The pictures of docs/explanation/gallery.md: every algorithm on the same two data sets."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_a_missing_folder_is_refused_before_anything_runs(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_has_its_picture_in_the_docs(name: str) -> None:
-    assert f"(pictures/{name}.png)" in (DOCS / "algorithms.md").read_text()
+    assert f"(../pictures/{name}.png)" in (DOCS / "explanation" / "gallery.md").read_text()
     assert (DOCS / "pictures" / f"{name}.png").is_file()

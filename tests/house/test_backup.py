@@ -1,4 +1,4 @@
-"""What docs/operating.md says of backups: a server goes on from an old one, a client may move, no log may be older."""
+"""What docs/how-to/backup.md says of backups: servers go on from an old one, clients may move, no log may be older."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of the live page in docs/ anew: `make picture`. It needs Chromium and takes half a minute."""
+"""Draw the pictures of the live page in docs/pictures anew: `make picture`. It needs Chromium and half a minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.server_node.web_browser import Tab, browsing
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "pictures"
 SHOTS = {"page.png": (1180, 1148, "light"), "page-narrow.png": (390, 1086, "dark")}
 """file -> width, height, colours"""
 READINGS = 15_000

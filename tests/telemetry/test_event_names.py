@@ -23,7 +23,8 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
 
 
 CALLS = dict(calls())
-TOLD = {row["event"]: row for row in ROW.finditer((HOUSE / "docs" / "operating.md").read_text(encoding="utf-8"))}
+TABLE = (HOUSE / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+TOLD = {row["event"]: row for row in ROW.finditer(TABLE)}
 
 
 def event_of(call: ast.Call) -> str:
@@ -49,7 +50,7 @@ def test_an_event_has_a_steady_name_and_stands_in_the_table_with_its_level_and_f
     call = CALLS[place]
     event = event_of(call)
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", event)
-    assert event in TOLD, f"docs/operating.md, What a process says: add {event}"
+    assert event in TOLD, f"docs/reference/events.md: add {event}"
     assert level_of(call) == TOLD[event]["level"]
     fields = set(re.findall(r"`(\w+)`", TOLD[event]["fields"]))
     assert {word.arg for word in call.keywords if word.arg is not None} <= fields

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 
-DOCS = Path(__file__).parents[2] / "docs"
+TABLE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 CLIENT, SERVER, BOTH = {ClientMetrics}, {ServerMetrics}, {ClientMetrics, ServerMetrics}
 PROMISED: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
     "shoal_readings_total": (BOTH, "counter", "result"),
@@ -93,8 +93,7 @@ def test_a_process_tells_what_it_takes_of_the_machine(kind: type[ClientMetrics |
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
 def test_operators_read_of_every_metric_and_its_labels(kind: type[ClientMetrics | ServerMetrics]) -> None:
     told = {
-        name: set(labels.split(",")) - {""}
-        for name, labels in re.findall(r"`(shoal_\w+)(?:\{([\w,]*)\})?`", (DOCS / "operating.md").read_text("utf-8"))
+        name: set(labels.split(",")) - {""} for name, labels in re.findall(r"`(shoal_\w+)(?:\{([\w,]*)\})?`", TABLE)
     }
     for family in kind().registry.collect():
         if family.name.startswith("process_"):
@@ -113,7 +112,7 @@ def test_operators_read_of_no_metric_that_is_not_there() -> None:
         for kind in (ClientMetrics, ServerMetrics)
         for name in re.findall(r"^# TYPE (\S+)", exposed(kind()), re.MULTILINE)
     }
-    told = set(re.findall(r"`(shoal_\w+)(?:\{[\w,]*\})?`", (DOCS / "operating.md").read_text("utf-8")))
+    told = set(re.findall(r"`(shoal_\w+)(?:\{[\w,]*\})?`", TABLE))
     assert told <= there
 
 

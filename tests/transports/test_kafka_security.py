@@ -34,7 +34,7 @@ from tests.house.small_federation import begin, write_federation
 from tests.kafka_broker import Broker
 from tests.kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "security.md"
 WAIT_S = 30.0
 SECRET = "battery staple"
 LOG_ERROR = 4
@@ -105,7 +105,7 @@ def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broke
 
 
 def rules_on_the_page(federation: str) -> list[ACL]:
-    """What the commands of docs/operating.md allow, for this federation."""
+    """What the commands of docs/how-to/security.md allow, for this federation."""
     rules = []
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if "kafka-acls.sh" not in line:

@@ -132,7 +132,7 @@ def ours(error: BaseException, where: str) -> ShoalError:
     """An error of the library as one of ours; its own text may hold bytes of a record and is left out."""
     name = type(error).__name__
     if isinstance(error, errors.AuthorizationError):
-        return LogRefused(f"{where}: {name}: this user may not do that; see the access rules in docs/operating.md")
+        return LogRefused(f"{where}: {name}: this user may not do that; see docs/how-to/security.md")
     if isinstance(error, _NEVER_AGAIN):
         return LogRefused(f"{where}: {_FOR_GOOD.get(name, name)}")
     return LogUnavailable(f"{where}: a broker is away, or does not answer as it should ({name})")
