@@ -12,7 +12,7 @@ from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
 from shoal.config.contract import client_name
 from shoal.config.settings import Config
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
 from shoal.protocol.signatures import client_file, read_keys
 from shoal.protocol.topics import ensure_topics
@@ -33,7 +33,7 @@ def open_client(
 ) -> Iterator[ClientNode]:
     """The client, resumed from the checkpoint in its folder; closed at the end.
 
-    Raises `StateRefused` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
+    Raises `InvalidState` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
     """
     folder = config.client.folder / client_name(client)
     template = config.client.signing_key_file
@@ -55,10 +55,10 @@ def _memory(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, byt
     """Checkpoint and key belong together. The checkpoint is made first, so a kill between them is told from a loss."""
     path, key = folder / "checkpoint.db", folder / "noise.key"
     if key.exists() and not path.exists():
-        raise StateRefused(_lost(key, path))
+        raise InvalidState(_lost(key, path))
     checkpoint = stack.enter_context(Checkpoint(path, owner))
     if not key.exists() and checkpoint.load() is not None:
-        raise StateRefused(_lost(path, key))
+        raise InvalidState(_lost(path, key))
     return checkpoint, load_or_create_key(key)
 
 

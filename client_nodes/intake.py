@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_nodes.readings_decoder import usual
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.messages import Reading
 from shoal.transports.base import Record
 
 Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite"]
 
 
-class Refused(NamedTuple):
+class RejectedReading(NamedTuple):
     """A reading that cannot be learnt, and why. It stays on the client."""
 
     record: Record
@@ -33,7 +33,7 @@ class Intake(NamedTuple):
     """(partition, offset) of each row"""
     times: list[float | None]
     """event time of each row, seconds since 1970"""
-    refused: list[Refused]
+    rejected: list[RejectedReading]
 
 
 def take_in(records: Sequence[Record], width: int) -> Intake:
@@ -41,7 +41,7 @@ def take_in(records: Sequence[Record], width: int) -> Intake:
     values = np.empty((len(records), width))
     times: list[float | None] = [None] * len(records)
     fit = np.zeros(len(records), dtype=np.bool_)
-    refused: list[Refused] = []
+    rejected: list[RejectedReading] = []
     together = usual(records, width)
     values[together.which] = together.values
     fit[together.which] = True
@@ -49,23 +49,23 @@ def take_in(records: Sequence[Record], width: int) -> Intake:
         times[number] = time
     for number in np.flatnonzero(~fit).tolist():
         taken = _take_one(records[number], width)
-        if isinstance(taken, Refused):
-            refused.append(taken)
+        if isinstance(taken, RejectedReading):
+            rejected.append(taken)
         else:
             times[number], values[number] = taken
             fit[number] = True
     kept = np.flatnonzero(fit).tolist()
     places = [(records[number].partition, records[number].offset) for number in kept]
-    return Intake(values[fit], places, [times[number] for number in kept], refused)
+    return Intake(values[fit], places, [times[number] for number in kept], rejected)
 
 
-def _take_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | Refused:
+def _take_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | RejectedReading:
     try:
         reading = Reading.decode(record.value, record.headers)
-    except MessageRefused:
-        return Refused(record, "malformed")
+    except MessageRejected:
+        return RejectedReading(record, "malformed")
     row = _row(reading.values, width)
-    return Refused(record, row) if isinstance(row, str) else (reading.time, row)
+    return RejectedReading(record, row) if isinstance(row, str) else (reading.time, row)
 
 
 def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | Reason:

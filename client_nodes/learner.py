@@ -8,7 +8,7 @@ from client_nodes.publisher import Publisher, Said
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
 
 
@@ -68,10 +68,10 @@ class Learner:
         return {"half": self._half.state(), "sequence": self._sequence, "readings": self._readings}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`."""
+        """Raises `InvalidState`."""
         try:
             self._half.restore(state["half"])
             self._sequence = state["sequence"]
             self._readings = state["readings"]
         except (KeyError, TypeError) as broken:
-            raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
+            raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None

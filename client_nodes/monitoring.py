@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from client_nodes.intake import Refused
+from client_nodes.intake import RejectedReading
 from shoal.privacy import PrivacyTerms, epsilon_spent
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
@@ -78,10 +78,10 @@ class ClientMonitoring:
             self._metrics.nodes.labels(model=model).set(number)
         self._metrics.lag.labels(topic=READINGS).set(lag)
 
-    def refused(self, refused: Sequence[Refused]) -> None:
+    def rejected(self, rejected: Sequence[RejectedReading]) -> None:
         """Readings were set aside."""
-        for reason, number in Counter(each.reason for each in refused).items():
-            log_event("readings_refused", reason=reason, readings=number)
+        for reason, number in Counter(each.reason for each in rejected).items():
+            log_event("readings_rejected", reason=reason, readings=number)
 
     def published(self, updates: Mapping[str, int], learned: int, lag: int) -> None:
         """So many updates of each model went out."""

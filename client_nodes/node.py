@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from client_nodes.intake import Intake, Refused, take_in
+from client_nodes.intake import Intake, RejectedReading, take_in
 from client_nodes.labels import Labeller
 from client_nodes.learner import Learner
 from client_nodes.monitoring import READINGS_BECAME, ClientMonitoring
@@ -23,10 +23,10 @@ from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, client_name
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.privacy import mechanism_for
 from shoal.protocol.messages import VERSION
-from shoal.protocol.topics import LOCAL_SETTINGS, READINGS, REFUSED, readings_settings
+from shoal.protocol.topics import LOCAL_SETTINGS, READINGS, REJECTED, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.reader import read_next
@@ -62,7 +62,7 @@ class ClientNode:
     ) -> None:
         """`log` is the federation's, with its topics in it; a record of updates may have `update_bytes_max`.
 
-        Raises `StateRefused` and `SettingsError`.
+        Raises `InvalidState` and `SettingsError`.
         """
         client = client_name(client)
         readings, checkpoint, key, signing_key = premises
@@ -74,7 +74,7 @@ class ClientNode:
         """None: nobody looks at them"""
         self._counting = ClientMonitoring(metrics)
         readings.ensure(READINGS, readings_settings(settings))
-        readings.ensure(REFUSED, LOCAL_SETTINGS)
+        readings.ensure(REJECTED, LOCAL_SETTINGS)
         self._source = readings.identity(READINGS)
         self._listener = log.identity(contract.updates_topic)
         self._mechanism = mechanism_for(privacy_terms_of(contract), key, client, self._source)
@@ -97,7 +97,7 @@ class ClientNode:
     def resume(self) -> None:
         """Restore the checkpoint and publish its outbox again; a node may step only after this.
 
-        Raises `StateRefused` when the checkpoint does not fit the contract or the readings log, and as the logs do.
+        Raises `InvalidState` when the checkpoint does not fit the contract or the readings log, and as the logs do.
         """
         self._positions = self._restore(self._checkpoint.load())
         self._counting.watch_event_time(self._clock, lambda: self._newest_reading_at)
@@ -129,7 +129,7 @@ class ClientNode:
     def step(self, timeout_s: float = 0.0) -> bool:
         """Learn one batch of readings and say what is due. True when anything was done.
 
-        Raises `LogUnavailable` (try again later), `LogRefused` and `OffsetGone`; after an error only a new node
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node
         from the checkpoint may go on.
         """
         records, after = self._read(timeout_s)
@@ -201,19 +201,19 @@ class ClientNode:
 
     def _keep_locally(self, intake: Intake) -> None:
         """What is for these premises alone. Keyed by place, so that a repeat after a kill changes nothing."""
-        for refused in intake.refused:
-            self._set_aside(refused)
+        for rejected in intake.rejected:
+            self._set_aside(rejected)
         if self._labeller is not None:
             self._labeller.label(intake)
-        if intake.refused or (self._labeller is not None and intake.places):
+        if intake.rejected or (self._labeller is not None and intake.places):
             self._readings.flush()
 
-    def _set_aside(self, refused: Refused) -> None:
-        record = refused.record
+    def _set_aside(self, rejected: RejectedReading) -> None:
+        record = rejected.record
         key = f"{record.partition}/{record.offset}".encode()
-        headers = (("type", b"refused"), ("v", str(VERSION).encode()), ("reason", refused.reason.encode()))
+        headers = (("type", b"rejected"), ("v", str(VERSION).encode()), ("reason", rejected.reason.encode()))
         # No value would mean that nothing was refused here: it is set aside as an empty one.
-        self._readings.publish(REFUSED, record.value or b"", key, headers)
+        self._readings.publish(REJECTED, record.value or b"", key, headers)
         self._totals["rejected"] += 1
 
     def _remember(self, updates: Sequence[Said], now: float) -> None:
@@ -239,14 +239,14 @@ class ClientNode:
         if state is None:
             return beginning(self._readings, READINGS)
         if state.get("version") != STATE_VERSION:
-            raise StateRefused("the client's checkpoint is of another version of shoal; run that one")
+            raise InvalidState("the client's checkpoint is of another version of shoal; run that one")
         if state["contract"] != self._contract.digest:
-            raise StateRefused(
+            raise InvalidState(
                 "the client's checkpoint was made under another contract; put the old federation file back, "
                 "or begin under a new client name"
             )
         if state["source"] != self._source:
-            raise StateRefused(
+            raise InvalidState(
                 "the readings log was made anew since the checkpoint was saved, so positions in it mean nothing; "
                 "restore the readings log, or begin under a new client name"
             )
@@ -272,7 +272,7 @@ class ClientNode:
         self._unheard = True
 
     def _count(self, intake: Intake, updates: Sequence[Said]) -> None:
-        self._counting.refused(intake.refused)
+        self._counting.rejected(intake.rejected)
         if not updates and not self._counting.asked:
             return
         lag = self._lag()

@@ -27,7 +27,7 @@ class Publisher:
         self._record_bytes_max = record_bytes_max
 
     def say(self, update: Update) -> Said:
-        """Raises `MessageRefused`."""
+        """Raises `MessageRejected`."""
         # What the server would refuse is not said in the first place: a fault shows where it is made.
         self._border.check_update(update)
         parts = split(update, arrays_to_server(update.algorithm), self._record_bytes_max)

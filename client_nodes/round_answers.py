@@ -13,7 +13,7 @@ from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
 from shoal.config.settings import ClientSettings
-from shoal.errors import DataRefused, MessageRefused, StateRefused
+from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest, round_request_of
 from shoal.telemetry.events import log_event
@@ -74,8 +74,8 @@ class RoundAnswers:
             self._answered[model.name] = asked.version
             try:
                 answers.append(self._answer(model, asked, statement, now))
-            except (DataRefused, MessageRefused) as wrong:
-                log_event("call_refused", logging.WARNING, model=model.name, round=asked.round, detail=str(wrong))
+            except (InvalidData, MessageRejected) as wrong:
+                log_event("call_rejected", logging.WARNING, model=model.name, round=asked.round, detail=str(wrong))
         return answers
 
     def reset_published(self) -> None:
@@ -87,13 +87,13 @@ class RoundAnswers:
         return {"calls": calls, "window": self.window.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`."""
+        """Raises `InvalidState`."""
         try:
             self.window.restore(state["window"])
             for name in self._answered:
                 self._answered[name], self._sequence[name] = state["calls"][name]
         except (KeyError, TypeError, ValueError) as broken:
-            raise StateRefused(f"what the checkpoint says of calls answered is damaged: {broken}") from None
+            raise InvalidState(f"what the checkpoint says of calls answered is damaged: {broken}") from None
 
     def _open_call(self, model: Model, now: float) -> RoundRequest | None:
         snapshot = self._snapshots.newest(model.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from shoal.config.contract import Contract
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.lease import is_lease
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
@@ -40,8 +40,8 @@ class Snapshots:
         try:
             snapshot = Snapshot.decode(record.value, record.headers)
             self._border.check_snapshot(snapshot)
-        except MessageRefused as refused:
-            log_event("snapshot_refused", logging.WARNING, reason=refused.reason, detail=refused.detail)
+        except MessageRejected as rejected:
+            log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
             return
         known = self._newest.get(snapshot.model)
         if known is None or known.version < snapshot.version:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Rows
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 
 
 class Window:
@@ -51,14 +51,14 @@ class Window:
         return {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`. A window that may hold fewer rows now keeps the newest."""
+        """Raises `InvalidState`. A window that may hold fewer rows now keeps the newest."""
         try:
             rows, times, dated = state["rows"], state["times"], state["dated"].astype(bool)
             if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
-                raise StateRefused("the checkpoint's window of rows contradicts itself")
+                raise InvalidState("the checkpoint's window of rows contradicts itself")
             self._keep(rows, times, dated)
         except (AttributeError, KeyError, TypeError) as broken:
-            raise StateRefused(f"the checkpoint's window of rows is damaged: {broken}") from None
+            raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
 
     def _keep(self, rows: Rows, times: NDArray[np.float64], dated: NDArray[np.bool_]) -> None:
         rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]

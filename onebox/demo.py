@@ -81,7 +81,7 @@ class Demo:
         return {
             "seconds": round(seconds, 1),
             "readings": sum(row.get("learned", 0) for row in rows),
-            "refused": sum(row.get("rejected", 0) for row in rows),
+            "rejected": sum(row.get("rejected", 0) for row in rows),
             "clients": len(rows),
             "client_nodes": sum(row["nodes"] for row in rows),
             "updates": sum(row.get("updates", 0) for row in rows),

@@ -75,12 +75,12 @@ def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, 
 
     share = f" ({position / rows:.0%})" if rows else ""
     grid = Grid(title=f"{position:,} readings replayed{share}", title_justify="left")
-    for heading in ("", "readings", "refused", "nodes", "updates", "clusters", "epsilon per reading"):
+    for heading in ("", "readings", "rejected", "nodes", "updates", "clusters", "epsilon per reading"):
         grid.add_column(heading, justify="left" if not heading else "right")
     for client in clients:
         counts = (f"{client.get(name, 0):,}" for name in ("learned", "rejected", "nodes", "updates"))
         grid.add_row(client["client"], *counts, "", f"{total['epsilon_per_reading']:g}")
     grid.add_section()
-    counts = (f"{total[name]:,}" for name in ("readings", "refused", "nodes", "updates"))
+    counts = (f"{total[name]:,}" for name in ("readings", "rejected", "nodes", "updates"))
     grid.add_row("server", *counts, str(total["clusters"]), "")
     return grid

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from producers.publisher import Mark
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.runtime.checkpoint import Checkpoint
 
 
@@ -47,7 +47,7 @@ class Bookmark:
             self.run, self.row = int(state["run"]), int(state["row"])
             self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise StateRefused(
+            raise InvalidState(
                 "the producer's bookmark is of another version; delete it, the logs know the place"
             ) from None
 
@@ -55,7 +55,7 @@ class Bookmark:
 def open_bookmark(folder: Path, source: str) -> Bookmark:
     """The bookmark of the source with identity `source`, in the folder of the clients' folders.
 
-    Raises `StateRefused` while another producer of the same source is running, or when the file is damaged.
+    Raises `InvalidState` while another producer of the same source is running, or when the file is damaged.
     """
     # A client's name has no dot, so this is nobody's folder.
     checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")

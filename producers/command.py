@@ -144,7 +144,7 @@ def _source(contract: Contract, options: dict[str, Any]) -> Source:
     if bool(files) == (options["synthetic"] is not None):
         raise SettingsError("name the files to replay, or a --synthetic stream: one of the two")
     if options["synthetic"] is not None:
-        _refuse(options, "--synthetic", "columns", "time_column", "label_column", "loop", "shuffle", "only")
+        _reject(options, "--synthetic", "columns", "time_column", "label_column", "loop", "shuffle", "only")
         if options["split"] != "round-robin":
             raise SettingsError("--split is for files; the clients of a --synthetic stream have a stream each")
         return Synthetic(options["synthetic"], options["clients"], options["seed"], names)
@@ -164,7 +164,7 @@ def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(renamed.get(name, name) for name in names)
 
 
-def _refuse(options: dict[str, Any], given: str, *names: str) -> None:
+def _reject(options: dict[str, Any], given: str, *names: str) -> None:
     for name in names:
         if options[name]:
             raise SettingsError(
@@ -175,7 +175,7 @@ def _refuse(options: dict[str, Any], given: str, *names: str) -> None:
 def _pacing(options: dict[str, Any]) -> Pacing:
     wall = time.time if options["live"] else None
     if options["rate"] is not None:
-        _refuse(options, "--rate", "speed")
+        _reject(options, "--rate", "speed")
         return Pacing(rate=rate_of(options["rate"]), wall=wall)
     speed = options["speed"] or ("1x" if options["synthetic"] else "max")
     return Pacing(speed=speed_of(speed), longest_wait_s=options["longest_wait"], wall=wall)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from producers.source import Sourced
-from shoal.errors import OffsetGone, SettingsError
+from shoal.errors import OffsetOutOfRange, SettingsError
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.transports.base import Log, Record, TopicSettings
@@ -25,8 +25,8 @@ def client_folder(folder: Path, client: str) -> Path:
     try:
         # Raw readings: nobody else's business on this machine.
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as refused:
-        raise SettingsError(f"{home}: cannot be made: {refused.strerror}") from None
+    except OSError as rejected:
+        raise SettingsError(f"{home}: cannot be made: {rejected.strerror}") from None
     return home
 
 
@@ -83,7 +83,7 @@ class Outlet:
         while at < end:
             try:
                 records, after = self._log.read(self._topic, {PARTITION: at}, SCAN_RECORDS)
-            except OffsetGone as gone:
+            except OffsetOutOfRange as gone:
                 at = gone.first
                 continue
             at = after[PARTITION]

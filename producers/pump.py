@@ -17,7 +17,7 @@ from producers.bookmark import Bookmark
 from producers.pacing import Pacing
 from producers.publisher import Mark, Outlet
 from producers.source import Source, Sourced
-from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
+from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
@@ -185,7 +185,7 @@ class Pump:
             try:
                 outlet = Outlet(log, READINGS, self._run, self._marks.get(client), self._kept)
                 if not outlet.intact and self._next_row is not None:
-                    raise StateRefused(
+                    raise InvalidState(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "
                         "it publishes what is missing"
                     )

@@ -51,7 +51,7 @@ class Source(Protocol):
         ...
 
     def read(self, limit: int) -> list[Sourced]:
-        """The next rows, at most `limit`; none when the source has ended. Raises `DataRefused` for a damaged file."""
+        """The next rows, at most `limit`; none when the source has ended. Raises `InvalidData` for a damaged file."""
         ...
 
     def skip(self, rows: int) -> None:

@@ -29,7 +29,7 @@ def open_server(
     clock: Callable[[], float] = time.time,
     claiming: LeaseHolder | None = None,
 ) -> Iterator[ServerNode]:
-    """The server as its folder remembers it, let go of at the end. Raises `StateRefused`, `LogUnavailable`, ...
+    """The server as its folder remembers it, let go of at the end. Raises `InvalidState`, `LogUnavailable`, ...
 
     `claiming`: hold the federation's claim, so that no other server answers beside this one.
     """
@@ -64,7 +64,7 @@ class Watched:
         board.set(node.status())
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """See `ServerNode.step`; raises `AnotherServer` besides."""
+        """See `ServerNode.step`; raises `LeaseHeld` besides."""
         if self._claiming is not None:
             self._claiming.keep()
         done = self._node.step(timeout_s)

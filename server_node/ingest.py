@@ -9,7 +9,7 @@ from server_node.models.streaming import StreamingModel
 from server_node.monitoring import ServerMonitoring
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.messages import Rejected, Update, Wake
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
@@ -40,7 +40,7 @@ class Ingest:
         self._keys = keys
 
     def hear(self, record: Record) -> Sequence[OutboxRecord]:
-        """Absorb one record; what is refused becomes a word for the rejected topic."""
+        """Absorb one record; what is rejected becomes a word for the rejected topic."""
         self._counting.reading(record)
         update: Update | None = None
         try:
@@ -53,8 +53,8 @@ class Ingest:
             self._border.check_update(update)
             self._take_in(update, record.value or b"")
             self._counting.waiting(len(self._joining))
-        except MessageRefused as refused:
-            return [self._set_aside(record, refused, update)]
+        except MessageRejected as rejected:
+            return [self._set_aside(record, rejected, update)]
         return []
 
     def _take_in(self, update: Update, value: bytes) -> None:
@@ -79,10 +79,10 @@ class Ingest:
         assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
         model.wake()
 
-    def _set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> OutboxRecord:
-        self._counting.set_aside(record, refused, update)
-        rejected = Rejected(
-            record.value, record.key, refused.reason, refused.detail, *record[:3], original_headers=record.headers
+    def _set_aside(self, record: Record, rejected: MessageRejected, update: Update | None) -> OutboxRecord:
+        self._counting.set_aside(record, rejected, update)
+        aside = Rejected(
+            record.value, record.key, rejected.reason, rejected.detail, *record[:3], original_headers=record.headers
         )
         # No value would mean that nothing was set aside under this key: it is kept as an empty one.
-        return OutboxRecord(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)
+        return OutboxRecord(self._rejected_topic, aside.value or b"", aside.record_key, aside.headers)

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from shoal.config.settings import Config
-from shoal.errors import AnotherServer, LogUnavailable, MessageRefused, PerhapsAnotherServer, ShoalError
+from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected, ShoalError
 from shoal.protocol.lease import LEASE_KEY, Lease, is_lease
 from shoal.protocol.topics import ensure_topics
 from shoal.telemetry.events import log_event
@@ -55,8 +55,8 @@ class LeaseHolder:
     def held(self, log: Log, instance: str) -> Iterator[None]:
         """Hold the claim, and give it back at an end in order.
 
-        `instance` names the server's memory: after a crash the same server goes on at once. Raises `AnotherServer`,
-        `PerhapsAnotherServer` while that is not known yet, and what the log raises.
+        `instance` names the server's memory: after a crash the same server goes on at once. Raises `LeaseHeld`,
+        `LeaseUncertain` while that is not known yet, and what the log raises.
         """
         self._log = log
         try:
@@ -70,14 +70,14 @@ class LeaseHolder:
     def keep(self) -> None:
         """Before each step: look for a greater claim, and renew the own one, when it is time to.
 
-        Raises `AnotherServer`, and what the log raises.
+        Raises `LeaseHeld`, and what the log raises.
         """
         now = self._clock()
         if now < self._due:
             return
         greatest = self._read_on()
         if greatest is not None and greatest[0].rank > self._own.rank:
-            raise AnotherServer(
+            raise LeaseHeld(
                 f"another server has taken over {self._federation} ({greatest[0].place}); this one ends. Started again "
                 "when that one has been stopped, it goes on from its checkpoint"
             )
@@ -106,12 +106,12 @@ class LeaseHolder:
             self._watched = claim.rank, offset, now
         rank, seen_offset, since = self._watched
         if (claim.rank, offset) != (rank, seen_offset):
-            raise AnotherServer(
+            raise LeaseHeld(
                 f"another server answers for {self._federation} ({claim.place}). Stop that one; or start this one "
                 "with --take-over, and that one ends"
             )
         if now < since + MISSED * claim.renew_s:
-            raise PerhapsAnotherServer(
+            raise LeaseUncertain(
                 f"another server has claimed {self._federation} ({claim.place}); waiting up to "
                 f"{MISSED * claim.renew_s:.0f} s to see whether it still answers (--take-over does not wait)"
             )
@@ -133,8 +133,8 @@ class LeaseHolder:
             return None
         try:
             claim = Lease.decode(record.value, record.headers)
-        except MessageRefused as refused:
-            log_event("claim_refused", reason=refused.reason, detail=refused.detail)
+        except MessageRejected as rejected:
+            log_event("claim_rejected", reason=rejected.reason, detail=rejected.detail)
             return None
         return claim if claim.federation == self._federation else None
 

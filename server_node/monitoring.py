@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from server_node.lineage import Turnover
 from server_node.status import ClientStatus
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.messages import REASONS, Snapshot, Update
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
@@ -90,16 +90,16 @@ class ServerMonitoring:
             wanted=wanted,
         )
 
-    def set_aside(self, record: Record, refused: MessageRefused, update: Update | None) -> None:
+    def set_aside(self, record: Record, rejected: MessageRejected, update: Update | None) -> None:
         """A message that did not; `update` if it could be read at all, so that one knows whose it says it is."""
-        self._rejected[refused.reason] += 1
+        self._rejected[rejected.reason] += 1
         if self._again:
             return
         self.metrics.updates.labels(result="rejected").inc()
-        self.metrics.rejected.labels(reason=refused.reason).inc()
+        self.metrics.rejected.labels(reason=rejected.reason).inc()
         place = f"{record.topic}/{record.partition}/{record.offset}"
         said_by = {"model": update.model, "client": update.client} if update is not None else {}
-        reason, detail = refused.reason, refused.detail
+        reason, detail = rejected.reason, rejected.detail
         log_event("update_rejected", logging.WARNING, reason=reason, detail=detail, origin=place, **said_by)
 
     def sizes(self, snapshot: Snapshot, turnover: Turnover = STILL) -> None:

@@ -65,7 +65,7 @@ class ServerNode:
         self._started_at = clock()
 
     def resume(self) -> None:
-        """Restore the checkpoint and publish its outbox again. Raises `StateRefused`, and as the log does."""
+        """Restore the checkpoint and publish its outbox again. Raises `InvalidState`, and as the log does."""
         state = self._checkpoint.load()
         if state is None:
             self._positions = begun(self._contract, self._border, self._log, self._models, self._rebuild)
@@ -79,7 +79,7 @@ class ServerNode:
     def step(self, timeout_s: float = 0.0) -> bool:
         """Read what has arrived, absorb it, remember, speak. True when anything was done.
 
-        Raises `LogUnavailable` (try again later), `LogRefused` and `OffsetGone`; after an error only a new node
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node
         from the checkpoint may go on.
         """
         topic = self._contract.updates_topic

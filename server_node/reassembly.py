@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.algorithms.registry import arrays_to_server
-from shoal.errors import MessageRefused, StateRefused
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import UPDATE_BYTES_MAX, alike, joined
 from shoal.protocol.messages import Update
 
@@ -63,7 +63,7 @@ class Reassembly:
     def take(self, part: Update, value: bytes) -> Update | None:
         """Take a checked part in, `value` as it travelled; the whole update once all parts are here.
 
-        A part that is here already changes nothing. Raises `MessageRefused` ("parts", "oversized") for one that
+        A part that is here already changes nothing. Raises `MessageRejected` ("parts", "oversized") for one that
         contradicts the others or has no room.
         """
         self._came += 1
@@ -72,7 +72,7 @@ class Reassembly:
         waiting = self._with(place, part, hashlib.sha256(alike(part, table)).digest())
         here = waiting.values.get(part.part)
         if here is not None and here != value:
-            raise MessageRefused("parts", f"another part {part.part} of update {part.sequence} came before it")
+            raise MessageRejected("parts", f"another part {part.part} of update {part.sequence} came before it")
         if here is None:
             self._make_room(place, waiting, len(value))
             waiting.values[part.part] = value
@@ -99,7 +99,7 @@ class Reassembly:
         return {"came": self._came, "waiting": waiting}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`."""
+        """Raises `InvalidState`."""
         try:
             self._came = state["came"]
             for model, client, newest, values in state["waiting"]:
@@ -109,8 +109,8 @@ class Reassembly:
                 kept = {part.part: value for part, value in parts}
                 self._waiting[model, client] = Waiting(one.sequence, one.parts, same, newest, kept)
             self._size = sum(waiting.size for waiting in self._waiting.values())
-        except (KeyError, IndexError, TypeError, ValueError, MessageRefused) as broken:
-            raise StateRefused(f"what the checkpoint says of updates in parts is damaged: {broken}") from None
+        except (KeyError, IndexError, TypeError, ValueError, MessageRejected) as broken:
+            raise InvalidState(f"what the checkpoint says of updates in parts is damaged: {broken}") from None
 
     def _with(self, place: tuple[str, str], part: Update, same: bytes) -> Waiting:
         """What is here of this part's update."""
@@ -121,18 +121,18 @@ class Reassembly:
         if waiting is None:
             return Waiting(part.sequence, part.parts, same, self._came)
         if waiting.alike != same:
-            raise MessageRefused("parts", f"it contradicts the parts of update {part.sequence} that came before it")
+            raise MessageRejected("parts", f"it contradicts the parts of update {part.sequence} that came before it")
         return waiting
 
     def _make_room(self, place: tuple[str, str], waiting: Waiting, size: int) -> None:
-        """Raises `MessageRefused` unless there is room for a part of this size, if need be without those given up."""
+        """Raises `MessageRejected` unless there is room for a part of this size, if need be without those given up."""
         if waiting.size + size > UPDATE_BYTES_MAX:
-            raise MessageRefused("oversized", f"the parts of an update may have {UPDATE_BYTES_MAX} bytes together")
+            raise MessageRejected("oversized", f"the parts of an update may have {UPDATE_BYTES_MAX} bytes together")
         one_more = place not in self._waiting
         while len(self._waiting) + one_more > WAITING_MAX or self._size + size > WAITING_BYTES_MAX:
             oldest, given_up = next(iter(self._waiting.items()))
             if oldest == place or given_up.newest >= self._came - PATIENCE_PARTS:
-                raise MessageRefused("parts", f"{len(self)} updates wait for their other parts already: no room")
+                raise MessageRejected("parts", f"{len(self)} updates wait for their other parts already: no room")
             self.drop(*oldest)
 
     def _forget(self, place: tuple[str, str]) -> Waiting | None:

@@ -9,7 +9,7 @@ from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import StreamingModel
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
-from shoal.errors import LogRefused, MessageRefused, StateRefused
+from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import LEASE_KEY
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
@@ -36,16 +36,16 @@ def remembered(
 
 
 def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Models, joining: Reassembly) -> Positions:
-    """Put the models back as they were; the updates from there on are new to them. Raises `StateRefused`."""
+    """Put the models back as they were; the updates from there on are new to them. Raises `InvalidState`."""
     if state.get("version") != STATE_VERSION:
-        raise StateRefused("the server's checkpoint is of another version of shoal; run that one")
+        raise InvalidState("the server's checkpoint is of another version of shoal; run that one")
     if state["contract"] != contract.digest:
-        raise StateRefused(
+        raise InvalidState(
             "the server's checkpoint was made under another contract; put the old federation file back, "
             "or begin the new federation under a new name or in a new folder"
         )
     if state["log"] != log.identity(contract.updates_topic):
-        raise StateRefused(
+        raise InvalidState(
             "the log was made anew since the checkpoint was saved; restore the log, or begin again in a new folder"
         )
     for name, model in models.items():
@@ -58,19 +58,19 @@ def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Mode
 
 
 def begun(contract: Contract, border: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
-    """The start of the log. Raises `StateRefused` when snapshots tell of a memory that is gone, unless it is to be
-    rebuilt, and `LogRefused` when the log no longer holds what it would be rebuilt from."""
+    """The start of the log. Raises `InvalidState` when snapshots tell of a memory that is gone, unless it is to be
+    rebuilt, and `LogError` when the log no longer holds what it would be rebuilt from."""
     published = latest(log, contract.snapshots_topic)
     published.pop(LEASE_KEY, None)
     at = beginning(log, contract.updates_topic)
     if published and not rebuild:
-        raise StateRefused(
+        raise InvalidState(
             f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
             "restore it, or let --rebuild learn everything again from the log"
         )
     from_the_log = [name for name, model in models.items() if isinstance(model, StreamingModel)]
     if any(name.encode() in published for name in from_the_log) and any(at.values()):
-        raise LogRefused("the log no longer begins at its first update, so the model cannot be rebuilt from it")
+        raise LogError("the log no longer begins at its first update, so the model cannot be rebuilt from it")
     for name, model in models.items():
         if record := published.get(name.encode()):
             model.rebuild(_believed(border, name, record))
@@ -78,15 +78,15 @@ def begun(contract: Contract, border: Validator, log: Log, models: Models, rebui
 
 
 def _believed(border: Validator, name: str, record: Record) -> Snapshot:
-    """The newest snapshot of a model, which alone says how the model began. Raises `StateRefused`."""
+    """The newest snapshot of a model, which alone says how the model began. Raises `InvalidState`."""
     try:
         snapshot = Snapshot.decode(record.value, record.headers)
         border.check_snapshot(snapshot)
         if snapshot.model != name:
-            raise MessageRefused("model", f"it is of {snapshot.model}")
-    except MessageRefused as refused:
-        raise StateRefused(
-            f"the newest snapshot of model {name} cannot be used to begin again as the server began ({refused}); "
+            raise MessageRejected("model", f"it is of {snapshot.model}")
+    except MessageRejected as rejected:
+        raise InvalidState(
+            f"the newest snapshot of model {name} cannot be used to begin again as the server began ({rejected}); "
             "restore the server's checkpoint, or begin under a new federation name"
         ) from None
     return snapshot

@@ -1,22 +1,22 @@
-"""Every error shoal raises on purpose: one base, one page.
+"""Every error that shoal raises on purpose, with one base class.
 
-A loop that serves catches `ShoalError` and nothing wider. `retriable` says whether trying the same
-thing again later can succeed; `exit_code` is what the command line ends with (see `docs/reference/commands.md`).
-Messages name the value and its range and say what to do; they never carry the value of a reading.
+A service loop catches `ShoalError` and nothing wider. `retriable` says whether the same call can succeed later;
+`exit_code` is the exit code of the command line (see `docs/reference/commands.md`). A message names the value and its range and
+says what to do. It never contains the value of a reading.
 """
 
 from __future__ import annotations
 
 
 class ShoalError(Exception):
-    """Base of every error raised on purpose."""
+    """Base class of every error raised on purpose."""
 
     retriable: bool = False
     exit_code: int = 1
 
 
 class SettingsError(ShoalError):
-    """A federation file, a flag or a folder is not what it must be."""
+    """A setting, a command-line option, or a file or folder that one of them names is not valid."""
 
     exit_code = 2
 
@@ -29,14 +29,14 @@ class MissingExtra(SettingsError):
         self.extra = extra
 
 
-class DataRefused(ShoalError, ValueError):
-    """Rows that cannot be learnt from: wrong width, not a number, infinite, too few."""
+class InvalidData(ShoalError, ValueError):
+    """Rows that cannot be learnt from: wrong width, not a number, infinite, or too few."""
 
     exit_code = 3
 
 
-class MessageRefused(ShoalError):
-    """A message that fails a check at the border. `reason` is one stable word (see `shoal.protocol.messages`)."""
+class MessageRejected(ShoalError):
+    """A message fails a check. `reason` is one of `shoal.protocol.messages.REASONS`; `detail` is for people."""
 
     exit_code = 3
 
@@ -47,44 +47,44 @@ class MessageRefused(ShoalError):
 
 
 class LogUnavailable(ShoalError):
-    """The log cannot be reached or written just now: a broker is away, a disk is full."""
+    """The log cannot be read or written at present: a broker does not answer, or a disk is full."""
 
     retriable = True
     exit_code = 4
 
 
-class LogRefused(ShoalError):
-    """The log will never accept this: unknown topic, record too large, other settings than declared."""
+class LogError(ShoalError):
+    """The log cannot do this, now or later: unknown topic, record too large, other settings than declared."""
 
     exit_code = 4
 
 
-class OffsetGone(ShoalError):
-    """Retention has passed the position asked for: records were lost to this reader."""
+class OffsetOutOfRange(ShoalError):
+    """Retention has removed records before they were read: the position lies before the first one kept."""
 
     exit_code = 4
 
     def __init__(self, topic: str, partition: int, asked: int, first: int) -> None:
         super().__init__(
-            f"{topic}/{partition}: position {asked} was asked for but the log now begins at {first}; "
-            f"{first - asked} records are gone. Restore an older log, or set accept_gap = true to go on without them"
+            f"{topic}/{partition}: the next position to read is {asked}, but the log now begins at {first}; "
+            f"{first - asked} records are lost. Restore an older log, or set accept_gap = true to continue without them"
         )
         self.topic, self.partition, self.asked, self.first = topic, partition, asked, first
 
 
-class AnotherServer(ShoalError):
-    """Another server answers for the federation: this one must not."""
+class LeaseHeld(ShoalError):
+    """Another server holds the lease of the federation, so this one must not serve it."""
 
     exit_code = 5
 
 
-class PerhapsAnotherServer(AnotherServer):
-    """Another server has claimed the federation; whether it still lives will be known later."""
+class LeaseUncertain(LeaseHeld):
+    """Another server has the lease, and it is not known yet whether that server still runs."""
 
     retriable = True
 
 
-class StateRefused(ShoalError):
-    """A saved state or checkpoint that is damaged, of another version, or of another model."""
+class InvalidState(ShoalError):
+    """A saved state or checkpoint is damaged, of another version, or of another model."""
 
     exit_code = 5

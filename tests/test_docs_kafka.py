@@ -88,11 +88,11 @@ def test_what_a_table_of_errors_quotes_is_what_somebody_says() -> None:
     assert [quoted for quoted in LOOKED_UP if not any(stands_in(quoted, text) for text in said)] == []
 
 
-@pytest.mark.parametrize("error", ["StateRefused", "AnotherServer", "PerhapsAnotherServer"])
+@pytest.mark.parametrize("error", ["InvalidState", "LeaseHeld", "LeaseUncertain"])
 def test_whatever_ends_a_process_by_its_memory_can_be_looked_up(error: str) -> None:
     folders = ("shoal/runtime/checkpoint.py", "client_nodes/node.py", "server_node/recovery.py", "server_node/lease.py")
     said = {text for folder in folders for text in raised_in(HERE / folder, error)}
-    assert said or error != "StateRefused"
+    assert said or error != "InvalidState"
     assert [text for text in said if not any(stands_in(quoted, text) for quoted in LOOKED_UP)] == []
 
 

@@ -169,7 +169,7 @@ OPERATIONS = Board(
             Query("sum by (reason) (increase(shoal_rejected_total[$__rate_interval]))", "{{reason}}"),
         ),
         curves(
-            "Readings refused",
+            "Readings rejected",
             PER_SECOND,
             "Of wrong width, not numbers, or infinite. They stay with their client.",
             Query(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import DataRefused, MissingExtra
+from shoal.errors import InvalidData, MissingExtra
 
 try:
     import pyarrow as pa
@@ -53,4 +53,4 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as broken:
-        raise DataRefused(f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again") from None
+        raise InvalidData(f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again") from None

@@ -37,7 +37,7 @@ class Replay:
     loop: from the last row on to the first; the times of each repetition follow those of the one before.
     shuffle: each repetition in another order; this alone keeps all rows in memory.
     only: the rows of this client and no others, numbered among themselves: a producer for each site replays its part.
-    Raises `SettingsError` (no such file or column) and `DataRefused` (damaged), here or from `read`.
+    Raises `SettingsError` (no such file or column) and `InvalidData` (damaged), here or from `read`.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 
 LINE_CHARS_MAX = 1024 * 1024
 """4096 features of 250 characters each; a longer line is one broken row"""
@@ -46,7 +46,7 @@ class Table(Protocol):
         ...
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Cells | None]:
-        """The cells of the columns `wanted`, row by row; None for a broken row. Raises `DataRefused` (damaged)."""
+        """The cells of the columns `wanted`, row by row; None for a broken row. Raises `InvalidData` (damaged)."""
         ...
 
     def count(self) -> int:
@@ -185,8 +185,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise DataRefused(
+        raise InvalidData(
             f"{path}: damaged or cut short; the rows before that place were read. Fetch it again"
         ) from None
     except OSError as unreadable:
-        raise DataRefused(f"{path}: cannot be read: {unreadable.strerror}") from None
+        raise InvalidData(f"{path}: cannot be read: {unreadable.strerror}") from None

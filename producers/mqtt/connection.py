@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from shoal.config.base import text_of
 from shoal.config.mqtt_settings import MqttSettings
-from shoal.errors import LogRefused, LogUnavailable, MissingExtra, SettingsError
+from shoal.errors import LogError, LogUnavailable, MissingExtra, SettingsError
 
 try:
     from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
@@ -65,7 +65,7 @@ class Message(NamedTuple):
 class Connection:
     """Connected and subscribed to `topics`; every message is to be acknowledged, in the order received.
 
-    Raises `LogUnavailable` (away: a new connection may help later), `LogRefused` and `SettingsError` (it will not).
+    Raises `LogUnavailable` (away: a new connection may help later), `LogError` and `SettingsError` (it will not).
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Connection:
                 code = self._client.connect(settings.host, port, KEEP_ALIVE_S)
             self._check(code)
         except ssl.SSLCertVerificationError:
-            raise LogRefused(
+            raise LogError(
                 f"{settings.address}: the broker's certificate is not one we trust; check ca_file and host"
             ) from None
         except ssl.SSLError as broken:
@@ -167,7 +167,7 @@ class Connection:
         self._check(code)
         self._until(lambda: self._granted is not None and number in self._granted)
         if not (self._granted or {})[number or 0]:
-            raise LogRefused(
+            raise LogError(
                 f"{self._settings.address}: the broker does not let us read all of [mqtt.topics]; mend its rules"
             )
 
@@ -185,7 +185,7 @@ class Connection:
 
     def _check(self, code: MQTTErrorCode) -> None:
         if self._trouble in _FOR_GOOD:
-            raise LogRefused(f"{self._settings.address}: the broker {_FOR_GOOD[self._trouble]}")
+            raise LogError(f"{self._settings.address}: the broker {_FOR_GOOD[self._trouble]}")
         if self._trouble is not None or code != MQTTErrorCode.MQTT_ERR_SUCCESS:
             raise self._away(self._trouble or (HUNG_UP if self._session is None else LOST))
 

@@ -24,7 +24,7 @@ from producers.mqtt.silence import Silence
 from producers.publisher import Mark, Outlet
 from producers.source import Sourced
 from shoal.config.mqtt_settings import MqttSettings
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.events import log_event
@@ -82,7 +82,7 @@ class Listener:
         clock: Callable[[], float],
         steady: Callable[[], float],
     ) -> None:
-        """Stores what the life before has left, and only then connects. Raises `StateRefused`, or as `connect`."""
+        """Stores what the life before has left, and only then connects. Raises `InvalidState`, or as `connect`."""
         self._settings, self._place, self._tally = settings, place, tally
         self._clock, self._steady = clock, steady
         rules = Rules(place.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
@@ -105,7 +105,7 @@ class Listener:
     def step(self, timeout_s: float = 0.0) -> bool:
         """Take in what came, store what is whole; True when anything was done.
 
-        Raises `LogUnavailable` (the broker or the disk is away), `LogRefused`; after an error only a new listener from
+        Raises `LogUnavailable` (the broker or the disk is away), `LogError`; after an error only a new listener from
         the checkpoint may go on.
         """
         messages = self._connection.receive(timeout_s)
@@ -145,16 +145,16 @@ class Listener:
 
     def _absorb(self, message: Message, now: float) -> list[Joined]:
         if message.topic not in self._place.topics:
-            return self._refuse("unknown_topic", message.topic)
+            return self._reject("unknown_topic", message.topic)
         if self._known(message):
-            return self._refuse("repeated", message.topic)
+            return self._reject("repeated", message.topic)
         if not message.retained and (silent_s := self._tally.silence.hear(message.topic, now)) is not None:
             log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
         if message.retained and not self._settings.time:
-            return self._refuse("retained", message.topic)
+            return self._reject("retained", message.topic)
         said = understood(message.payload, self._place.topics[message.topic], self._settings, self._arrival())
-        for reason in said.refused:
-            self._refuse(reason, message.topic)
+        for reason in said.rejected:
+            self._reject(reason, message.topic)
         return [] if said.part is None else self._joiner.add(said.part)
 
     def _arrival(self) -> float:
@@ -175,7 +175,7 @@ class Listener:
             del self._heard[next(iter(self._heard))]
         return known
 
-    def _refuse(self, reason: str, topic: str) -> list[Joined]:
+    def _reject(self, reason: str, topic: str) -> list[Joined]:
         self._tally.faults[reason] += 1
         self._unsaid[reason, topic] += 1
         return []
@@ -190,7 +190,7 @@ class Listener:
             return
         self._said_at = now
         for (reason, topic), number in sorted(self._unsaid.items()):
-            log_event("messages_refused", logging.WARNING, reason=reason, topic=topic, messages=number)
+            log_event("messages_rejected", logging.WARNING, reason=reason, topic=topic, messages=number)
         self._unsaid.clear()
 
     def _remember(self, joined: Sequence[Joined]) -> None:
@@ -230,7 +230,7 @@ class Listener:
             return []
         try:
             if state["version"] != STATE_VERSION or state["width"] != self._place.width:
-                raise StateRefused(
+                raise InvalidState(
                     "the MQTT producer's memory was made under another contract or version; put the old federation "
                     "file back, or begin under a new client name"
                 )
@@ -241,4 +241,4 @@ class Listener:
             self._mark = None if state["mark"] is None else Mark(*state["mark"])
             return list(state["rows"])
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise StateRefused("the MQTT producer's memory cannot be read; restore it, or move it away") from None
+            raise InvalidState("the MQTT producer's memory cannot be read; restore it, or move it away") from None

@@ -31,7 +31,7 @@ class Said(NamedTuple):
 
     part: Part | None
     """None when nothing of it can be used"""
-    refused: Sequence[str]
+    rejected: Sequence[str]
     """a reason, one of `report.FAULTS`, for each value that cannot be used, or for the message as a whole"""
 
 
@@ -75,16 +75,16 @@ def understood(payload: bytes, wanted: Sequence[Wanted], settings: MqttSettings,
 
 def _said(time: float, cells: Mapping[int, Any]) -> Said:
     values: dict[int, float] = {}
-    refused: list[str] = []
+    rejected: list[str] = []
     for feature, cell in cells.items():
         value = number_of(cell)
         if isinstance(value, float) and math.isfinite(value):
             values[feature] = value
         elif value is None:
-            refused.append("missing")
+            rejected.append("missing")
         else:
-            refused.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
-    return Said(Part(time, values) if values else None, refused)
+            rejected.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
+    return Said(Part(time, values) if values else None, rejected)
 
 
 def _at(fields: dict[str, Any], path: str) -> Any:

@@ -51,7 +51,7 @@ def open_mqtt_ingest(
     clock: Callable[[], float] = time.time,
     steady: Callable[[], float] = time.monotonic,
 ) -> Iterator[Listener]:
-    """The listener as its folder remembers it, let go of at the end. Raises `StateRefused`, or as `Connection`."""
+    """The listener as its folder remembers it, let go of at the end. Raises `InvalidState`, or as `Connection`."""
     settings, contract = config.mqtt, config.contract
     topics = topics_of(settings, contract, client)
     client_id = settings.client_id.replace("{client}", client) or f"shoal-{contract.federation}-{client}"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from shoal.errors import MessageRefused, StateRefused
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import COUNT_MAX
 
 AHEAD_MAX = 1024
@@ -30,15 +30,15 @@ class SequenceWindow:
         self.may_jump = may_jump
 
     def knows(self, sequence: int) -> bool:
-        """Whether `sequence` was heard. `MessageRefused` if it cannot be true."""
+        """Whether `sequence` was heard. `MessageRejected` if it cannot be true."""
         if sequence < self._next or sequence in self._ahead:
             return True
         if sequence > self._highest + AHEAD_MAX and not self.may_jump:
-            raise MessageRefused("sequence", f"{sequence} runs more than {AHEAD_MAX} ahead of {self._highest}")
+            raise MessageRejected("sequence", f"{sequence} runs more than {AHEAD_MAX} ahead of {self._highest}")
         return False
 
     def take(self, sequence: int) -> bool:
-        """True if `sequence` is new; it counts as heard from now on. `MessageRefused` if it cannot be true."""
+        """True if `sequence` is new; it counts as heard from now on. `MessageRejected` if it cannot be true."""
         if self.knows(sequence):
             return False
         self.may_jump = False
@@ -75,11 +75,11 @@ class Clients:
         return len(self._heard)
 
     def knows(self, client: str, sequence: int) -> bool:
-        """Whether this update was heard. Raises `MessageRefused` ("sequence")."""
+        """Whether this update was heard. Raises `MessageRejected` ("sequence")."""
         return (self._heard.get(client) or SequenceWindow()).knows(sequence)
 
     def take(self, client: str, sequence: int, readings: int, now: float) -> bool:
-        """True if this update is new. Raises `MessageRefused` ("sequence")."""
+        """True if this update is new. Raises `MessageRejected` ("sequence")."""
         heard = self._heard.get(client) or SequenceWindow()
         if not heard.take(sequence):
             return False
@@ -120,12 +120,12 @@ class Clients:
         return {client: [heard.state(), self._totals[client]] for client, heard in sorted(self._heard.items())}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`."""
+        """Raises `InvalidState`."""
         try:
             self._heard = {client: SequenceWindow(*heard) for client, (heard, _) in state.items()}
             self._totals = {client: list(totals) for client, (_, totals) in state.items()}
         except (AttributeError, TypeError, ValueError) as broken:
-            raise StateRefused(f"the list of clients is damaged: {broken}") from None
+            raise InvalidState(f"the list of clients is damaged: {broken}") from None
         self._recent = {}
 
 

@@ -25,9 +25,9 @@ class RoundMonitoring:
         """Clients are called."""
         log_event("round_opened", model=self._model.name, round=number, version=version)
 
-    def refused(self, number: int, detail: str) -> None:
+    def rejected(self, number: int, detail: str) -> None:
         """The answers of a round cannot be put together."""
-        log_event("answers_refused", logging.WARNING, model=self._model.name, round=number, detail=detail)
+        log_event("answers_rejected", logging.WARNING, model=self._model.name, round=number, detail=detail)
 
     def closed(self, number: int, by: str, answers: int, expected: int, shift: float, took_s: float) -> None:
         """A round is over and the parameters have moved by `shift`."""

@@ -118,7 +118,7 @@ class ModelPublisher:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`, or what a damaged state leads to: a wrong key, type or value, a refused message."""
+        """Raises `InvalidState`, or what a damaged state leads to: a wrong key, type or value, a refused message."""
         self.clients.restore(state["roster"])
         self.updates = state["updates"]
         self.readings = state["readings"]

@@ -25,7 +25,7 @@ from shoal.algorithms.rounds.policies import Memory, fold
 from shoal.config.contract import Contract, Model
 from shoal.config.models import clusters_wanted, policy_of
 from shoal.config.settings import ServerSettings
-from shoal.errors import DataRefused, MessageRefused, StateRefused
+from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest, round_request_of
 from shoal.protocol.validation import Validator
@@ -106,10 +106,10 @@ class RoundsModel:
         return self._params
 
     def hear(self, update: Update, now: float) -> bool:
-        """Take one checked answer in; False if it was heard before. Raises `MessageRefused`."""
+        """Take one checked answer in; False if it was heard before. Raises `MessageRejected`."""
         assert update.round is not None, "the border lets no answer pass without its round"
         if self._params is None or update.round > self._round:
-            raise MessageRefused("sequence", f"answers round {update.round}, which was never called")
+            raise MessageRejected("sequence", f"answers round {update.round}, which was never called")
         usable = update.round >= max(self._first_round, self._round - self._agreed.late_rounds)
         if usable:
             self._border.check_answer_combines(self._model, self._params, update)
@@ -188,9 +188,9 @@ class RoundsModel:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`."""
+        """Raises `InvalidState`."""
         if state.get("version") != STATE_VERSION:
-            raise StateRefused(f"the checkpoint of model {self._model.name} is of another version of shoal")
+            raise InvalidState(f"the checkpoint of model {self._model.name} is of another version of shoal")
         try:
             self._standing.restore(state)
             self._attendance.restore(state)
@@ -201,8 +201,8 @@ class RoundsModel:
             self._called_at, self._wake_at = state["called_at"], state["wake_at"]
             self._memory = policies.restored(state["memory"])
             self._shift, self._counted = state["shift"], state["counted"]
-        except (AttributeError, KeyError, TypeError, ValueError, MessageRefused) as broken:
-            raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
+        except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
+            raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
 
     def _start(self, now: float) -> bool:
         if (hint := self._hint()) is None:
@@ -240,9 +240,9 @@ class RoundsModel:
             memory, counted = fold(self._policy, self._memory, self._attendance.answers(), self._round)
             after = self._algorithm.combine(before, counted)
             self._border.check_params(self._model, after)
-        except (DataRefused, MessageRefused) as wrong:
+        except (InvalidData, MessageRejected) as wrong:
             # Each was right on its own, together they are not: without them the round is called again.
-            self._telling.refused(self._round, str(wrong))
+            self._telling.rejected(self._round, str(wrong))
             self._attendance.forget()
             return self._open(self._round, now)
         expected = self._attendance.expected(call, self._known)

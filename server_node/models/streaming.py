@@ -12,7 +12,7 @@ from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, Model
 from shoal.config.settings import ServerSettings
-from shoal.errors import MessageRefused, StateRefused
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
@@ -59,7 +59,7 @@ class StreamingModel:
         return self._since_snapshot > 0
 
     def hear(self, update: Update, now: float) -> bool:
-        """Take one checked update in; False if it was heard before. Raises `MessageRefused` ("sequence")."""
+        """Take one checked update in; False if it was heard before. Raises `MessageRejected` ("sequence")."""
         if not self.clients.take(update.client, update.sequence, update.readings, now):
             return False
         self._since_snapshot += 1
@@ -126,9 +126,9 @@ class StreamingModel:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `StateRefused`."""
+        """Raises `InvalidState`."""
         if state.get("version") != STATE_VERSION:
-            raise StateRefused(f"the checkpoint of model {self._model.name} is of another version of shoal")
+            raise InvalidState(f"the checkpoint of model {self._model.name} is of another version of shoal")
         try:
             self._standing.restore(state)
             self._half.restore(state["half"])
@@ -139,8 +139,8 @@ class StreamingModel:
             self._pooled_updates = state["pooled_updates"]
             self._pool_exactly = state["pool_exactly"]
             self._since_snapshot = state["since_snapshot"]
-        except (AttributeError, KeyError, TypeError, ValueError, MessageRefused) as broken:
-            raise StateRefused(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
+        except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
+            raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))

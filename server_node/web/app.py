@@ -33,7 +33,7 @@ from server_node.web.headers import HEADERS, GuardedHeaders
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX, rows_of
 from shoal.config.privacy_terms import bounds_of
-from shoal.errors import DataRefused, ShoalError
+from shoal.errors import InvalidData, ShoalError
 from shoal.protocol.messages import Snapshot
 
 Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
@@ -73,7 +73,7 @@ def create_app(board: StatusBoard, registry: CollectorRegistry, predict: Predict
     app = Starlette(
         routes=routes,
         middleware=[Middleware(GuardedHeaders)],
-        exception_handlers={HTTPException: _refused, ShoalError: _failed, Exception: _broken},
+        exception_handlers={HTTPException: _rejected, ShoalError: _failed, Exception: _broken},
     )
     app.state.closing = closing
     return app
@@ -197,7 +197,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _rejected(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     why = error.detail
     if why == HTTPStatus(error.status_code).phrase:
@@ -207,7 +207,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    if not isinstance(error, DataRefused):
+    if not isinstance(error, InvalidData):
         _log.error("%s failed: %s", request.url.path, error)
         return JSONResponse({"error": "the server cannot answer this now"}, 503)
     return JSONResponse({"error": str(error)}, 422)

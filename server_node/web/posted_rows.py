@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 ROWS_MAX = 10_000
@@ -18,17 +18,17 @@ ROWS_MAX = 10_000
 def rows_of(body: bytes, width: int) -> NDArray[np.float64]:
     """The body of a request, `{"rows": [[...], ...]}` or `[[...], ...]` -> readings (n, width), all finite.
 
-    Raises `DataRefused` with one line that says what to send and repeats nothing of what was sent.
+    Raises `InvalidData` with one line that says what to send and repeats nothing of what was sent.
     """
     try:
         sent = json.loads(body, parse_constant=_not_a_number)
     except (ValueError, RecursionError):
-        raise DataRefused('the body is not JSON; send {"rows": [[...], ...]} with finite numbers') from None
+        raise InvalidData('the body is not JSON; send {"rows": [[...], ...]} with finite numbers') from None
     rows = sent.get("rows") if isinstance(sent, dict) else sent
     if not isinstance(rows, list):
-        raise DataRefused('there are no rows; send {"rows": [[...], ...]}, or [[...], ...]')
+        raise InvalidData('there are no rows; send {"rows": [[...], ...]}, or [[...], ...]')
     if len(rows) > ROWS_MAX:
-        raise DataRefused(f"{len(rows)} rows; send at most {ROWS_MAX} at a time")
+        raise InvalidData(f"{len(rows)} rows; send at most {ROWS_MAX} at a time")
     readings = np.empty((len(rows), width))
     for i, row in enumerate(rows):
         readings[i] = _numbers(row, i, width)
@@ -37,12 +37,12 @@ def rows_of(body: bytes, width: int) -> NDArray[np.float64]:
 
 def _numbers(row: Any, i: int, width: int) -> list[float]:
     if not isinstance(row, list):
-        raise DataRefused(f"row {i} is not a list of numbers")
+        raise InvalidData(f"row {i} is not a list of numbers")
     if len(row) != width:
-        raise DataRefused(f"row {i} has {len(row)} values; this federation has {width} features")
+        raise InvalidData(f"row {i} has {len(row)} values; this federation has {width} features")
     for j, value in enumerate(row):
         if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-            raise DataRefused(f"row {i}, value {j}: not a finite number")
+            raise InvalidData(f"row {i}, value {j}: not a finite number")
     return row
 
 

@@ -88,15 +88,15 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()
-    except (OSError, OverflowError) as refused:
+    except (OSError, OverflowError) as rejected:
         listening.close()
-        raise SettingsError(f"the web page cannot be served on {host} port {port}: {_why(refused)}") from None
+        raise SettingsError(f"the web page cannot be served on {host} port {port}: {_why(rejected)}") from None
     return listening
 
 
-def _why(refused: Exception) -> str:
-    if isinstance(refused, OSError) and refused.errno == errno.EADDRINUSE:
+def _why(rejected: Exception) -> str:
+    if isinstance(rejected, OSError) and rejected.errno == errno.EADDRINUSE:
         return "the port is in use; stop what uses it, or choose another (0 for any free one)"
-    if isinstance(refused, OSError) and refused.errno == errno.EACCES:
+    if isinstance(rejected, OSError) and rejected.errno == errno.EACCES:
         return "ports below 1024 are for the system; choose another"
-    return f"{refused}; choose another"
+    return f"{rejected}; choose another"

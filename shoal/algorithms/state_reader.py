@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 
 
 class StateReader:
-    """A saved state under examination. Every method raises `StateRefused`, naming the entry."""
+    """A saved state under examination. Every method raises `InvalidState`, naming the entry."""
 
     def __init__(self, state: Mapping[str, Any], version: int, **identity: Any) -> None:
         """`identity`: entries that must be exactly these, such as which algorithm and which options."""
         if not isinstance(state, Mapping):
-            raise StateRefused(f"a saved state is a mapping, this is a {type(state).__name__}")
+            raise InvalidState(f"a saved state is a mapping, this is a {type(state).__name__}")
         self._state = state
         if self._entry("version") != version:
-            raise StateRefused(f"saved by version {state['version']!r} of this state, this is version {version}")
+            raise InvalidState(f"saved by version {state['version']!r} of this state, this is version {version}")
         for name, expected in identity.items():
             if self._entry(name) != expected:
-                raise StateRefused(f"saved with {name} {state[name]!r}, this is {expected!r}")
+                raise InvalidState(f"saved with {name} {state[name]!r}, this is {expected!r}")
 
     def whole(self, name: str, least: int = 0) -> int:
         value = self._entry(name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise StateRefused(f"{name} must be a whole number, at least {least}")
+            raise InvalidState(f"{name} must be a whole number, at least {least}")
         return value
 
     def whole_or_none(self, name: str, least: int = 0) -> int | None:
@@ -41,14 +41,14 @@ class StateReader:
     def number(self, name: str, above: float = -math.inf) -> float:
         value = self._entry(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
-            raise StateRefused(f"{name} must be a finite number above {above}")
+            raise InvalidState(f"{name} must be a finite number above {above}")
         return float(value)
 
     def floats(self, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
         """A finite float64 array; None in `shape` is any size. The copy is the caller's."""
         array = self._array(name, np.dtype(np.float64), shape)
         if not np.isfinite(array).all():
-            raise StateRefused(f"{name} holds numbers that are not finite")
+            raise InvalidState(f"{name} holds numbers that are not finite")
         return array
 
     def wholes(self, name: str, shape: tuple[int | None, ...], least: int = 0) -> NDArray[np.int64]:
@@ -59,17 +59,17 @@ class StateReader:
 
     def require(self, holds: bool, otherwise: str) -> None:
         if not holds:
-            raise StateRefused(f"saved state contradicts itself: {otherwise}")
+            raise InvalidState(f"saved state contradicts itself: {otherwise}")
 
     def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
         array = self._entry(name)
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
-            raise StateRefused(f"{name} must be an array of {dtype}")
+            raise InvalidState(f"{name} must be an array of {dtype}")
         if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
-            raise StateRefused(f"{name} has shape {array.shape}, expected {shape}")
+            raise InvalidState(f"{name} has shape {array.shape}, expected {shape}")
         return array.copy()
 
     def _entry(self, name: str) -> Any:
         if name not in self._state:
-            raise StateRefused(f"saved state lacks {name}")
+            raise InvalidState(f"saved state lacks {name}")
         return self._state[name]

@@ -64,7 +64,7 @@ class ClientHalf(Protocol):
         ...
 
     def learn(self, rows: Rows) -> None:
-        """Learn each row once, in order. Any batching gives the same state. Raises `DataRefused`."""
+        """Learn each row once, in order. Any batching gives the same state. Raises `InvalidData`."""
         ...
 
     def contribute(self) -> Arrays:
@@ -82,7 +82,7 @@ class ClientHalf(Protocol):
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None:
-        """Become the saved one. Raises `StateRefused`."""
+        """Become the saved one. Raises `InvalidState`."""
         ...
 
 
@@ -104,7 +104,7 @@ class ServerHalf(Protocol):
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None:
-        """Become the saved one. Raises `StateRefused`."""
+        """Become the saved one. Raises `InvalidState`."""
         ...
 
 

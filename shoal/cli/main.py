@@ -22,7 +22,7 @@ ORDER = ("demo", "check", "producer", "client", "server", "wake", "topics", "rej
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 unexpected, 2 settings or usage, 3 data or messages refused, 4 the log, 5 a checkpoint, "
+    "Exit codes: 0 done, 1 unexpected, 2 settings or usage, 3 data or messages rejected, 4 the log, 5 a checkpoint, "
     "130 interrupted."
 )
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 
 from shoal.config.settings import Config, load_config
-from shoal.errors import DataRefused, LogRefused
+from shoal.errors import InvalidData, LogError
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, latest
@@ -77,7 +77,7 @@ def requeue(file: Path, origin: str) -> None:
         record = _one(config, log, origin)
         known = dict(record.headers)
         if "original_headers_cut" in known:
-            raise DataRefused(f"{origin}: its headers were too large to be kept whole, so it cannot be sent as it was")
+            raise InvalidData(f"{origin}: its headers were too large to be kept whole, so it cannot be sent as it was")
         topic, partition = _place(config, origin)
         headers = tuple((n.removeprefix(ORIGINAL), value) for n, value in record.headers if n.startswith(ORIGINAL))
         log.publish(topic, record.value, known.get("key") or None, headers, partition)
@@ -105,7 +105,7 @@ def _all(config: Config, log: Log) -> dict[str, Record]:
 def _one(config: Config, log: Log, origin: str) -> Record:
     found = _all(config, log).get(origin)
     if found is None:
-        raise LogRefused(f"{origin}: not among the rejected; `shoal rejected list` shows what is")
+        raise LogError(f"{origin}: not among the rejected; `shoal rejected list` shows what is")
     return found
 
 
@@ -114,7 +114,7 @@ def _place(config: Config, origin: str) -> tuple[str, int]:
     topic = config.contract.updates_topic
     place = re.fullmatch(rf"{re.escape(topic)}/([0-9]{{1,9}})/[0-9]+", origin)
     if place is None:
-        raise DataRefused(f"{origin}: no server has set this aside, as it does not come from {topic}; it is not sent")
+        raise InvalidData(f"{origin}: no server has set this aside, as it does not come from {topic}; it is not sent")
     return topic, int(place[1])
 
 

@@ -18,7 +18,7 @@ from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.algorithms.rows import checked_rows
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.streaming import BaseEstimator, ClusterMixin, table_of
 from shoal.kernels.gaussian import matrices
 
@@ -47,7 +47,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """X: a table (n, d), or a list of tables (n_i, d), one for each client, some perhaps without rows.
 
         `clients` (n,) says whose row each row of a single table is; `labels_` then are in the order of the table.
-        Raises `DataRefused` (a ValueError) for rows and `SettingsError` for parameters.
+        Raises `InvalidData` (a ValueError) for rows and `SettingsError` for parameters.
         """
         tables, order = _tables(X, clients)
         algorithm = self._algorithm()
@@ -73,13 +73,13 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """X (n, d) -> (n,) clusters. Raises `DataRefused`."""
+        """X (n, d) -> (n,) clusters. Raises `InvalidData`."""
         if not hasattr(self, "params_"):
             raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
         rows, width = table_of(X), self.n_features_in_
         if len(rows) and rows.shape[1] != width:
             name = type(self).__name__
-            raise DataRefused(f"X has {rows.shape[1]} features, but {name} is expecting {width} features as input")
+            raise InvalidData(f"X has {rows.shape[1]} features, but {name} is expecting {width} features as input")
         return self._algorithm().predict(self.params_, rows.reshape(-1, width))
 
     def _algorithm(self) -> RoundsAlgorithm:
@@ -278,12 +278,12 @@ def _tables(
     if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
         rows = table_of(X)  # type: ignore[arg-type]  # refused there if it is no table
         if not len(rows):
-            raise DataRefused("0 sample(s) (rows): there is nothing to learn from")
+            raise InvalidData("0 sample(s) (rows): there is nothing to learn from")
         if clients is None:
             return [rows], None
         names = np.asarray(clients)
         if names.shape != (len(rows),):
-            raise DataRefused(f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows")
+            raise InvalidData(f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows")
         _, number = np.unique(names, return_inverse=True)
         order = np.argsort(number, kind="stable")
         place = np.empty_like(order)
@@ -291,9 +291,9 @@ def _tables(
         cuts = np.cumsum(np.bincount(number))[:-1]
         return np.split(rows[order], cuts), place
     if clients is not None:
-        raise DataRefused("clients names the owners of the rows of one table; a list of tables has its clients already")
+        raise InvalidData("clients names the owners of the rows of one table; a list of tables has its clients already")
     tables = [table_of(each) for each in X]
     width = next((table.shape[1] for table in tables if len(table)), None)
     if width is None:
-        raise DataRefused("no client has a row; there is nothing to learn from")
+        raise InvalidData("no client has a row; there is nothing to learn from")
     return [checked_rows(table, width) for table in tables], None

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 
 STATE_VERSION = 1
 
@@ -47,7 +47,7 @@ class LocalFederation:
         """rows (n, d) go to their clients, in order, and the server absorbs what that changed.
 
         `owners` (n,): whose row each one is, under any name. `ended`: no more rows will come, so that none
-        has to wait for others. Raises `DataRefused` before anything has changed.
+        has to wait for others. Raises `InvalidData` before anything has changed.
         """
         names, owner = self._owned(len(rows), owners)
         if not names:
@@ -73,12 +73,12 @@ class LocalFederation:
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved one, if this one has learnt nothing yet. Raises `StateRefused`."""
+        """Become the saved one, if this one has learnt nothing yet. Raises `InvalidState`."""
         saved = StateReader(state, STATE_VERSION)
         self._rounds, self._rows = saved.whole("rounds"), saved.whole("rows")
         clients = state.get("clients")
         if not isinstance(clients, Mapping) or "server" not in state:
-            raise StateRefused("saved state lacks its clients or its server")
+            raise InvalidState("saved state lacks its clients or its server")
         for name, inside in clients.items():
             self._clients[name] = CAPlus(**self._options)
             self._clients[name].restore(inside)
@@ -95,7 +95,7 @@ class LocalFederation:
         else:
             given = np.asarray(owners)
             if given.shape != (n,):
-                raise DataRefused(f"clients has shape {given.shape}, must name the owner of each of {n} rows")
+                raise InvalidData(f"clients has shape {given.shape}, must name the owner of each of {n} rows")
             present, owner = np.unique(given.astype(str), return_inverse=True)
         return [str(name) for name in present], owner.astype(np.int64)
 

@@ -18,7 +18,7 @@ from shoal.algorithms.fcac import FcacOptions
 from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.estimators.in_memory import LocalFederation, Table
 
 try:
@@ -63,7 +63,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     clients: virtual clients; row i of the stream is learnt by client i mod `clients`.
     random_state: a whole number; the order in which the server is fed is a function of it and nothing else.
     The other parameters are those of `FcacOptions`, which has their meaning.
-    Raises `DataRefused` (a ValueError) for rows and `SettingsError` for parameters, when first learning.
+    Raises `InvalidData` (a ValueError) for rows and `SettingsError` for parameters, when first learning.
     """
 
     _supervised = False
@@ -102,7 +102,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """X (n, d), n >= 2: begin anew and learn them. `clients` (n,): whose row each one is, under any name."""
         rows, names = table_of(X), _columns(X)
         if len(rows) < 2:
-            raise DataRefused(f"n_samples = {len(rows)}; at least 2 rows are needed, for a spread to learn from")
+            raise InvalidData(f"n_samples = {len(rows)}; at least 2 rows are needed, for a spread to learn from")
         federation = self._new_federation()
         federation.learn(rows, clients, ended=True)
         self._federation, self._names = federation, names
@@ -191,7 +191,7 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         }
 
     def restore(self, state: State) -> Self:
-        """Become the saved one, of the same parameters. Raises `StateRefused`; then nothing has changed."""
+        """Become the saved one, of the same parameters. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters())
         names, inside = state.get("names"), state.get("federation")
         saved.require(names is None or _are_names(names), "names must be a list of strings")
@@ -240,13 +240,13 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             return rows
         width = self.n_features_in_
         if len(rows) and rows.shape[1] != width:
-            raise DataRefused(
+            raise InvalidData(
                 f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting {width} features as input"
             )
         if names is None or self._names is None or names == self._names:
             return rows
         if sorted(names) != sorted(self._names):
-            raise DataRefused(f"features {_shown(names)} were given, {_shown(self._names)} were learnt")
+            raise InvalidData(f"features {_shown(names)} were given, {_shown(self._names)} were learnt")
         return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
 
     def _plain_parameters(self) -> dict[str, Any]:
@@ -255,23 +255,23 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
 
 def table_of(X: ArrayLike) -> Table:
-    """X (n, d) -> finite float64. Raises `DataRefused`, in words that scikit-learn's users know, without a value."""
+    """X (n, d) -> finite float64. Raises `InvalidData`, in words that scikit-learn's users know, without a value."""
     if hasattr(X, "toarray"):
-        raise DataRefused("sparse rows are not supported; give X.toarray()")
+        raise InvalidData("sparse rows are not supported; give X.toarray()")
     try:
         given = np.asarray(X)
         if given.dtype.kind == "O":
             given = given.astype(np.float64)
     except ValueError:
-        raise DataRefused("X must be a table (n, d) of numbers; it has text, or rows of unequal lengths") from None
+        raise InvalidData("X must be a table (n, d) of numbers; it has text, or rows of unequal lengths") from None
     if given.dtype.kind == "c":
-        raise DataRefused("Complex data not supported: give real numbers")
+        raise InvalidData("Complex data not supported: give real numbers")
     if given.ndim == 1:
-        raise DataRefused("X has 1 dimension, must be a table (n, d). Reshape your data: X[None] is one row")
+        raise InvalidData("X has 1 dimension, must be a table (n, d). Reshape your data: X[None] is one row")
     if given.ndim == 2 and len(given) and given.shape[1] == 0:
-        raise DataRefused(f"0 feature(s) (shape={given.shape}) while a minimum of 1 is required.")
+        raise InvalidData(f"0 feature(s) (shape={given.shape}) while a minimum of 1 is required.")
     if given.dtype.kind == "f" and not np.isfinite(given).all():
-        raise DataRefused(f"X has {int((~np.isfinite(given)).sum())} cells that are NaN or inf; fill or drop them")
+        raise InvalidData(f"X has {int((~np.isfinite(given)).sum())} cells that are NaN or inf; fill or drop them")
     return checked_rows(given, None)
 
 
@@ -287,9 +287,9 @@ def _are_names(names: object) -> bool:
 
 
 def _values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """A row by name in the order of `names`. Raises `DataRefused`."""
+    """A row by name in the order of `names`. Raises `InvalidData`."""
     if set(map(str, x)) != set(names):
-        raise DataRefused(f"features {_shown(sorted(map(str, x)))} were given, {_shown(names)} were learnt")
+        raise InvalidData(f"features {_shown(sorted(map(str, x)))} were given, {_shown(names)} were learnt")
     by_name = {str(name): value for name, value in x.items()}
     return [by_name[name] for name in names]
 

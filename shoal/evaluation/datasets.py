@@ -18,7 +18,7 @@ from typing import Final, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 
 Fill = Literal["refuse", "mean", "drop"]
 SUFFIXES: Final = (".csv.gz", ".csv")
@@ -113,7 +113,7 @@ def read(path: Path, fill: Fill = "refuse") -> Dataset:
     """Read one file; columns of text and known extra columns are left out, with a note.
 
     Cells without a value: `refuse` raises, `mean` puts the column's mean, `drop` leaves the row out.
-    Raises `DataRefused` (no label column, no rows, no numeric column, infinite or missing values) and
+    Raises `InvalidData` (no label column, no rows, no numeric column, infinite or missing values) and
     `SettingsError` (unreadable).
     """
     known = KNOWN.get(known_as(stem(path)) or "", Known(0))
@@ -126,10 +126,10 @@ def read(path: Path, fill: Fill = "refuse") -> Dataset:
     if dropped:
         notes.append(f"{stem(path)}: left out as no feature: {', '.join(names[place] for place in sorted(dropped))}")
     if not kept or not written:
-        raise DataRefused(f"{path}: {len(written)} rows of {len(kept)} numeric columns; at least one of each is needed")
+        raise InvalidData(f"{path}: {len(written)} rows of {len(kept)} numeric columns; at least one of each is needed")
     rows = np.frombuffer(cells, dtype=np.float64).reshape(len(written), len(kept)).copy()
     if np.isinf(rows).any():
-        raise DataRefused(f"{path}: {int(np.isinf(rows).sum())} infinite cells; mend the file")
+        raise InvalidData(f"{path}: {int(np.isinf(rows).sum())} infinite cells; mend the file")
     labels, classes = encoded(written, str(path))
     if np.isnan(rows).any():
         # A fill asked for by name goes before the one the table declares.
@@ -145,7 +145,7 @@ def encoded(written: list[str], source: str) -> tuple[NDArray[np.int64], tuple[s
     """Labels as written -> (n,) numbers from 0 in sorted order (by value if all are numbers), and the classes."""
     if any(label.strip().lower() in ABSENT for label in written):
         count = sum(label.strip().lower() in ABSENT for label in written)
-        raise DataRefused(f"{source}: {count} rows without a label; leave those rows out")
+        raise InvalidData(f"{source}: {count} rows without a label; leave those rows out")
     try:
         numbers = {label: float(label) for label in set(written)}
     except ValueError:
@@ -162,7 +162,7 @@ def _parse(path: Path, known: Known) -> tuple[list[str], set[int], array[float],
     with _opened(path) as file:
         header = next(csv.reader(file), [])
     if len(header) < 2 or header[-1].strip().lower() != "label":
-        raise DataRefused(f"{path}: the last column must be `label` and at least one feature must stand before it")
+        raise InvalidData(f"{path}: the last column must be `label` and at least one feature must stand before it")
     names = [name.strip() for name in header[:-1]]
     dropped = {place for place, name in enumerate(names) if name in known.not_features}
     while True:
@@ -186,7 +186,7 @@ def _cells(path: Path, width: int, dropped: set[int]) -> tuple[array[float], lis
             if not line:
                 continue
             if len(line) != width:
-                raise DataRefused(f"{path}: line {lines.line_num} has {len(line)} cells, the header has {width}")
+                raise InvalidData(f"{path}: line {lines.line_num} has {len(line)} cells, the header has {width}")
             chosen = line[:-1] if everything else [line[place] for place in kept]
             try:
                 numbers = [float(cell) for cell in chosen]
@@ -212,15 +212,15 @@ def _filled(
     missing = np.isnan(rows)
     said = f"{stem(path)}: {int(missing.sum())} missing cells in {int(missing.any(axis=1).sum())} rows"
     if fill == "refuse":
-        raise DataRefused(f"{said}; choose --fill mean or --fill drop, or mend {path}")
+        raise InvalidData(f"{said}; choose --fill mean or --fill drop, or mend {path}")
     if fill == "drop":
         complete = ~missing.any(axis=1)
         if not complete.any():
-            raise DataRefused(f"{said}: no row is complete; choose --fill mean")
+            raise InvalidData(f"{said}: no row is complete; choose --fill mean")
         left, numbers = np.unique(labels[complete], return_inverse=True)
         return rows[complete], numbers.astype(np.int64), f"{said}, left out ({len(left)} classes remain)"
     if missing.all(axis=0).any():
-        raise DataRefused(f"{said}, and a column without any value; mend {path}")
+        raise InvalidData(f"{said}, and a column without any value; mend {path}")
     return np.where(missing, np.nanmean(rows, axis=0), rows), labels, f"{said}, filled with the mean of their column"
 
 

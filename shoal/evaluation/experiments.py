@@ -78,7 +78,7 @@ class Experiment:
     digits: Mapping[str, str]
     """how each measure is printed"""
     settings: Callable[[Asked], Sequence[Setting]]
-    """Raises `SettingsError`, `DataRefused`"""
+    """Raises `SettingsError`, `InvalidData`"""
     run: Callable[[Setting, int], dict[str, float]]
     """one trial -> its measures; the trial's number is the seed of all that is random in it"""
     printed: Callable[[Setting], Mapping[str, Figure]]

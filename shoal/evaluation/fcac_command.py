@@ -73,12 +73,12 @@ def fcac(**options: Any) -> None:
     asked = Asked(**options)
     paths = _paths(asked)
     planned: list[Trial] = []
-    refused: list[ShoalError] = []
+    rejected: list[ShoalError] = []
     for path in paths:
         try:
             planned += _planned(path, asked)
         except ShoalError as reason:
-            refused.append(reason)
+            rejected.append(reason)
             if len(paths) > 1:
                 click.echo(f"refused: {reason}", err=True)
     rows = _rows(_run_all(planned, asked.jobs))
@@ -86,9 +86,9 @@ def fcac(**options: Any) -> None:
         click.echo(report.as_json(rows))
     elif rows:
         report.show(rows)
-    if refused:
+    if rejected:
         # What could be run was run and printed; the first refusal decides how the command ends.
-        raise refused[0]
+        raise rejected[0]
     if asked.check and not all(row.agrees() for row in rows):
         click.echo("a published figure did not come out again", err=True)
         raise click.exceptions.Exit(1)

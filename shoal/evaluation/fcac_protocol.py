@@ -53,7 +53,7 @@ class Outcome:
 
 
 def run(trial: Trial) -> Outcome:
-    """Read the data set, if this process has not just read it, and run the trial. Raises `DataRefused`."""
+    """Read the data set, if this process has not just read it, and run the trial. Raises `InvalidData`."""
     dataset = _read(trial.path, trial.fill)
     parts = dealt(dataset.labels, trial.clients, trial.split, trial.number)
     rows = [dataset.rows[part] for part in parts]

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.evaluation.published import Split
 
 Indices = NDArray[np.int64]
@@ -32,7 +32,7 @@ def usual_clients(rows: int) -> int:
 
 
 def feasible_clients(labels: Indices, wanted: int) -> int:
-    """`wanted`, halved until the non-IID draw gives each client its 40 rows. Raises `DataRefused` below 40 rows.
+    """`wanted`, halved until the non-IID draw gives each client its 40 rows. Raises `InvalidData` below 40 rows.
 
     The sizes of the draw do not depend on the trial, so one answer holds for all trials.
     """
@@ -40,7 +40,7 @@ def feasible_clients(labels: Indices, wanted: int) -> int:
     while True:
         try:
             dealt_unevenly(labels, clients)
-        except DataRefused:
+        except InvalidData:
             if clients == 1:
                 raise
             clients = max(1, clients // 2)
@@ -51,7 +51,7 @@ def feasible_clients(labels: Indices, wanted: int) -> int:
 def dealt(labels: Indices, clients: int, split: Split, trial: int) -> list[Indices]:
     """labels (n,) -> for each client the indices of its rows, in the order it learns them.
 
-    The trial's number is the seed of the permutation before the split. Raises `DataRefused`, `SettingsError`.
+    The trial's number is the seed of the permutation before the split. Raises `InvalidData`, `SettingsError`.
     """
     if clients < 1:
         raise SettingsError(f"{clients} clients; at least 1 is needed")
@@ -74,7 +74,7 @@ def dealt_evenly(labels: Indices, clients: int) -> list[Indices]:
 def dealt_unevenly(labels: Indices, clients: int) -> list[Indices]:
     """Non-IID: of each class, shares drawn from Dirichlet(0.5), nothing more to clients that have n/clients rows.
 
-    The generator starts at 0 in every trial. Raises `DataRefused` when no draw of `DRAWS_MAX` gives every
+    The generator starts at 0 in every trial. Raises `InvalidData` when no draw of `DRAWS_MAX` gives every
     client 40 rows.
     """
     if len(labels) >= clients * CLIENT_ROWS_MIN:
@@ -83,7 +83,7 @@ def dealt_unevenly(labels: Indices, clients: int) -> list[Indices]:
             parts = _one_draw(labels, clients, generator)
             if min(map(len, parts)) >= CLIENT_ROWS_MIN:
                 return parts
-    raise DataRefused(
+    raise InvalidData(
         f"{len(labels)} rows cannot be dealt to {clients} clients with at least {CLIENT_ROWS_MIN} each; "
         "ask for fewer with --clients, or leave this data set out of the non-IID split"
     )

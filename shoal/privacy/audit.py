@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.privacy.bounds import Bounds
 
 Release = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -52,14 +52,14 @@ def audit_features(
 ) -> list[FeatureAudit]:
     """One audit per feature from `trials` readings; each bound fails with probability at most `alpha`.
 
-    Raises `DataRefused` if rows are withheld or moved, which no mechanism with a promise does.
+    Raises `InvalidData` if rows are withheld or moved, which no mechanism with a promise does.
     """
     epsilons = np.asarray(epsilon_per_feature, dtype=np.float64)
     upper = np.minimum(1.0, 1.0 / epsilons)
     was_upper = generator.integers(0, 2, size=(trials, bounds.d)).astype(np.bool_)
     rows = release(bounds.from_unit(np.where(was_upper, upper, 0.0)))
     if rows.shape != was_upper.shape:
-        raise DataRefused(f"an audit of {trials} readings got rows of shape {rows.shape}")
+        raise InvalidData(f"an audit of {trials} readings got rows of shape {rows.shape}")
     says_upper, says_lower = rows >= upper, rows <= 0.0
     right = (says_upper & was_upper).sum(axis=0) + (says_lower & ~was_upper).sum(axis=0)
     guesses = (says_upper | says_lower).sum(axis=0)

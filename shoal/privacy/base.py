@@ -44,7 +44,7 @@ class Mechanism(Protocol):
         ...
 
     def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
-        """readings (n, d) in their units with their places (n, 2) in the readings log. Raises `DataRefused`."""
+        """readings (n, d) in their units with their places (n, 2) in the readings log. Raises `InvalidData`."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -52,5 +52,5 @@ class Mechanism(Protocol):
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become the saved one. Raises `StateRefused`, also if key, client, source or terms are others."""
+        """Become the saved one. Raises `InvalidState`, also if key, client, source or terms are others."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 
 
 class Bounds:
@@ -36,14 +36,14 @@ class Bounds:
         return int(self.low.size)
 
     def checked(self, readings: NDArray[np.float64]) -> NDArray[np.float64]:
-        """readings (n, d) as float64. Raises `DataRefused` (which never names a value) for another width, NaN or
+        """readings (n, d) as float64. Raises `InvalidData` (which never names a value) for another width, NaN or
         infinity: noise would not hide them."""
         rows = np.asarray(readings, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.d:
-            raise DataRefused(f"readings of shape {rows.shape} where (n, {self.d}) is needed")
+            raise InvalidData(f"readings of shape {rows.shape} where (n, {self.d}) is needed")
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():
-            raise DataRefused(
+            raise InvalidData(
                 f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a finite number; "
                 "refuse them before they come here"
             )

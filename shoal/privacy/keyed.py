@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 
 KEY_BYTES = 32
 SOURCE_BYTES = 16
@@ -62,7 +62,7 @@ class KeyedWords:
         return self._prefix.hexdigest(8)
 
     def draw(self, places: Places, grid: NDArray[np.int64], words: int) -> NDArray[np.uint64]:
-        """places (n, 2) and grid (n, d) -> (n, words). Raises `DataRefused` for places that cannot be."""
+        """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that cannot be."""
         points = np.empty(len(grid), dtype=self._point)
         points["partition"], points["offset"] = _checked(places, len(grid)).T
         points["grid"] = grid
@@ -79,9 +79,9 @@ class KeyedWords:
 def _checked(places: Places, n: int) -> NDArray[np.int64]:
     array = np.asarray(places, dtype=np.int64) if len(places) else np.empty((0, 2), dtype=np.int64)
     if array.shape != (n, 2):
-        raise DataRefused(f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}")
+        raise InvalidData(f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}")
     if n and (array.min() < 0 or array[:, 0].max() >= 2**32):
-        raise DataRefused("a place is a partition in 0..2^32-1 and an offset from 0 on")
+        raise InvalidData("a place is a partition in 0..2^32-1 and an offset from 0 on")
     return array
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy.base import Reach, Released
 from shoal.privacy.keyed import KeyedWords, Places
 from shoal.privacy.state import check_state
@@ -43,17 +43,17 @@ def paper_noise(
     """rows (n, d) -> the rows with the noise of eq. 2-4, the same nominal `epsilon` for every feature.
 
     `noise` is a generator, or unit-scale Laplace values (n, d). A feature that does not vary gets no noise, as
-    in the paper. Rounded to 2^-20 of each feature's range unless told otherwise. Raises `DataRefused`.
+    in the paper. Rounded to 2^-20 of each feature's range unless told otherwise. Raises `InvalidData`.
     """
     rows = np.asarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
-        raise DataRefused(f"rows of shape {rows.shape} where finite (n, d) are needed")
+        raise InvalidData(f"rows of shape {rows.shape} where finite (n, d) are needed")
     if not epsilon > 0:
         raise SettingsError(f"epsilon must be above 0, not {epsilon}")
     if isinstance(noise, np.random.Generator):
         noise = unit_laplace(noise.integers(0, 2**64, size=rows.shape, dtype=np.uint64))
     if noise.shape != rows.shape:
-        raise DataRefused(f"unit noise of shape {noise.shape} for rows of shape {rows.shape}")
+        raise InvalidData(f"unit noise of shape {noise.shape} for rows of shape {rows.shape}")
     if not len(rows):
         return rows.copy()
     span = np.ptp(rows, axis=0)
@@ -115,12 +115,12 @@ class PaperNoise:
         check_state(state, STATE_VERSION, "paper", self._keyed.fingerprint)
         low, high, withheld = state.get("low"), state.get("high"), state.get("withheld")
         if not (_is_row(low, self._terms.bounds.d) and _is_row(high, self._terms.bounds.d)):
-            raise StateRefused("a saved running range does not fit these features; start from an intact checkpoint")
+            raise InvalidState("a saved running range does not fit these features; start from an intact checkpoint")
         unseen = np.isposinf(low).all() and np.isneginf(high).all()
         if not (unseen or ((low >= 0) & (low <= high) & (high <= 1)).all()):
-            raise StateRefused("a saved running range is not one within the bounds; start from an intact checkpoint")
+            raise InvalidState("a saved running range is not one within the bounds; start from an intact checkpoint")
         if not isinstance(withheld, int) or withheld < 0:
-            raise StateRefused("a saved count of withheld readings is not a count; start from an intact checkpoint")
+            raise InvalidState("a saved count of withheld readings is not a count; start from an intact checkpoint")
         self._low, self._high, self.withheld = low.copy(), high.copy(), withheld
 
 

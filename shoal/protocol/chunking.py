@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.algorithms.streaming import Arrays, ArraySpec
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import MESSAGE_BYTES_MAX, PARTS_MAX, Update
 
@@ -30,7 +30,7 @@ Table = Mapping[str, ArraySpec]
 def split(update: Update, table: Table, record_bytes_max: int) -> list[Update]:
     """The update as one message if its record fits into `record_bytes_max`, else in as few parts as do.
 
-    Raises `MessageRefused` ("oversized") for one that cannot travel even so.
+    Raises `MessageRejected` ("oversized") for one that cannot travel even so.
     """
     room = min(record_bytes_max - HEADERS_BYTES, MESSAGE_BYTES_MAX)
     cut = {name: array for name, array in update.arrays.items() if table[name].per_node}
@@ -43,11 +43,11 @@ def split(update: Update, table: Table, record_bytes_max: int) -> list[Update]:
     nodes_each = (room - around) // node if node else 0
     if nodes_each < 1:
         detail = f"a node takes {node} bytes and what goes with it {around}, a record takes {record_bytes_max}"
-        raise MessageRefused("oversized", f"{detail}; raise the limit of the topic of updates")
+        raise MessageRejected("oversized", f"{detail}; raise the limit of the topic of updates")
     parts = -(-nodes // nodes_each)
     if parts > PARTS_MAX or parts * around + inside > UPDATE_BYTES_MAX:
         detail = f"{parts} parts of at most {room} bytes; at most {PARTS_MAX} parts and {UPDATE_BYTES_MAX} bytes travel"
-        raise MessageRefused("oversized", f"{detail}; let its model keep fewer nodes")
+        raise MessageRejected("oversized", f"{detail}; let its model keep fewer nodes")
     return [
         replace(
             update, arrays=_between(update.arrays, table, n * nodes_each, (n + 1) * nodes_each), part=n + 1, parts=parts

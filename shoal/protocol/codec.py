@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 
 ARRAY = 1
 """the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then the elements"""
@@ -44,24 +44,24 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(packed: bytes, bytes_max: int = BYTES_MAX, items_max: int | None = None) -> Any:
-    """The value again; arrays own their memory and are writable. Raises `MessageRefused` ("oversized", "malformed").
+    """The value again; arrays own their memory and are writable. Raises `MessageRejected` ("oversized", "malformed").
 
     `items_max` bounds how many values the whole is made of (an array is one): a byte on the wire can be a mapping of
     64 bytes in memory, so what comes from others needs it. None is for what we wrote ourselves.
     """
     if len(packed) > bytes_max:
-        raise MessageRefused("oversized", f"{len(packed)} bytes, at most {bytes_max} are accepted")
+        raise MessageRejected("oversized", f"{len(packed)} bytes, at most {bytes_max} are accepted")
     # A value takes a byte at least, so a short message cannot hold too many.
     if items_max is not None and len(packed) > items_max:
         _count(packed, items_max)
     try:
         value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=_array_in)
-    except MessageRefused:
+    except MessageRejected:
         raise
     except (ValueError, RecursionError, msgpack.UnpackException) as broken:
-        raise MessageRefused("malformed", f"not a message: {type(broken).__name__}") from None
+        raise MessageRejected("malformed", f"not a message: {type(broken).__name__}") from None
     if flaw := _flaw(value, DEPTH_MAX):
-        raise MessageRefused("malformed", f"holds {flaw}")
+        raise MessageRejected("malformed", f"holds {flaw}")
     return value
 
 
@@ -80,21 +80,21 @@ def _array_out(value: Any) -> msgpack.ExtType:
 
 def _array_in(code: int, packed: bytes) -> NDArray[Any]:
     if code != ARRAY:
-        raise MessageRefused("malformed", f"unknown extension type {code}")
+        raise MessageRejected("malformed", f"unknown extension type {code}")
     form = packed[:FORM_BYTES].decode("ascii", "replace")
     dimensions = packed[FORM_BYTES] if len(packed) > FORM_BYTES else 0
     place = FORM_BYTES + 1 + 8 * dimensions
     if form not in DTYPES or dimensions > DIMENSIONS_MAX or len(packed) < place:
-        raise MessageRefused("malformed", "an array of an unknown type")
+        raise MessageRejected("malformed", "an array of an unknown type")
     shape = struct.unpack_from(f"<{dimensions}Q", packed, FORM_BYTES + 1)
     if max(shape, default=0) > BYTES_MAX:
-        raise MessageRefused("malformed", "an array with an impossible shape")
+        raise MessageRejected("malformed", "an array with an impossible shape")
     elements = packed[place:]
     dtype = np.dtype(form)
     if len(elements) != math.prod(shape) * dtype.itemsize:
-        raise MessageRefused("malformed", "an array whose bytes do not fill its shape")
+        raise MessageRejected("malformed", "an array whose bytes do not fill its shape")
     if form == "|b1" and max(elements, default=0) > 1:
-        raise MessageRefused("malformed", "an array of truth values that are neither 0 nor 1")
+        raise MessageRejected("malformed", "an array of truth values that are neither 0 nor 1")
     return np.frombuffer(elements, dtype).reshape(shape).copy()
 
 
@@ -147,7 +147,7 @@ def _count(packed: bytes, items_max: int) -> None:
         waiting += inner - 1
         seen += 1
         if seen + waiting > items_max:
-            raise MessageRefused("oversized", f"made of more than {items_max} values")
+            raise MessageRejected("oversized", f"made of more than {items_max} values")
 
 
 def _flaw(value: object, left: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.messages import COUNT_MAX, Envelope
 from shoal.transports.base import Record
 
@@ -37,13 +37,13 @@ class Lease(Envelope):
     def __post_init__(self) -> None:
         words = (self.federation, self.instance, self.life, self.place)
         if not all(isinstance(word, str) and word.isprintable() and len(word) <= WORDS_MAX for word in words):
-            raise MessageRefused("malformed", "names")
+            raise MessageRejected("malformed", "names")
         if type(self.generation) is not int or not 1 <= self.generation <= COUNT_MAX:
-            raise MessageRefused("malformed", "generation")
+            raise MessageRejected("malformed", "generation")
         if not isinstance(self.renew_s, int | float) or not 0 < self.renew_s <= 86400:
-            raise MessageRefused("malformed", "renew_s")
+            raise MessageRejected("malformed", "renew_s")
         if not isinstance(self.released, bool):
-            raise MessageRefused("malformed", "released")
+            raise MessageRejected("malformed", "released")
 
     @property
     def rank(self) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.config.contract import NAME_PATTERN
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Headers, Positions
 
@@ -48,7 +48,7 @@ REASONS = (
     "parts",
     "signature",
 )
-"""every word `MessageRefused.reason` can be: a closed set, fit for a metric label"""
+"""every word `MessageRejected.reason` can be: a closed set, fit for a metric label"""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Envelope:
     TYPE: ClassVar[str] = ""
 
     def encode(self) -> bytes:
-        """The value of the record. Raises `MessageRefused` ("oversized"): what nobody could receive is not sent."""
+        """The value of the record. Raises `MessageRejected` ("oversized"): what nobody could receive is not sent."""
         value = pack({part.name: getattr(self, part.name) for part in fields(self)})
         if len(value) > MESSAGE_BYTES_MAX:
             detail = f"{len(value)} bytes to send, at most {MESSAGE_BYTES_MAX} travel; let its model keep fewer nodes"
-            raise MessageRefused("oversized", detail)
+            raise MessageRejected("oversized", detail)
         return value
 
     @classmethod
@@ -72,19 +72,19 @@ class Envelope:
 
     @classmethod
     def decode(cls, value: bytes | None, headers: Headers) -> Self:
-        """Raises `MessageRefused` with one of `REASONS`; names that a newer sender added are ignored."""
+        """Raises `MessageRejected` with one of `REASONS`; names that a newer sender added are ignored."""
         _check_headers(cls.TYPE, headers)
         if value is None:
-            raise MessageRefused("malformed", "no value")
+            raise MessageRejected("malformed", "no value")
         parts = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
         if not isinstance(parts, dict):
-            raise MessageRefused("malformed", "not a mapping")
+            raise MessageRejected("malformed", "not a mapping")
         known = {part.name: parts[part.name] for part in fields(cls) if part.name in parts}
         try:
             return cls(**known)
         except TypeError:
             missing = sorted({part.name for part in fields(cls)} - set(known))
-            raise MessageRefused("malformed", f"without {', '.join(missing)}") from None
+            raise MessageRejected("malformed", f"without {', '.join(missing)}") from None
 
 
 @dataclass(frozen=True)
@@ -252,14 +252,14 @@ class Rejected:
 def _check_headers(wanted: str, headers: Headers) -> None:
     known = dict(headers)
     if known.get("type") != wanted.encode():
-        raise MessageRefused("type", f"not marked as {wanted}")
+        raise MessageRejected("type", f"not marked as {wanted}")
     if known.get("v") != str(VERSION).encode():
-        raise MessageRefused("version", f"another version than {VERSION}; upgrade the older side")
+        raise MessageRejected("version", f"another version than {VERSION}; upgrade the older side")
 
 
 def _require(holds: bool, reason: str, detail: str) -> None:
     if not holds:
-        raise MessageRefused(reason, detail)
+        raise MessageRejected(reason, detail)
 
 
 def _require_arrays(arrays: object) -> None:

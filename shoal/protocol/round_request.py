@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.config.contract import Contract, Rounds
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.messages import Snapshot
 
 _DRAWS: Final = 2**64
@@ -19,7 +19,7 @@ _DRAWS: Final = 2**64
 
 @dataclass(frozen=True)
 class RoundRequest:
-    """What a snapshot asks for. Raises `MessageRefused` ("malformed")."""
+    """What a snapshot asks for. Raises `MessageRejected` ("malformed")."""
 
     model: str
     round: int
@@ -36,7 +36,7 @@ class RoundRequest:
     def __post_init__(self) -> None:
         holds = _is_number(self.until) and _is_number(self.fraction) and 0 < self.fraction <= 1
         if not holds or type(self.rows_min) is not int or self.rows_min < 1:
-            raise MessageRefused("malformed", "a call says until when, of what share, and from how many rows")
+            raise MessageRejected("malformed", "a call says until when, of what share, and from how many rows")
 
     def asks(self, contract: Contract, client: str) -> bool:
         """Whether this client is among those asked: drawn anew for each call, the same on every machine."""
@@ -51,13 +51,13 @@ class RoundRequest:
 
 
 def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
-    """The call in a snapshot of a model in rounds, None when nothing is asked. Raises `MessageRefused`."""
+    """The call in a snapshot of a model in rounds, None when nothing is asked. Raises `MessageRejected`."""
     if snapshot.round is None:
-        raise MessageRefused("malformed", "a snapshot of a model in rounds says which round it is of")
+        raise MessageRejected("malformed", "a snapshot of a model in rounds says which round it is of")
     if snapshot.call is None:
         return None
     if not {"until", "fraction", "rows_min"} <= set(snapshot.call):
-        raise MessageRefused("malformed", "a call says until when, of what share, and from how many rows")
+        raise MessageRejected("malformed", "a call says until when, of what share, and from how many rows")
     asked = {name: snapshot.call[name] for name in ("until", "fraction", "rows_min")}
     return RoundRequest(snapshot.model, snapshot.round, snapshot.version, **asked)
 

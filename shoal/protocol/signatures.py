@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from shoal.errors import MessageRefused, SettingsError
+from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.messages import VERSION, Update
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers
@@ -108,14 +108,14 @@ class ClientKeys:
             read_keys(file)
 
     def check(self, client: str, topic: str, value: bytes, headers: Headers) -> None:
-        """Raises `MessageRefused` ("signature") unless this client signed this update."""
+        """Raises `MessageRejected` ("signature") unless this client signed this update."""
         given = dict(headers).get(HEADER)
         if given is None:
-            raise MessageRefused("signature", "it is not signed")
+            raise MessageRejected("signature", "it is not signed")
         keys = self._keys_of(client)
         # All are compared: how long it takes tells nothing of which one it was.
         if not sum(hmac.compare_digest(given, signature(key, topic, value)) for key in keys):
-            raise MessageRefused("signature", "it is not signed with a key of the client it names")
+            raise MessageRejected("signature", "it is not signed with a key of the client it names")
 
     def _keys_of(self, client: str) -> list[bytes]:
         file = server_file(self._folder, client)
@@ -126,9 +126,9 @@ class ClientKeys:
                 self._known[client] = (made, read_keys(file))
         except FileNotFoundError:
             self._known.pop(client, None)
-            raise MessageRefused("signature", "no key of the client it names is known here") from None
+            raise MessageRejected("signature", "no key of the client it names is known here") from None
         except (OSError, SettingsError) as unusable:
             self._known.pop(client, None)
             log_event("client_key_unusable", logging.WARNING, client=client, detail=str(unusable))
-            raise MessageRefused("signature", "the key of the client it names cannot be used here") from None
+            raise MessageRejected("signature", "the key of the client it names cannot be used here") from None
         return self._known[client][1]

@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 READINGS = "readings"
 """on a client's own premises: raw readings, as its producer writes them"""
-REFUSED = "refused"
+REJECTED = "rejected"
 """on a client's own premises: readings that could not be learnt, newest word per place"""
 LABELS = "labels"
 """on a client's own premises: the cluster of each reading, newest word per place"""
@@ -46,6 +46,6 @@ def declared_topics(contract: Contract, kept: LogSettings) -> dict[str, TopicSet
 
 
 def ensure_topics(log: Log, contract: Contract, kept: LogSettings | None = None) -> None:
-    """Create the federation's topics where they are missing. Raises `LogRefused` when one is kept differently."""
+    """Create the federation's topics where they are missing. Raises `LogError` when one is kept differently."""
     for name, settings in declared_topics(contract, kept or LogSettings()).items():
         log.ensure(name, settings)

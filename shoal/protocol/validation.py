@@ -16,7 +16,7 @@ from shoal.algorithms.registry import ALGORITHMS, ROUNDS, STREAMING
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy_terms import privacy_terms_of
-from shoal.errors import DataRefused, MessageRefused
+from shoal.errors import InvalidData, MessageRejected
 from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update, Wake
@@ -40,19 +40,19 @@ class Validator:
         self._lowest, self._highest = reach_for(terms)
 
     def check_update(self, update: Update) -> None:
-        """Raises `MessageRefused` unless the update belongs here and can be true."""
+        """Raises `MessageRejected` unless the update belongs here and can be true."""
         model = self._admit(update)
         if model.algorithm in ROUNDS:
             if update.round is None:
-                raise MessageRefused("malformed", "an answer says which round it is for")
+                raise MessageRejected("malformed", "an answer says which round it is for")
             if update.readings < model.rounds.rows_min:
-                raise MessageRefused("bounds", f"fewer than {model.rounds.rows_min} rows behind an answer")
+                raise MessageRejected("bounds", f"fewer than {model.rounds.rows_min} rows behind an answer")
             self._check_arrays(update.arrays, ROUNDS[model.algorithm].stats)
         else:
             self._check_arrays(update.arrays, STREAMING[model.algorithm].update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
-        """Raises `MessageRefused` unless the snapshot belongs here and can be true."""
+        """Raises `MessageRejected` unless the snapshot belongs here and can be true."""
         model = self._admit(snapshot)
         if model.algorithm in ROUNDS:
             round_request_of(snapshot)
@@ -61,54 +61,54 @@ class Validator:
             self._check_arrays(snapshot.arrays, STREAMING[model.algorithm].snapshot)
         sizes = ALGORITHMS[model.algorithm].summary(snapshot.arrays)
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
-            raise MessageRefused("arrays", "it names other numbers of clusters and nodes than it holds")
+            raise MessageRejected("arrays", "it names other numbers of clusters and nodes than it holds")
 
     def check_wake(self, wake: Wake) -> None:
-        """Raises `MessageRefused` unless it wakes a model in rounds of this federation."""
+        """Raises `MessageRejected` unless it wakes a model in rounds of this federation."""
         if self._addressed(wake).algorithm not in ROUNDS:
-            raise MessageRefused("model", "it has no rounds to wake for")
+            raise MessageRejected("model", "it has no rounds to wake for")
 
     def check_params(self, model: Model, params: Arrays) -> None:
-        """Raises `MessageRefused` unless these can be the parameters of a model in rounds."""
+        """Raises `MessageRejected` unless these can be the parameters of a model in rounds."""
         self._check_arrays(params, ROUNDS[model.algorithm].params)
 
     def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> None:
-        """Raises `MessageRefused` for an answer that cannot be combined: it must not stop the others'."""
+        """Raises `MessageRejected` for an answer that cannot be combined: it must not stop the others'."""
         try:
             alone = ROUNDS[model.algorithm].combine(params, [update.arrays])
-        except DataRefused as wrong:
-            raise MessageRefused("arrays", str(wrong)) from None
+        except InvalidData as wrong:
+            raise MessageRejected("arrays", str(wrong)) from None
         self.check_params(model, alone)
 
     def _admit(self, message: Update | Snapshot) -> Model:
         model = self._addressed(message)
         if model.algorithm != message.algorithm:
-            raise MessageRefused("model", "no such model with this algorithm in the contract")
+            raise MessageRejected("model", "no such model with this algorithm in the contract")
         if _sealed(message.privacy) != self._statement:
-            raise MessageRefused("privacy", "its privacy statement is not the contract's")
+            raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 
     def _addressed(self, message: Update | Snapshot | Wake) -> Model:
         contract = self._contract
         if message.federation != contract.federation:
-            raise MessageRefused("federation", f"of another federation than {contract.federation}")
+            raise MessageRejected("federation", f"of another federation than {contract.federation}")
         if message.contract != self._digest:
-            raise MessageRefused("contract", f"made under another contract than {self._digest}")
+            raise MessageRejected("contract", f"made under another contract than {self._digest}")
         model = contract.model(message.model)
         if model is None:
-            raise MessageRefused("model", "no such model in the contract")
+            raise MessageRejected("model", "no such model in the contract")
         return model
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
         if set(arrays) != set(table):
-            raise MessageRefused("arrays", f"the arrays must be {', '.join(sorted(table))}")
+            raise MessageRejected("arrays", f"the arrays must be {', '.join(sorted(table))}")
         sizes = {"d": self._contract.width}
         for name, spec in table.items():
             _check_form(name, arrays[name], spec, sizes)
         for name, spec in table.items():
             _check_values(name, arrays[name], spec, sizes)
             if spec.rowlike and not self._within_reach(arrays[name]):
-                raise MessageRefused("bounds", f"{name} lies where no reading under this contract can put it")
+                raise MessageRejected("bounds", f"{name} lies where no reading under this contract can put it")
 
     def _within_reach(self, rows: NDArray[Any]) -> bool:
         return bool(np.all(rows >= self._lowest - REACH_SLACK) and np.all(rows <= self._highest + REACH_SLACK))
@@ -116,23 +116,23 @@ class Validator:
 
 def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str, int]) -> None:
     if array.dtype != np.dtype(spec.dtype) or array.ndim != len(spec.shape):
-        raise MessageRefused("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
+        raise MessageRejected("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
     for size, wanted in zip(array.shape, spec.shape, strict=True):
         if size > ROWS_MAX:
-            raise MessageRefused("oversized", f"{name} has {size} entries, at most {ROWS_MAX} are accepted")
+            raise MessageRejected("oversized", f"{name} has {size} entries, at most {ROWS_MAX} are accepted")
         if size != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)):
-            raise MessageRefused("arrays", f"{name} has shape {array.shape}, declared {spec.shape}")
+            raise MessageRejected("arrays", f"{name} has shape {array.shape}, declared {spec.shape}")
 
 
 def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
     if not np.isfinite(array).all():
-        raise MessageRefused("not_finite", f"{name} holds a value that is not finite")
+        raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
     if spec.positive and bool((array < 1).any()):
-        raise MessageRefused("bounds", f"{name} holds a value below 1")
+        raise MessageRejected("bounds", f"{name} holds a value below 1")
     if spec.above_zero and bool((array <= 0).any()):
-        raise MessageRefused("bounds", f"{name} holds a value that is not above 0")
+        raise MessageRejected("bounds", f"{name} holds a value that is not above 0")
     if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
-        raise MessageRefused("bounds", f"{name} points to what is not there")
+        raise MessageRejected("bounds", f"{name} points to what is not there")
 
 
 def _sealed(statement: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from shoal.errors import LogUnavailable, MessageRefused, SettingsError, StateRefused
+from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Headers
 
@@ -51,7 +51,7 @@ class OutboxRecord(NamedTuple):
 class Checkpoint:
     """What a process must not lose. One owner at a time; one thread.
 
-    Raises `StateRefused` when the file is damaged, belongs to somebody else or is in use, `SettingsError` when this
+    Raises `InvalidState` when the file is damaged, belongs to somebody else or is in use, `SettingsError` when this
     user may not write it, and `LogUnavailable` when the disk does not take it.
     """
 
@@ -81,7 +81,7 @@ class Checkpoint:
         return str(identity)
 
     def load(self) -> dict[str, Any] | None:
-        """The newest state, or None when nothing was ever saved. Raises `StateRefused` if it is damaged."""
+        """The newest state, or None when nothing was ever saved. Raises `InvalidState` if it is damaged."""
         with self._explained():
             row = self._file.execute("SELECT digest, value FROM state").fetchone()
             saved = self._file.execute("SELECT 1 FROM about WHERE name = 'saved'").fetchone()
@@ -98,7 +98,7 @@ class Checkpoint:
         """Remember `state` and `words` together, and forget the words up to `published_up_to`; all or nothing."""
         value = pack(state)
         if len(value) > STATE_BYTES_MAX:
-            raise StateRefused(
+            raise InvalidState(
                 f"{self._path}: a state of {len(value)} bytes cannot be kept, at most {STATE_BYTES_MAX} can; "
                 "bound the models, with the option nodes_max for instance"
             )
@@ -149,11 +149,11 @@ class Checkpoint:
             with suppress(FileExistsError):  # another process was faster; who holds it is seen next
                 os.link(aside, self._path)
             _settle(self._path.parent)
-        except OSError as refused:
-            if refused.errno in _NO_ROOM:
-                raise LogUnavailable(f"{self._path}: cannot be made: {refused.strerror}; make room") from None
+        except OSError as rejected:
+            if rejected.errno in _NO_ROOM:
+                raise LogUnavailable(f"{self._path}: cannot be made: {rejected.strerror}; make room") from None
             raise SettingsError(
-                f"{self._path}: cannot be used: {refused.strerror}; name a folder that this user may write"
+                f"{self._path}: cannot be used: {rejected.strerror}; name a folder that this user may write"
             ) from None
         finally:
             with suppress(OSError):
@@ -178,11 +178,11 @@ class Checkpoint:
             raise self._damaged("its pages contradict each other")
         about = dict(self._file.execute("SELECT name, value FROM about").fetchall())
         if about.get("format") != str(FORMAT):
-            raise StateRefused(
+            raise InvalidState(
                 f"{self._path}: written by another version of shoal; run that version, or start elsewhere"
             )
         if about.get("owner") != self._owner:
-            raise StateRefused(
+            raise InvalidState(
                 f"{self._path}: this is the memory of {about.get('owner')}, not of {self._owner}; "
                 "give each process a folder of its own"
             )
@@ -208,7 +208,7 @@ class Checkpoint:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code in _HELD:
-                raise StateRefused(
+                raise InvalidState(
                     f"{self._path}: in use by another process; is {self._owner} running already?"
                 ) from None
             if code in _FULL:
@@ -228,15 +228,15 @@ class Checkpoint:
             raise self._damaged("a value is not the one that was saved")
         try:
             return unpack(value, STATE_BYTES_MAX)
-        except MessageRefused as broken:
+        except MessageRejected as broken:
             raise self._damaged(f"a value cannot be read: {broken}") from None
 
     def _word(self, digest: bytes, record: bytes) -> OutboxRecord:
         topic, value, key, headers = self._intact(digest, record)
         return OutboxRecord(topic, value, key, tuple((name, content) for name, content in headers))
 
-    def _damaged(self, how: str) -> StateRefused:
-        return StateRefused(
+    def _damaged(self, how: str) -> InvalidState:
+        return InvalidState(
             f"{self._path}: damaged ({how}). Restore it from a backup, or move the folder away to begin again on "
             "purpose; shoal does not start empty by itself"
         )

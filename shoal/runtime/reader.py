@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from shoal.errors import OffsetGone
+from shoal.errors import OffsetOutOfRange
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record
 
@@ -19,11 +19,11 @@ def read_next(
     accept_gap: bool,
     on_gap: Callable[[], None] = lambda: None,
 ) -> tuple[Sequence[Record], Positions]:
-    """See `Log.read`. Records that are gone end the reading with `OffsetGone`, or are stepped over and counted."""
+    """See `Log.read`. If records are gone, raise `OffsetOutOfRange`, or skip the gap and count it."""
     while True:
         try:
             return log.read(topic, at, limit, timeout_s)
-        except OffsetGone as gone:
+        except OffsetOutOfRange as gone:
             if not accept_gap:
                 raise
             lost = gone.first - gone.asked

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from shoal.config.settings import Config
-from shoal.errors import LogRefused, SettingsError
+from shoal.errors import LogError, SettingsError
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
@@ -114,7 +114,7 @@ class ReadingsElsewhere:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[Sequence[Record], Positions]:
-        """See `Log.read`; readings name the topic they are in. `LogRefused` when it was made anew while it is read."""
+        """See `Log.read`; readings name the topic they are in. `LogError` when it was made anew while it is read."""
         log, name = self._place(topic)
         records, after = log.read(name, at, limit, timeout_s)
         if records and topic == READINGS:
@@ -148,5 +148,5 @@ class ReadingsElsewhere:
         if topic == READINGS:
             return self._brokers, self._name
         if self._own is None:
-            raise LogRefused(f"topic {topic!r}: only {READINGS} are on these brokers")
+            raise LogError(f"topic {topic!r}: only {READINGS} are on these brokers")
         return self._own, topic

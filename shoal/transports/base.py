@@ -49,12 +49,12 @@ class TopicSettings:
 class Log(Protocol):
     """A place to publish records and to read them back by position.
 
-    Errors: `LogUnavailable` (try again later), `LogRefused` (will never be accepted), `OffsetGone`
+    Errors: `LogUnavailable` (try again later), `LogError` (will never be accepted), `OffsetOutOfRange`
     (retention has passed the position).
     """
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
-        """Create `topic`, or check that it exists with these settings; `LogRefused` names any difference."""
+        """Create `topic`, or check that it exists with these settings; `LogError` names any difference."""
         ...
 
     def identity(self, topic: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from shoal.errors import LogRefused, SettingsError
+from shoal.errors import LogError, SettingsError
 from shoal.transports.base import Headers, TopicSettings
 
 PARTITIONS_MAX = 1024
@@ -38,26 +38,26 @@ def differences(found: TopicSettings, wanted: TopicSettings) -> str:
 
 
 def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Bytes of key, value and headers. Raises `LogRefused` for what is not bytes and could not be carried later."""
+    """Bytes of key, value and headers. Raises `LogError` for what is not bytes and could not be carried later."""
     try:
         sizes = [len(title.encode()) + len(content) for title, content in headers]
         valid = all(isinstance(content, bytes) for _, content in headers)
     except (AttributeError, TypeError, ValueError) as error:
-        raise LogRefused(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
+        raise LogError(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
     # Not bytearray: the caller could still change it while it waits.
     if not (valid and (value is None or isinstance(value, bytes)) and (key is None or isinstance(key, bytes))):
-        raise LogRefused(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
+        raise LogError(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
     return sum(sizes) + len(key or b"") + len(value or b"")
 
 
 def check_record(name: str, settings: TopicSettings, partition: int, key: bytes | None, size: int) -> None:
-    """Raises `LogRefused` for a record of `size` bytes that this topic does not take."""
+    """Raises `LogError` for a record of `size` bytes that this topic does not take."""
     if not 0 <= partition < settings.partitions:
-        raise LogRefused(f"topic {name!r} has partitions 0 to {settings.partitions - 1}, not {partition}")
+        raise LogError(f"topic {name!r} has partitions 0 to {settings.partitions - 1}, not {partition}")
     if settings.compact and key is None:
-        raise LogRefused(f"topic {name!r} is compacted by key; give every record a key")
+        raise LogError(f"topic {name!r} is compacted by key; give every record a key")
     if size > settings.record_bytes_max:
-        raise LogRefused(
+        raise LogError(
             f"topic {name!r} takes records up to {settings.record_bytes_max} bytes, this one has {size}; "
             "send less at once, or make the topic with a larger record_bytes_max"
         )

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 
 Floats = NDArray[np.float64]
 HALVES = [CAPlus, CAEFC]
@@ -40,7 +40,7 @@ def test_a_stream_that_ends_early_is_learnt_from_two_rows_on(half: Half) -> None
     network.flush()
     assert network.size == 0
     network.learn(blobs(1))
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         network.flush()
     assert network.n_waiting == 1
     network.learn(blobs(2)[1:])
@@ -218,7 +218,7 @@ def test_every_option_changes_what_is_learnt(half: Half, options: dict[str, Any]
     for network in (usual, changed):
         network.learn(blobs(1000))
     assert usual.weights.tolist() != changed.weights.tolist()
-    with pytest.raises(StateRefused, match="options"):
+    with pytest.raises(InvalidState, match="options"):
         changed.restore(usual.state())
 
 

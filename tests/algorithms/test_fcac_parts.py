@@ -10,7 +10,7 @@ import pytest
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.nodes import FIRST_CAPACITY, Nodes
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 
 
 def test_a_store_grows_and_gives_its_room_back() -> None:
@@ -124,7 +124,7 @@ def test_a_state_that_contradicts_itself_is_refused(half: type[CAPlus] | type[CA
     state = network.state()
     lying = state | {name: tell(state[name]) for name, tell in lie.items()}
     twin = half()
-    with pytest.raises(StateRefused):
+    with pytest.raises(InvalidState):
         twin.restore(lying)
     assert twin.n_learnt == 0
     twin.restore(state)
@@ -134,5 +134,5 @@ def test_a_state_that_contradicts_itself_is_refused(half: type[CAPlus] | type[CA
 def test_something_else_than_a_state_is_refused() -> None:
     wrong: list[Any] = [None, [], 3, {}]
     for nothing in wrong:
-        with pytest.raises(StateRefused):
+        with pytest.raises(InvalidState):
             CAPlus().restore(nothing)

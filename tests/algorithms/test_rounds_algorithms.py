@@ -19,7 +19,7 @@ from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
 from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.gaussian import FORMS, matrices
 from shoal.kernels.matching import distance_between
 from shoal.protocol.codec import pack
@@ -84,7 +84,7 @@ def test_parameters_that_cannot_be_are_refused_by_clients(name: str, setting: st
     params = started(algorithm, [rows])
     for lie in (params[setting][:0], np.full_like(params[setting], -1)):
         if setting != "weight" or len(lie):
-            with pytest.raises(DataRefused, match="damaged"):
+            with pytest.raises(InvalidData, match="damaged"):
                 algorithm.answer({**params, setting: lie}, rows)
 
 
@@ -232,7 +232,7 @@ def test_the_server_of_mufc_needs_no_more_than_the_sum_of_the_answers() -> None:
     order = np.random.default_rng(0).permutation(len(cells))
     one = MUFC.combine(start, [{"cell": cells[order], "count": counts[order]}])
     assert pack(dict(one)) == pack(dict(MUFC.combine(start, answers)))
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         MUFC.combine(start, [{"cell": cells - 1000, "count": counts}])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.rows import MAGNITUDE_MAX, checked_rows
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (0, 7)])
@@ -17,7 +17,7 @@ def test_no_rows_pass_whatever_their_width(shape: tuple[int, int]) -> None:
 
 def test_rows_without_features_are_refused() -> None:
     for width in (None, 2):
-        with pytest.raises(DataRefused, match="0 features"):
+        with pytest.raises(InvalidData, match="0 features"):
             checked_rows(np.ones((3, 0)), width)
 
 
@@ -37,5 +37,5 @@ def test_lists_and_transposed_tables_pass() -> None:
 
 def test_the_largest_number_passes_and_the_next_does_not() -> None:
     checked_rows([[MAGNITUDE_MAX, -MAGNITUDE_MAX]], 2)
-    with pytest.raises(DataRefused, match=r"row 1 \(1 of 3\)"):
+    with pytest.raises(InvalidData, match=r"row 1 \(1 of 3\)"):
         checked_rows([[0.0], [-np.nextafter(MAGNITUDE_MAX, np.inf)], [0.0]], 1)

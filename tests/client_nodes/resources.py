@@ -16,7 +16,7 @@ from shoal.config.contract import Contract
 from shoal.config.settings import ClientSettings
 from shoal.protocol.codec import unpack
 from shoal.protocol.messages import Reading, Update
-from shoal.protocol.topics import LABELS, READINGS, REFUSED, ensure_topics, readings_settings
+from shoal.protocol.topics import LABELS, READINGS, REJECTED, ensure_topics, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ClientMetrics
 from shoal.transports.base import Headers, Log, Record, latest
@@ -109,9 +109,9 @@ class Site:
     def updates(self) -> list[Update]:
         return [Update.decode(record.value, record.headers) for record in self.said()]
 
-    def refused(self) -> dict[bytes, Record]:
+    def rejected(self) -> dict[bytes, Record]:
         with self.readings() as log:
-            return latest(log, REFUSED)
+            return latest(log, REJECTED)
 
     def labels(self) -> dict[bytes, dict[str, Any]]:
         with self.readings() as log:

@@ -10,7 +10,7 @@ import pytest
 
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
-from shoal.errors import SettingsError, StateRefused
+from shoal.errors import InvalidState, SettingsError
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports import open_log
@@ -87,7 +87,7 @@ def test_two_clients_have_two_keys(config: Config) -> None:
 
 
 def test_a_second_process_of_the_same_client_is_turned_away(config: Config) -> None:
-    with open_client(config, "attic"), pytest.raises(StateRefused, match="in use"), open_client(config, "attic"):
+    with open_client(config, "attic"), pytest.raises(InvalidState, match="in use"), open_client(config, "attic"):
         pass
 
 
@@ -96,7 +96,7 @@ def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
     folder = measured(config, "attic")
     (folder / gone).unlink()
     with (
-        pytest.raises(StateRefused, match=rf"{here} is here but {gone} is gone: restore it"),
+        pytest.raises(InvalidState, match=rf"{here} is here but {gone} is gone: restore it"),
         open_client(config, "attic"),
     ):
         pass
@@ -106,14 +106,14 @@ def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
 def test_lost_readings_are_not_a_new_beginning(config: Config) -> None:
     folder = measured(config, "attic")
     (folder / "readings.db").unlink()
-    with pytest.raises(StateRefused, match="the readings log was made anew"), open_client(config, "attic"):
+    with pytest.raises(InvalidState, match="the readings log was made anew"), open_client(config, "attic"):
         pass
 
 
 def test_a_checkpoint_that_was_emptied_is_refused(config: Config) -> None:
     folder = measured(config, "attic")
     (folder / "checkpoint.db").write_bytes(b"")
-    with pytest.raises(StateRefused, match="damaged"), open_client(config, "attic"):
+    with pytest.raises(InvalidState, match="damaged"), open_client(config, "attic"):
         pass
 
 
@@ -121,7 +121,7 @@ def test_the_memory_of_another_client_is_refused(config: Config) -> None:
     folder = measured(config, "attic")
     shutil.copytree(folder, folder.with_name("cellar"))
     with (
-        pytest.raises(StateRefused, match="the memory of client attic of plant, not of client cellar"),
+        pytest.raises(InvalidState, match="the memory of client attic of plant, not of client cellar"),
         open_client(config, "cellar"),
     ):
         pass
@@ -154,7 +154,7 @@ def test_an_error_at_the_start_lets_go_of_everything(config: Config) -> None:
     folder = measured(config, "attic")
     key = (folder / "noise.key").read_bytes()
     (folder / "noise.key").write_bytes(bytes(32))
-    with pytest.raises(StateRefused), open_client(config, "attic"):
+    with pytest.raises(InvalidState), open_client(config, "attic"):
         pass
     (folder / "noise.key").write_bytes(key)
     with open_client(config, "attic") as node:

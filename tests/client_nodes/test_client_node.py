@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 
 from client_nodes.intake import Reason
 from client_nodes.node import ClientNode
-from shoal.errors import OffsetGone, SettingsError, StateRefused
+from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
@@ -270,7 +270,7 @@ def test_a_restart_at_any_step_changes_no_word(tmp_path: Path, privacy: dict[str
     said = {(update.sequence): update.encode() for update in broken.updates()}
     assert [said[update.sequence] for update in whole.updates()] == [update.encode() for update in whole.updates()]
     assert {update.encode() for update in broken.updates()} == {update.encode() for update in whole.updates()}
-    assert broken.refused().keys() == whole.refused().keys() == {b"0/60"}
+    assert broken.rejected().keys() == whole.rejected().keys() == {b"0/60"}
 
 
 def test_what_was_remembered_but_not_said_is_said_by_the_next_life(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,13 +293,13 @@ def test_what_was_not_remembered_is_learnt_again_from_the_readings(site: Site, m
             node.step()
     assert site.run() == quiet.run()
     assert [record[4:] for record in site.said()] == [record[4:] for record in quiet.said()]
-    assert list(site.refused()) == list(quiet.refused())
+    assert list(site.rejected()) == list(quiet.rejected())
 
 
 def test_the_memory_of_another_contract_is_refused(site: Site) -> None:
     site.measure(readings(20))
     site.run()
-    with pytest.raises(StateRefused, match="another contract"), site.node(plant(FORMAL)):
+    with pytest.raises(InvalidState, match="another contract"), site.node(plant(FORMAL)):
         pass
 
 
@@ -308,7 +308,7 @@ def test_a_readings_log_made_anew_is_refused(site: Site) -> None:
     site.run()
     for file in site.folder.glob("readings.db*"):
         file.unlink()
-    with pytest.raises(StateRefused, match="readings log was made anew"), site.node():
+    with pytest.raises(InvalidState, match="readings log was made anew"), site.node():
         pass
 
 
@@ -341,7 +341,7 @@ def test_another_key_is_refused(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(FORMAL))
     site.measure(readings(20))
     site.run()
-    with pytest.raises(StateRefused, match="noise key"), site.node(key=bytes(32)):
+    with pytest.raises(InvalidState, match="noise key"), site.node(key=bytes(32)):
         pass
 
 
@@ -369,7 +369,7 @@ def test_readings_that_retention_took_before_they_were_learnt_are_missed(
     site.run()
     for seed in range(5):
         site.measure(readings(50, seed))
-    with site.node() as node, pytest.raises(OffsetGone, match="accept_gap = true"):
+    with site.node() as node, pytest.raises(OffsetOutOfRange, match="accept_gap = true"):
         node.step()
     site.settings = site.settings.model_copy(update={"accept_gap": True})
     assert 10 < site.run()["learned"] < 260
@@ -434,7 +434,7 @@ def test_no_reading_is_in_a_line_a_metric_or_a_message(
     lines = str([vars(record) for record in caplog.records])
     said = b"".join(part for record in site.said() for part in (record.key or b"", record.value or b""))
     assert len(site.said()) == 6
-    assert len(site.refused()) == 8
+    assert len(site.rejected()) == 8
     for text in ("17.1234", "1712.34", WORD):
         assert text not in lines + page
         assert text.encode() not in said
@@ -461,14 +461,14 @@ def test_what_cannot_be_learnt_stays_here_with_its_bytes_and_its_reason_under_it
     site.measure(readings(30, seed=1))
     totals = site.run()
     assert (totals["learned"], totals["rejected"]) == (60, len(odd))
-    aside = site.refused()
+    aside = site.rejected()
     assert len(aside) == len(odd)
     for number, (value, reason) in enumerate(odd, 30):
         record = aside[f"0/{number}".encode()]
         assert record.value == (value or b"")
         assert dict(record.headers)["reason"].decode() == reason
     site.run()
-    assert site.refused() == aside
+    assert site.rejected() == aside
 
 
 def test_the_largest_record_can_be_set_aside(site: Site) -> None:

@@ -42,9 +42,9 @@ def asked(address: str) -> tuple[int, str]:
     try:
         with urlopen(address) as answer:
             return answer.status, answer.read().decode()
-    except HTTPError as refused:
-        with refused:
-            return refused.code, refused.read().decode()
+    except HTTPError as rejected:
+        with rejected:
+            return rejected.code, rejected.read().decode()
 
 
 def test_a_client_is_alive_while_its_loop_comes_round(clock: Clock) -> None:

@@ -31,13 +31,13 @@ def test_no_records_are_no_rows() -> None:
     intake = take_in([], 3)
     assert intake.values.shape == (0, 3)
     assert intake.values.dtype == np.float64
-    assert (intake.places, intake.times, intake.refused) == ([], [], [])
+    assert (intake.places, intake.times, intake.rejected) == ([], [], [])
 
 
 def test_only_refused_records_are_no_rows() -> None:
     intake = take_in([record(b"junk")], 3)
     assert intake.values.shape == (0, 3)
-    assert len(intake.refused) == 1
+    assert len(intake.rejected) == 1
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_what_cannot_be_learnt_is_refused_for_its_reason_and_the_rest_is_learnt(
     assert intake.values.tolist() == [[1.0, 2.0], [1.0, 2.0]]
     assert intake.places == [(0, 4), (0, 6)]
     assert intake.times == [1e9, 1e9]
-    ((refused, why),) = intake.refused
+    ((rejected, why),) = intake.rejected
     assert why == reason
-    assert refused.value == value
+    assert rejected.value == value
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_cannot_be_learnt_is_refused_for_its_reason_and_the_rest_is_learnt(
     [(), (("type", b"reading"),), (("type", b"reading"), ("v", b"2")), (("type", b"update"), ("v", b"1"))],
 )
 def test_records_of_another_kind_or_version_are_refused(headers: Headers) -> None:
-    ((_, why),) = take_in([record(of([1.0, 2.0]), headers)], 2).refused
+    ((_, why),) = take_in([record(of([1.0, 2.0]), headers)], 2).rejected
     assert why == "malformed"
 
 
@@ -128,7 +128,7 @@ def test_a_reading_without_a_time_is_a_reading() -> None:
 @given(st.lists(st.binary(max_size=60) | st.none(), max_size=5))
 def test_any_bytes_are_sorted_one_way_or_the_other(values: list[bytes | None]) -> None:
     intake = take_in([record(value, offset=n) for n, value in enumerate(values)], 2)
-    assert len(intake.places) + len(intake.refused) == len(values)
+    assert len(intake.places) + len(intake.rejected) == len(values)
 
 
 @given(st.data())
@@ -137,5 +137,5 @@ def test_flipped_bytes_are_learnt_or_set_aside_and_what_is_learnt_is_finite(data
     for _ in range(data.draw(st.integers(1, 3))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     intake = take_in([record(bytes(value))], 2)
-    assert len(intake.places) + len(intake.refused) == 1
+    assert len(intake.places) + len(intake.rejected) == 1
     assert np.isfinite(intake.values).all()

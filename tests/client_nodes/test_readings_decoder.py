@@ -10,7 +10,7 @@ import pytest
 
 from client_nodes.intake import Intake, take_in
 from client_nodes.readings_decoder import usual
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import MOMENT_MAX, Reading
 from shoal.transports.base import Headers, Record
@@ -28,7 +28,7 @@ def decoded(one: Record, width: int = WIDTH) -> tuple[float | None, list[float]]
     """What the decoder makes of it, if it is a row of finite numbers."""
     try:
         reading = Reading.decode(one.value, one.headers)
-    except MessageRefused:
+    except MessageRejected:
         return None
     values = reading.values
     if isinstance(values, list):
@@ -46,7 +46,7 @@ def assert_taken_as_decoded(records: Sequence[Record]) -> Intake:
         for (_, offset), time, row in zip(intake.places, intake.times, intake.values.tolist(), strict=True)
     ]
     assert taken == [each for each in expected if each[1] is not None]
-    assert [refused.record.offset for refused in intake.refused] == [n for n, found in expected if found is None]
+    assert [rejected.record.offset for rejected in intake.rejected] == [n for n, found in expected if found is None]
     return intake
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from client_nodes.window import Window
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 
 ROWS = np.arange(20.0).reshape(10, 2)
@@ -71,7 +71,7 @@ def test_it_is_saved_and_restored_and_may_become_smaller_between() -> None:
     ],
 )
 def test_a_damaged_window_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(StateRefused):
+    with pytest.raises(InvalidState):
         Window(2, 5).restore(wrong)
 
 

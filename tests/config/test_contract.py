@@ -65,10 +65,10 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 
 def test_an_empty_file_is_told_all_that_is_missing() -> None:
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         contract_of({}, "x.toml")
     said = "x.toml: federation.name: is missing; features: is missing; privacy: is missing; models: is missing"
-    assert str(refused.value) == said
+    assert str(rejected.value) == said
 
 
 def test_a_whole_file_becomes_the_contract(tmp_path: Path) -> None:
@@ -135,19 +135,19 @@ def test_a_whole_file_becomes_the_contract(tmp_path: Path) -> None:
     ],
 )
 def test_every_rule_names_the_place_and_what_would_be_right(path: str, value: Any, said: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         contract_of(put(path, value), "x.toml")
-    line = str(refused.value)
+    line = str(rejected.value)
     assert line.startswith(f"x.toml: {said}")
     assert "\n" not in line
-    assert refused.value.exit_code == 2
+    assert rejected.value.exit_code == 2
 
 
 def test_a_mistake_in_the_only_feature_is_not_called_a_missing_feature() -> None:
     one = put("features", [{"name": "a", "low": 1, "high": 0}])
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         contract_of(one, "x.toml")
-    assert str(refused.value) == "x.toml: features[1]: low 1 is not below high 0"
+    assert str(rejected.value) == "x.toml: features[1]: low 1 is not below high 0"
 
 
 def test_bounds_too_far_apart_to_calculate_with_are_refused() -> None:
@@ -168,10 +168,10 @@ def test_the_most_features_are_taken() -> None:
 
 def test_many_mistakes_are_told_in_a_line_that_ends() -> None:
     features = [{"name": f"f{i}", "low": 0} for i in range(FEATURES_MAX)]
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         contract_of(put("features", features), "x.toml")
-    assert str(refused.value).endswith(f"; and {FEATURES_MAX - 10} more")
-    assert len(str(refused.value)) < 1000
+    assert str(rejected.value).endswith(f"; and {FEATURES_MAX - 10} more")
+    assert len(str(rejected.value)) < 1000
 
 
 def test_no_more_than_64_models() -> None:
@@ -300,10 +300,10 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 )
 def test_what_is_not_toml_is_told_in_one_line(tmp_path: Path, content: str | bytes, said: str) -> None:
     path = written(tmp_path, content)
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         load_contract(path)
-    assert str(refused.value).startswith(f"{path}: {said}")
-    assert "\n" not in str(refused.value)
+    assert str(rejected.value).startswith(f"{path}: {said}")
+    assert "\n" not in str(rejected.value)
 
 
 def test_a_path_that_cannot_be_is_told() -> None:

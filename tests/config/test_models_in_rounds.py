@@ -13,7 +13,7 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Rounds, contract_of
 from shoal.config.models import check_models, policy_of
 from shoal.config.privacy_terms import privacy_terms_of
-from shoal.errors import MessageRefused, SettingsError
+from shoal.errors import MessageRejected, SettingsError
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest, new_round_request, round_request_of
@@ -184,7 +184,7 @@ def test_a_call_is_read_as_it_was_made() -> None:
     ],
 )
 def test_a_call_that_cannot_be_one_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(MessageRefused, match="malformed"):
+    with pytest.raises(MessageRejected, match="malformed"):
         BORDER.check_snapshot(a_call(call={**CALL, **wrong} if wrong else {}))
 
 
@@ -221,9 +221,9 @@ def test_honest_calls_and_answers_pass() -> None:
 
 def test_an_answer_names_its_round_and_has_rows_enough_behind_it() -> None:
     for reason, wrong in (("malformed", {"round": None}), ("bounds", {"readings": 19})):
-        with pytest.raises(MessageRefused) as refused:
+        with pytest.raises(MessageRejected) as rejected:
             BORDER.check_update(an_answer(**wrong))
-        assert refused.value.reason == reason
+        assert rejected.value.reason == reason
 
 
 @pytest.mark.parametrize("name", sorted(ROUNDS["kmeans"].stats))
@@ -236,7 +236,7 @@ def test_an_answer_of_another_form_is_refused(name: str) -> None:
         {**arrays, name: arrays[name] * np.nan},
     ]
     for each in wrong:
-        with pytest.raises(MessageRefused):
+        with pytest.raises(MessageRejected):
             BORDER.check_update(an_answer(arrays=each))
 
 
@@ -249,6 +249,6 @@ def test_a_snapshot_says_its_round_and_holds_centres_where_rows_can_be() -> None
         ("arrays", {"nodes": 3}),
     ]
     for reason, parts in wrong:
-        with pytest.raises(MessageRefused) as refused:
+        with pytest.raises(MessageRejected) as rejected:
             BORDER.check_snapshot(a_call(**parts))
-        assert refused.value.reason == reason
+        assert rejected.value.reason == reason

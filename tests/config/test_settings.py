@@ -41,7 +41,7 @@ def config_of(folder: Path, settings: str = "") -> Config:
     return load_config(path)
 
 
-def refused(folder: Path, settings: str) -> str:
+def rejected(folder: Path, settings: str) -> str:
     with pytest.raises(SettingsError) as caught:
         config_of(folder, settings)
     line = str(caught.value)
@@ -104,7 +104,7 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
     ],
 )
 def test_every_rule_names_the_section_the_name_and_the_range(tmp_path: Path, settings: str, said: str) -> None:
-    assert refused(tmp_path, settings).startswith(said)
+    assert rejected(tmp_path, settings).startswith(said)
 
 
 def test_a_section_that_is_a_value_is_refused(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_section_that_is_a_value_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_the_contract_is_told_first(tmp_path: Path) -> None:
-    assert refused(tmp_path, '[[models]]\nname = "m"\n[client]\nlabel = 1').startswith(
+    assert rejected(tmp_path, '[[models]]\nname = "m"\n[client]\nlabel = 1').startswith(
         "models[2].algorithm: is missing"
     )
 
@@ -182,7 +182,7 @@ def test_a_file_named_without_a_folder_means_the_folder_the_process_is_in(
 
 
 def test_an_unknown_home_is_told(tmp_path: Path) -> None:
-    assert "write the whole path" in refused(tmp_path, '[client]\nfolder = "~nobody-of-this-name/x"')
+    assert "write the whole path" in rejected(tmp_path, '[client]\nfolder = "~nobody-of-this-name/x"')
 
 
 def test_settings_never_change(tmp_path: Path) -> None:

@@ -129,9 +129,9 @@ def _get(url: str, path: str) -> Any:
     try:
         with urllib.request.urlopen(url + path, timeout=30) as answer:
             told = json.load(answer)
-    except urllib.error.HTTPError as refused:
-        if refused.code == HTTPStatus.SERVICE_UNAVAILABLE:
+    except urllib.error.HTTPError as rejected:
+        if rejected.code == HTTPStatus.SERVICE_UNAVAILABLE:
             raise ConnectionError("it is starting") from None
-        raise AssertionError(f"{urllib.parse.unquote_plus(path)}: {refused.read().decode()}") from None
+        raise AssertionError(f"{urllib.parse.unquote_plus(path)}: {rejected.read().decode()}") from None
     assert told["status"] == "success", told
     return told["data"]

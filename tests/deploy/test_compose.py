@@ -157,8 +157,8 @@ def test_containers_may_do_nothing_but_their_work(project: Project) -> None:
     for service in ("kafka", "prometheus", "mosquitto", *OURS):
         for bound in project.inspect(service)["HostConfig"]["PortBindings"].values():
             assert [place["HostIp"] for place in bound] == ["127.0.0.1"], service
-    refused = "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no: print(no.strerror)"
-    assert project.run_in("server", refused).strip() == "Read-only file system"
+    rejected = "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no: print(no.strerror)"
+    assert project.run_in("server", rejected).strip() == "Read-only file system"
 
 
 def test_nobody_has_anybody_elses_key(project: Project) -> None:

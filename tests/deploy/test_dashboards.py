@@ -12,7 +12,7 @@ import pytest
 from deploy.grafana.dashboards import BOARDS, HERE
 from deploy.grafana.panels import Board, written
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.topics import REFUSED
+from shoal.protocol.topics import REJECTED
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, beginning
 from tests.deploy.dashboard_queries import check_every_panel, empty_panels, queries, with_intervals
@@ -158,7 +158,7 @@ def all_of(house: WatchedHouse, topic: str) -> list[Record]:
 def kept_by(house: WatchedHouse, client: str) -> list[Record]:
     log = open_log(f"sqlite:{house.config.client.folder / client / 'readings.db'}")
     try:
-        return everything(log, REFUSED)
+        return everything(log, REJECTED)
     finally:
         log.close()
 

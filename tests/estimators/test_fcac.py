@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.streaming import Contribution
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.streaming import FCAC
 from shoal.protocol.codec import pack
 
@@ -140,9 +140,9 @@ def test_refused_rows_change_nothing_and_are_not_repeated_in_the_error(wrong: An
     model = FCAC().fit(blobs()[0])
     before = pack(model.state())
     for method in (model.partial_fit, model.predict, model.learn_many):
-        with pytest.raises(DataRefused) as refused:
+        with pytest.raises(InvalidData) as rejected:
             method(wrong)
-        assert "13.7" not in str(refused.value)
+        assert "13.7" not in str(rejected.value)
     assert pack(model.state()) == before
 
 
@@ -150,13 +150,13 @@ def test_refused_rows_change_nothing_and_are_not_repeated_in_the_error(wrong: An
 def test_fitting_needs_two_rows_and_keeps_the_old_model_otherwise(n: int) -> None:
     model = FCAC().fit(blobs()[0])
     before = pack(model.state())
-    with pytest.raises(DataRefused, match=f"n_samples = {n}"):
+    with pytest.raises(InvalidData, match=f"n_samples = {n}"):
         model.fit(np.ones((n, 2)))
     assert pack(model.state()) == before
 
 
 def test_owners_must_be_one_per_row() -> None:
-    with pytest.raises(DataRefused, match="owner of each of 3 rows"):
+    with pytest.raises(InvalidData, match="owner of each of 3 rows"):
         FCAC().fit(np.ones((3, 2)), clients=["a"])
 
 

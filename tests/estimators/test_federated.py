@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds.policies import Policy
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans, Rounds
 from shoal.kernels.matching import distance_between
 
@@ -120,7 +120,7 @@ def test_a_part_of_the_clients_and_a_policy_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("wrong", [[], [np.empty((0, 2))], [np.ones((2, 2)), np.ones((2, 3))], [[[np.nan, 1.0]]]])
 def test_rows_that_cannot_be_learnt_from_are_refused(wrong: Any) -> None:
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         FederatedKMeans(2).fit(wrong)
 
 
@@ -138,9 +138,9 @@ def test_parameters_that_mean_nothing_are_refused_when_fitting() -> None:
             wrong.fit(clients())
     with pytest.raises(SettingsError, match="fit first"):
         KFED(2).predict(np.ones((1, 2)))
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         FederatedKMeans(2).fit(np.ones((4, 2)), clients=[1, 2])
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         FederatedKMeans(2).fit(clients(), clients=[1])
 
 

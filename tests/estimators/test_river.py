@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.estimators.streaming import FCAC
 from shoal.protocol.codec import pack
 
@@ -70,9 +70,9 @@ def test_other_features_than_those_learnt_are_refused_by_name(reading: dict[str,
     model = FCAC()
     model.learn_many(readings())
     before = pack(model.state())
-    with pytest.raises(DataRefused, match="dry, warm were learnt"):
+    with pytest.raises(InvalidData, match="dry, warm were learnt"):
         model.learn_one(reading)
-    with pytest.raises(DataRefused, match="dry, warm were learnt"):
+    with pytest.raises(InvalidData, match="dry, warm were learnt"):
         model.predict_one(reading)
     assert pack(model.state()) == before
 
@@ -80,9 +80,9 @@ def test_other_features_than_those_learnt_are_refused_by_name(reading: dict[str,
 def test_a_reading_that_is_no_number_is_refused_without_being_repeated() -> None:
     model = FCAC()
     for value in ("13.7 secret", float("nan"), None):
-        with pytest.raises(DataRefused) as refused:
+        with pytest.raises(InvalidData) as rejected:
             model.learn_one({"warm": value})
-        assert "13.7" not in str(refused.value)
+        assert "13.7" not in str(rejected.value)
     assert model.predict_one({"warm": 1.0}) == -1
     assert not hasattr(model, "n_features_in_")
 

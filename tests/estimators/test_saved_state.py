@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.estimators.streaming import FCAC
 from shoal.protocol.codec import pack, unpack
 
@@ -86,12 +86,12 @@ def test_a_damaged_or_foreign_state_is_refused_and_changes_nothing(path: str, va
     state = spoil(saved(FCAC().fit(ROWS)), path, value)
     model = FCAC().fit(ROWS[:50])
     before, labels = pack(model.state()), model.labels_
-    with pytest.raises(StateRefused):
+    with pytest.raises(InvalidState):
         model.restore(state)
     assert pack(model.state()) == before
     assert model.labels_ is labels
 
 
 def test_names_without_rows_are_refused() -> None:
-    with pytest.raises(StateRefused):
+    with pytest.raises(InvalidState):
         FCAC().restore(spoil(saved(FCAC()), "names", ["a"]))

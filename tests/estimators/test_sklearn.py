@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.streaming import FCAC
 
@@ -54,5 +54,5 @@ def test_columns_are_known_by_name_and_may_come_in_any_order() -> None:
     model = FCAC().fit(frame)
     assert model.feature_names_in_.tolist() == ["warm", "dry"]
     assert model.predict(frame[["dry", "warm"]]).tolist() == model.labels_.tolist()
-    with pytest.raises(DataRefused, match="dry, wet were given, warm, dry were learnt"):
+    with pytest.raises(InvalidData, match="dry, wet were given, warm, dry were learnt"):
         model.predict(frame.rename(columns={"warm": "wet"})[["dry", "wet"]])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.evaluation import datasets
 
 
@@ -20,7 +20,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 @pytest.mark.parametrize("text", ["", "label\n1\n", "a,b\n1,2\n", "a,label\n", "word,label\nyes,1\n"])
 def test_a_file_without_features_labels_or_rows_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         datasets.read(written(tmp_path, "empty.csv", text))
 
 
@@ -52,7 +52,7 @@ def test_the_row_number_of_magic_is_no_feature(tmp_path: Path) -> None:
 
 def test_missing_cells_are_counted_and_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "gaps.csv", "a,b,label\n1,,0\n?,2,1\n3,4,1\nnan,NA,1\n")
-    with pytest.raises(DataRefused, match="4 missing cells in 3 rows"):
+    with pytest.raises(InvalidData, match="4 missing cells in 3 rows"):
         datasets.read(path)
 
 
@@ -70,7 +70,7 @@ def test_rows_with_missing_cells_are_left_out_and_classes_stay_without_holes(tmp
 def test_a_column_without_any_value_cannot_be_filled(tmp_path: Path) -> None:
     path = written(tmp_path, "gaps.csv", "a,b,label\n1,,0\n2,,1\n")
     for fill in ("mean", "drop"):
-        with pytest.raises(DataRefused):
+        with pytest.raises(InvalidData):
             datasets.read(path, fill)
 
 
@@ -82,17 +82,17 @@ def test_ozone_declares_how_its_gaps_are_filled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999"])
 def test_infinite_cells_are_refused(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(DataRefused, match="infinite"):
+    with pytest.raises(InvalidData, match="infinite"):
         datasets.read(written(tmp_path, "i.csv", f"a,label\n{cell},0\n"))
 
 
 def test_rows_without_a_label_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataRefused, match="1 rows without a label"):
+    with pytest.raises(InvalidData, match="1 rows without a label"):
         datasets.read(written(tmp_path, "l.csv", "a,label\n1,\n2,0\n"))
 
 
 def test_a_line_with_too_few_cells_is_refused_with_its_number(tmp_path: Path) -> None:
-    with pytest.raises(DataRefused, match="line 3"):
+    with pytest.raises(InvalidData, match="line 3"):
         datasets.read(written(tmp_path, "short.csv", "a,b,label\n1,2,0\n1,0\n"))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.evaluation import published
 from shoal.evaluation.command import reproduce
 from shoal.evaluation.published import METRICS, SPLITS, Figure
@@ -116,15 +116,15 @@ def test_a_refused_file_does_not_keep_the_others_from_running(shoal: Shoal, tmp_
     (tmp_path / "gaps.csv").write_text("a,label\n,1\n2,0\n")
     both = ("--data", tmp_path, "--dataset", "gaps", "--dataset", "good", "--trials", 1, "--split", "iid")
     result = shoal(*both, "--json")
-    assert isinstance(result.exception, DataRefused)
+    assert isinstance(result.exception, InvalidData)
     assert [row["dataset"] for row in json.loads(result.stdout)["rows"]] == ["good"]
     assert shoal(*both, "--fill", "mean").exit_code == 0
 
 
 def test_data_too_small_for_the_uneven_split_are_refused_at_once(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "small", n=30)
-    assert isinstance(shoal("--data", tmp_path, "--dataset", "small").exception, DataRefused)
-    assert isinstance(shoal("--data", tmp_path, "--dataset", "small", "--clients", 9).exception, DataRefused)
+    assert isinstance(shoal("--data", tmp_path, "--dataset", "small").exception, InvalidData)
+    assert isinstance(shoal("--data", tmp_path, "--dataset", "small", "--clients", 9).exception, InvalidData)
     assert shoal("--data", tmp_path, "--dataset", "small", "--split", "iid", "--trials", 1).exit_code == 0
 
 

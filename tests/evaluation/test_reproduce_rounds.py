@@ -116,6 +116,6 @@ def test_check_is_refused_where_nothing_was_published(shoal: Shoal, folder: Path
     known = "phoneme" if more else "mine"
     (folder / "mine.csv").rename(folder / f"{known}.csv")
     for name in ("kfed", "mufc", "kmeans", "ffcm"):
-        refused = shoal(name, "--data", folder, "--dataset", known, *more, "--check")
-        assert isinstance(refused.exception, SettingsError)
-        assert "no figure was published" in str(refused.exception)
+        rejected = shoal(name, "--data", folder, "--dataset", known, *more, "--check")
+        assert isinstance(rejected.exception, SettingsError)
+        assert "no figure was published" in str(rejected.exception)

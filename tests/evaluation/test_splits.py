@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.evaluation import splits
 from shoal.evaluation.published import SPLITS, Split
 
@@ -20,7 +20,7 @@ VECTORS = Path(__file__).parent.parent / "golden" / "vectors"
 def test_no_rows_give_clients_without_rows() -> None:
     nothing = np.empty(0, dtype=np.int64)
     assert [len(part) for part in splits.dealt(nothing, 3, "iid", 0)] == [0, 0, 0]
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         splits.dealt(nothing, 3, "niid", 0)
 
 
@@ -60,16 +60,16 @@ def test_the_uneven_split_gives_every_client_its_rows_and_the_same_sizes_in_ever
 
 def test_data_too_small_for_its_clients_are_refused_and_fewer_clients_are_found() -> None:
     one_class = np.zeros(90, dtype=np.int64)
-    with pytest.raises(DataRefused, match="90 rows cannot be dealt to 5 clients"):
+    with pytest.raises(InvalidData, match="90 rows cannot be dealt to 5 clients"):
         splits.dealt(one_class, 5, "niid", 0)
     assert splits.feasible_clients(one_class, 5) in (1, 2)
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         splits.feasible_clients(one_class[:39], 5)
 
 
 def test_a_draw_that_cannot_succeed_ends() -> None:
     # 40 rows for each of 50 clients and not one to spare: no draw hits that.
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         splits.dealt(np.repeat([0, 1], 1000), 50, "niid", 0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.settings import load_config
-from shoal.errors import LogRefused
+from shoal.errors import LogError
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from tests.house.small_federation import (
@@ -81,5 +81,5 @@ def test_a_log_that_ends_before_the_servers_position_is_refused_and_not_taken_fo
     assert len(all_records(config.log.address, config.contract.updates_topic)) > 0
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-    with pytest.raises(LogRefused, match="the log ends at"), open_server(config, clock=clock) as server:
+    with pytest.raises(LogError, match="the log ends at"), open_server(config, clock=clock) as server:
         server.step()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shoal.config.settings import load_config
 from shoal.protocol.messages import Reading, Update
-from shoal.protocol.topics import READINGS, REFUSED
+from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.readings_log import open_premises
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log
@@ -55,7 +55,7 @@ def test_ten_thousand_malformed_messages_and_readings_are_set_aside_while_memory
         closing(open_premises(config, "attic")) as own,
     ):
         updates, rejected = config.contract.updates_topic, config.contract.rejected_topic
-        already = own.bounds(REFUSED)[0][1]
+        already = own.bounds(REJECTED)[0][1]
         assert (
             grown(
                 server, lambda number: flood(log, updates, Update.headers(), number), lambda: log.bounds(rejected)[0][1]
@@ -66,7 +66,7 @@ def test_ten_thousand_malformed_messages_and_readings_are_set_aside_while_memory
             grown(
                 client,
                 lambda number: flood(own, READINGS, Reading.headers(), number),
-                lambda: own.bounds(REFUSED)[0][1] - already,
+                lambda: own.bounds(REJECTED)[0][1] - already,
             )
             < MEMORY_GROWS_MAX
         )

@@ -11,7 +11,7 @@ import pytest
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, LogSettings, load_config
-from shoal.errors import OffsetGone
+from shoal.errors import OffsetOutOfRange
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.readings_log import open_readings
@@ -57,7 +57,7 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
         first = publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[10:])
         assert first > 10
         if not accept_gap:
-            with pytest.raises(OffsetGone, match=f"{first - 10} records are gone"):
+            with pytest.raises(OffsetOutOfRange, match=f"{first - 10} records are lost"):
                 node.step()
             return
         while node.step():
@@ -77,5 +77,5 @@ def test_a_server_that_was_away_too_long_says_what_it_has_missed(tmp_path: Path)
             pass
     first = publish(address, topic, [b"x" * 200] * 100)
     assert first > 5
-    with open_server(config, clock=clock) as server, pytest.raises(OffsetGone, match="set accept_gap = true"):
+    with open_server(config, clock=clock) as server, pytest.raises(OffsetOutOfRange, match="set accept_gap = true"):
         server.step()

@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
-from shoal.errors import OffsetGone
+from shoal.errors import OffsetOutOfRange
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from tests.house.processes import Process, none_left_over
@@ -61,7 +61,7 @@ def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_noth
                 log.publish(topic, record.value, record.key, record.headers)
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.delete_records({TopicPartition(topic, 0): end + 2})
-    with open_server(config, clock=clock) as server, pytest.raises(OffsetGone, match="2 records are gone"):
+    with open_server(config, clock=clock) as server, pytest.raises(OffsetOutOfRange, match="2 records are lost"):
         server.step()
 
 
@@ -80,7 +80,7 @@ def test_brokers_that_kept_too_little_while_the_server_was_away_end_it_with_what
             log.flush()
     strict = Process(["server", "--config", str(file), "--no-page"], tmp_path / "strict.txt")
     strict.end(LOG_ERROR)
-    gone = re.search(rf"{topic}/0: position {read_up_to} was asked for .* (\d+) records are gone", strict.said())
+    gone = re.search(rf"{topic}/0: the next position to read is {read_up_to}, .* (\d+) records are lost", strict.said())
     assert gone is not None, strict.said()
     assert int(gone[1]) > 0
     before = final_model(file)

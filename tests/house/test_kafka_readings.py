@@ -15,9 +15,9 @@ from kafka import KafkaAdminClient, TopicPartition
 from client_nodes.bootstrap import open_client
 from producers.command import producer
 from shoal.config.settings import Config, load_config
-from shoal.errors import LogRefused, OffsetGone, SettingsError, StateRefused
+from shoal.errors import InvalidState, LogError, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import unpack
-from shoal.protocol.topics import LABELS, READINGS, REFUSED
+from shoal.protocol.topics import LABELS, READINGS, REJECTED
 from shoal.runtime.readings_log import open_premises, open_readings
 from shoal.transports import open_log
 from shoal.transports.base import beginning, latest
@@ -73,8 +73,8 @@ def kept_locally(config: Config) -> dict[str, dict[bytes, object]]:
     for client in CLIENTS:
         with closing(open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")) as log:
             labels = {key: unpack(record.value or b"") for key, record in latest(log, LABELS).items()}
-            refused = {key: (record.value, record.headers) for key, record in latest(log, REFUSED).items()}
-        found[client] = {**labels, **refused}
+            rejected = {key: (record.value, record.headers) for key, record in latest(log, REJECTED).items()}
+        found[client] = {**labels, **rejected}
     return found
 
 
@@ -88,7 +88,7 @@ def test_readings_from_a_broker_are_the_readings_from_a_folder_to_the_bit(tmp_pa
     assert kept_locally(load_config(there)) == kept_locally(load_config(here))
     with open_client(load_config(there), "attic", clock=clock) as client:
         assert client.totals == {"learned": 234, "rejected": 6, "withheld": 0, "clipped": 0, "updates": 2}
-    with closing(open_log(f"sqlite:{tmp_path}/broker/clients/attic/readings.db")) as own, pytest.raises(LogRefused):
+    with closing(open_log(f"sqlite:{tmp_path}/broker/clients/attic/readings.db")) as own, pytest.raises(LogError):
         own.bounds(READINGS)  # raw readings are in one place only
     # A second run of the producer finds everything there, by what stands in the broker's log.
     next((tmp_path / "broker" / "clients").glob("producer.*.db")).unlink()
@@ -126,10 +126,10 @@ def test_a_topic_made_anew_has_no_place_in_common_with_the_old_one(tmp_path: Pat
                 pass
         feed(file)  # the producer notices, and publishes everything again
         spoken = running.totals
-        with pytest.raises(LogRefused, match="made again"):
+        with pytest.raises(LogError, match="made again"):
             running.step()
         assert running.totals == spoken
-    with pytest.raises(StateRefused, match="made anew"), open_client(config, "attic", clock=clock):
+    with pytest.raises(InvalidState, match="made anew"), open_client(config, "attic", clock=clock):
         pass
 
 
@@ -147,7 +147,7 @@ def test_readings_that_retention_removed_are_told_and_stepped_over_if_that_is_al
         admin.delete_records({place: 300})
     with (
         open_client(config, "attic", clock=clock) as client,
-        pytest.raises(OffsetGone, match=f"{place.topic}/0: position 240 .* 60 records are gone"),
+        pytest.raises(OffsetOutOfRange, match=f"{place.topic}/0: the next position .* 240, .* 60 records are lost"),
     ):
         client.step()
     patient = config.model_copy(update={"client": config.client.model_copy(update={"accept_gap": True})})
@@ -180,7 +180,7 @@ def test_the_federations_brokers_under_another_name_are_refused_too(tmp_path: Pa
 
 def test_what_a_producer_has_no_business_with_is_refused(tmp_path: Path, kafka_bootstrap: str) -> None:
     config = load_config(with_readings_on(kafka_bootstrap, whole_house(tmp_path, "sqlite:federation.db")))
-    with closing(open_readings(config, "attic")) as readings, pytest.raises(LogRefused, match="only readings"):
+    with closing(open_readings(config, "attic")) as readings, pytest.raises(LogError, match="only readings"):
         readings.ensure(LABELS)
 
 

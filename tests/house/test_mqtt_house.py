@@ -195,7 +195,7 @@ def test_the_command_says_what_it_did_and_stops_when_asked(tmp_path: Path, own_b
     assert done["faults"] == {"not_a_number": 1}
     assert not done["finished"]
     events = [json.loads(line) for line in (tmp_path / "said.txt").read_text().splitlines() if line.startswith("{")]
-    assert {"started", "mqtt_connected", "sensor_silent", "messages_refused"} <= {event["event"] for event in events}
+    assert {"started", "mqtt_connected", "sensor_silent", "messages_rejected"} <= {event["event"] for event in events}
 
 
 def test_a_wrong_password_ends_the_command_with_one_line(tmp_path: Path, can_run_mosquitto: None) -> None:

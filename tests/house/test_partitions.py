@@ -12,7 +12,7 @@ from onebox.federation import OneBox
 from server_node.bootstrap import open_server
 from server_node.models.rounds import RoundsModel
 from shoal.config.settings import Config, load_config
-from shoal.errors import LogRefused
+from shoal.errors import LogError
 from shoal.protocol.codec import pack
 from shoal.transports.base import partition_of
 from tests.house.rounds_federation import begin_in_rounds
@@ -81,5 +81,5 @@ def test_a_log_with_one_partition_is_not_taken_for_one_with_three(tmp_path: Path
     file = begin_in_rounds(tmp_path, MODELS)
     with open_server(on_partitions(file, 1), clock=clock):
         pass
-    with pytest.raises(LogRefused, match="partitions is 1, not 3"), open_server(on_partitions(file, 3)):
+    with pytest.raises(LogError, match="partitions is 1, not 3"), open_server(on_partitions(file, 3)):
         pass

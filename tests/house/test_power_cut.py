@@ -16,7 +16,7 @@ import pytest
 
 from shoal.config.settings import load_config
 from shoal.protocol.codec import unpack
-from shoal.protocol.topics import LABELS, REFUSED
+from shoal.protocol.topics import LABELS, REJECTED
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.base import latest
@@ -39,7 +39,7 @@ def outcome(file: Path) -> dict[str, Any]:
         log = open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")
         labels = latest(log, LABELS)
         kept[client] = (
-            {key: record.value for key, record in latest(log, REFUSED).items()},
+            {key: record.value for key, record in latest(log, REJECTED).items()},
             sorted(labels),
             {unpack(record.value)["time"] for record in labels.values() if record.value},
         )

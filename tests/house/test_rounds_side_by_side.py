@@ -18,7 +18,7 @@ from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.settings import load_config
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS
@@ -216,7 +216,7 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
         assert published.call is not None
     for path in config.server.folder.iterdir():
         path.unlink()
-    with pytest.raises(StateRefused, match="--rebuild"), open_server(config, clock=clock):
+    with pytest.raises(InvalidState, match="--rebuild"), open_server(config, clock=clock):
         pass
     with open_server(config, rebuild=True, clock=clock) as server:
         server.step()

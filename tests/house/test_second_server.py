@@ -11,7 +11,7 @@ from tests.house.processes import Process, none_left_over, wait_until
 from tests.house.small_federation import write_federation
 
 LEASE_RENEW_S = 0.5
-REFUSED = 5
+REJECTED = 5
 CLAIMED = "claimed generation="
 
 
@@ -52,11 +52,11 @@ def test_a_second_server_is_turned_away_wherever_its_folder_is(file: Path, serve
     first = server(file)
     wait_until(lambda: CLAIMED in first.said())
     same = server(file)
-    assert same.wait() == REFUSED
+    assert same.wait() == REJECTED
     assert "in use by another process" in same.said()
     for words in ((), ("--rebuild",)):
         other = server(in_another_folder(file), *words)
-        assert other.wait() == REFUSED
+        assert other.wait() == REJECTED
         assert "another server answers for" in other.said()
         assert CLAIMED not in other.said()
     assert first.running()
@@ -67,11 +67,11 @@ def test_who_takes_over_answers_and_the_older_one_ends_and_says_why(file: Path, 
     first = server(file)
     wait_until(lambda: CLAIMED in first.said())
     second = server(in_another_folder(file), "--rebuild", "--take-over")
-    assert first.wait() == REFUSED
+    assert first.wait() == REJECTED
     assert "another server has taken over" in first.said()
     assert second.running()
     back = server(file)
-    assert back.wait() == REFUSED
+    assert back.wait() == REJECTED
     assert second.stop() == 0
 
 

@@ -17,7 +17,7 @@ from shoal.algorithms.registry import arrays_to_server
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.rejected import rejected as rejected_group
 from shoal.config.settings import Config, load_config
-from shoal.errors import MessageRefused, SettingsError
+from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.chunking import split
 from shoal.protocol.messages import Update, Wake
 from shoal.protocol.signatures import HEADER, read_keys, signature
@@ -266,5 +266,5 @@ def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None
 def _can(update: Update, size: int) -> bool:
     try:
         return len(split(update, arrays_to_server("fcac"), size)) > 0
-    except MessageRefused:
+    except MessageRejected:
         return False

@@ -41,7 +41,7 @@ def test_a_spool_at_its_limit_drops_the_oldest_readings_and_a_client_says_how_ma
         assert strict.wait() == LOG_ERROR
         processes[-1].end()
         easy.end()
-    gone = re.search(r"(\d+) records are gone", strict.said())
+    gone = re.search(r"(\d+) records are lost", strict.said())
     assert gone is not None
     assert int(gone[1]) > 0
     lost = sum(map(int, re.findall(r"records_lost=(\d+)", easy.said())))

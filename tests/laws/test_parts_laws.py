@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import ALGORITHMS, arrays_to_server
 from shoal.algorithms.streaming import Arrays, ArraySpec
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, alike, joined, split
 from shoal.protocol.messages import PARTS_MAX, Update
 from shoal.transports.limits import size_of
@@ -63,7 +63,7 @@ def test_parts_joined_are_the_update_to_the_bit_and_each_fits_its_record(
     node = sum(array[:1].nbytes for array in cut(update, 0, 1).values())
     if around + node > record - HEADERS_BYTES - SLACK and len(update.encode()) > record - HEADERS_BYTES - SLACK:
         # It may just fit or just not; what is certain is that it is not cut wrongly.
-        with suppress(MessageRefused):
+        with suppress(MessageRejected):
             assert all(record_bytes(part) <= record for part in split(update, table, record))
         return
     parts = split(update, table, record)
@@ -105,14 +105,14 @@ def test_a_part_goes_with_the_longest_names_and_a_signature() -> None:
 def test_what_cannot_travel_even_in_parts_is_refused_where_it_is_made() -> None:
     table = arrays_to_server("fcac")
     wide = update_of("fcac", {"weight": np.zeros((2, 300)), "count": np.ones(2, dtype=np.int64)})
-    with pytest.raises(MessageRefused, match=r"oversized: a node takes 2408 bytes"):
+    with pytest.raises(MessageRejected, match=r"oversized: a node takes 2408 bytes"):
         split(wide, table, 3000)
     n = UPDATE_BYTES_MAX // 24
     large = update_of("fcac", {"weight": np.zeros((n, 2)), "count": np.ones(n, dtype=np.int64)})
-    with pytest.raises(MessageRefused, match=r"oversized.*fewer nodes"):
+    with pytest.raises(MessageRejected, match=r"oversized.*fewer nodes"):
         split(large, table, 960 * 1024)
     n = PARTS_MAX * 1000
-    with pytest.raises(MessageRefused, match=f"at most {PARTS_MAX} parts"):
+    with pytest.raises(MessageRejected, match=f"at most {PARTS_MAX} parts"):
         split(update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}), table, 1700)
 
 

@@ -17,7 +17,7 @@ from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold, restored, state
 from shoal.algorithms.streaming import Arrays, ArraySpec
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.protocol.codec import pack, unpack
 from tests.laws.streams import KINDS, Floats, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
@@ -304,10 +304,10 @@ def test_rows_that_are_not_numbers_or_of_another_width_are_refused(case: Case) -
         poisoned = rows.copy()
         poisoned[8999, 1] = value
         for ask in (algorithm.answer, algorithm.predict):
-            with pytest.raises(DataRefused, match="row 8999"):
+            with pytest.raises(InvalidData, match="row 8999"):
                 ask(params, poisoned)
     for wrong in (np.ones((2, 3)), np.ones((1, 0)), np.ones(2), np.array([["a", "b"]])):
-        with pytest.raises(DataRefused):
+        with pytest.raises(InvalidData):
             algorithm.answer(params, wrong)
 
 
@@ -324,14 +324,14 @@ def test_an_answer_that_cannot_be_one_is_refused(case: Case) -> None:
             {**good, name: good[name] * np.nan if good[name].dtype.kind == "f" else good[name].astype(float)},
             {**good, name: good[name].astype(np.float32)},
         ):
-            with pytest.raises(DataRefused):
+            with pytest.raises(InvalidData):
                 algorithm.combine(params, [good, lie])
     for negative in {"count", "mass", "support"} & set(good):
-        with pytest.raises(DataRefused):
+        with pytest.raises(InvalidData):
             algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
     larger = algorithm.answer(under_way(case, rows, 4), rows)
     if {array.shape for array in larger.values()} != {array.shape for array in good.values()} and algorithm.additive:
-        with pytest.raises(DataRefused):
+        with pytest.raises(InvalidData):
             algorithm.combine(params, [larger])
 
 
@@ -411,7 +411,7 @@ def test_what_a_policy_remembers_is_saved_and_restored_to_the_bit(case: Case, ki
         assert [bits(stats) for stats in counted] == [bits(stats) for stats in recounted]
     assert pack(state(memory)) == pack(state(again))
     for name in ("version", "heard", "sums", "kept"):
-        with pytest.raises(StateRefused):
+        with pytest.raises(InvalidState):
             restored({**state(memory), name: "something else"})
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import STREAMING
 from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf, StreamingAlgorithm
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.protocol.codec import pack, unpack
 from tests.laws.streams import KINDS, Floats, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
@@ -294,19 +294,19 @@ def test_rows_that_cannot_be_learnt_change_nothing_and_are_not_quoted(
     server = server_of(algorithm, stream("blobs", 5, n_before, 2))
     before = packed(client), packed(server)
     for refuses in (client.learn, server.predict):
-        with pytest.raises(DataRefused) as refused:
+        with pytest.raises(InvalidData) as rejected:
             refuses(bad)
-        assert "98765" not in str(refused.value)
+        assert "98765" not in str(rejected.value)
     assert (packed(client), packed(server)) == before
 
 
 def test_rows_of_another_width_are_refused_from_the_first_row_on(algorithm: StreamingAlgorithm) -> None:
     fixed = algorithm.client({}, 3)
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         fixed.learn(np.ones((2, 2)))
     free = client_of(algorithm, np.ones((1, 2)))
     for wrong in (np.ones((2, 3)), np.ones((1, 0))):
-        with pytest.raises(DataRefused):
+        with pytest.raises(InvalidData):
             free.learn(wrong)
 
 
@@ -324,7 +324,7 @@ def test_a_contribution_that_cannot_be_true_changes_nothing(algorithm: Streaming
             lies.append({**good[0].arrays, name: good[0].arrays[name] * np.nan})
             lies.append({**good[0].arrays, name: good[0].arrays[name][:, :1]})
         for lie in lies:
-            with pytest.raises(DataRefused):
+            with pytest.raises(InvalidData):
                 server.absorb([*good, Contribution("liar", 1, lie)], b"key")
             assert packed(server) == before
 
@@ -347,14 +347,14 @@ def test_a_state_that_is_damaged_or_of_another_is_refused_and_changes_nothing(al
             else:
                 damaged.append({**half.state(), name: "something else"})
             for state in damaged:
-                with pytest.raises(StateRefused):
+                with pytest.raises(InvalidState):
                     twin.restore(state)
                 assert packed(twin) == fresh
-        with pytest.raises(StateRefused):
+        with pytest.raises(InvalidState):
             make({}, 3).restore(half.state())
-        with pytest.raises(StateRefused):
+        with pytest.raises(InvalidState):
             make(BOUNDED[algorithm.name], None).restore(half.state())
-    with pytest.raises(StateRefused):
+    with pytest.raises(InvalidState):
         halves[0][1]({}, None).restore(halves[1][0].state())
 
 

@@ -27,7 +27,7 @@ def test_the_demo_learns_every_reading_and_leaves_a_picture(tmp_path: Path) -> N
     said, told = running.communicate(timeout=120)
     assert running.returncode == 0, told
     summary = json.loads(said)
-    assert (summary["readings"], summary["refused"], summary["clients"]) == (ROWS, 0, 5)
+    assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
     assert summary["clusters"] >= 2
     assert summary["nodes"] >= summary["clusters"]
     assert summary["updates"] >= 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.privacy import Bounds
 
 BOUNDS = Bounds([0.0, -5.0], [10.0, 5.0])
@@ -38,15 +38,15 @@ def test_readings_outside_are_moved_to_the_bound_and_counted_once_each() -> None
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_value_that_is_no_number_is_refused_and_no_reading_is_shown(bad: float) -> None:
-    with pytest.raises(DataRefused) as refused:
+    with pytest.raises(InvalidData) as rejected:
         BOUNDS.clip(np.array([[7.125, 3.0], [7.125, bad]]))
-    assert "1 of 2" in str(refused.value)
-    assert "7.125" not in str(refused.value)
+    assert "1 of 2" in str(rejected.value)
+    assert "7.125" not in str(rejected.value)
 
 
 @pytest.mark.parametrize("shape", [(2,), (1, 3), (1, 1), (1, 2, 1)])
 def test_readings_of_another_width_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DataRefused, match="where"):
+    with pytest.raises(InvalidData, match="where"):
         BOUNDS.clip(np.zeros(shape))
 
 

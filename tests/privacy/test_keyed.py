@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.privacy import Bounds, Mechanism, PrivacyTerms
 from shoal.privacy.keyed import KeyedWords
 from shoal.privacy.statement import context_digest
@@ -182,7 +182,7 @@ def test_moving_one_reading_to_its_bound_leaves_every_other_row_as_it_was() -> N
     "wrong", [[], [0, 1, 0, 2], [(0, 1)], [(0, 1), (0, -1)], [(-1, 1), (0, 1)], [(2**32, 1), (0, 1)], [(0, 1)] * 3]
 )
 def test_places_that_cannot_be_are_refused(wrong: list[tuple[int, int]]) -> None:
-    with pytest.raises(DataRefused, match="place"):
+    with pytest.raises(InvalidData, match="place"):
         words().draw(wrong, np.zeros((2, 3), dtype=np.int64), 1)
 
 
@@ -196,6 +196,6 @@ def test_fields_of_another_width_are_refused(wrong: dict[str, object]) -> None:
 
 
 def test_a_key_never_shows_in_an_error() -> None:
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         KeyedWords(b"secret-secret", "attic", SOURCE, CONTEXT, 3)
-    assert "secret-secret" not in str(refused.value)
+    assert "secret-secret" not in str(rejected.value)

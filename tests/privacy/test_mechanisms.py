@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy import Bounds, Mechanism, PrivacyTerms, expected_statement, mechanism_for, reach_for
 from shoal.privacy.certificate import certified_epsilon
 from shoal.privacy.mechanisms import formal_laws
@@ -93,7 +93,7 @@ def test_a_reading_that_is_no_number_is_refused_and_nothing_is_remembered_of_it(
     before = msgpack.packb(plain(mechanism))
     readings = readings_of(terms, 5)
     readings[3, 0] = bad
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         mechanism.privatise(readings, places(5))
     assert msgpack.packb(plain(mechanism)) == before
 
@@ -127,7 +127,7 @@ def test_another_state_is_refused(terms: PrivacyTerms) -> None:
     mechanism = build(terms)
     good = mechanism.state()
     for wrong in ({}, good | {"version": 99}, good | {"mode": "other"}, good | {"fingerprint": "0" * 16}):
-        with pytest.raises(StateRefused):
+        with pytest.raises(InvalidState):
             mechanism.restore(wrong)
 
 
@@ -147,7 +147,7 @@ def test_a_state_made_with_another_key_client_log_or_terms_is_refused(terms: Pri
         build(terms, source=bytes(16)),
         build(moved),
     ):
-        with pytest.raises(StateRefused, match="another noise key"):
+        with pytest.raises(InvalidState, match="another noise key"):
             other.restore(state)
 
 

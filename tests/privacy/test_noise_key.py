@@ -54,10 +54,10 @@ def test_a_key_of_another_size_is_refused_and_left_alone(tmp_path: Path, size: i
     path = tmp_path / "noise.key"
     path.write_bytes(b"k" * size)
     path.chmod(0o600)
-    with pytest.raises(SettingsError, match="32 bytes") as refused:
+    with pytest.raises(SettingsError, match="32 bytes") as rejected:
         load_or_create_key(path)
     assert path.read_bytes() == b"k" * size
-    assert "kkk" not in str(refused.value)
+    assert "kkk" not in str(rejected.value)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

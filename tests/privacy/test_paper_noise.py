@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy import paper_noise
 from shoal.privacy.paper import GRAIN, PaperNoise, unit_laplace
 from tests.privacy.noise_terms import build, paper_terms, places, readings_of
@@ -77,11 +77,11 @@ def test_the_same_generator_state_gives_the_same_noise() -> None:
 
 
 def test_rows_and_noise_that_cannot_be_are_refused() -> None:
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         paper_noise(np.zeros(3), 15.0, rng())
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         paper_noise(np.array([[np.nan]]), 15.0, rng())
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         paper_noise(np.zeros((3, 2)), 15.0, np.zeros((2, 2)))
     with pytest.raises(SettingsError):
         paper_noise(np.zeros((3, 2)), 0.0, rng())
@@ -135,5 +135,5 @@ def test_a_saved_running_range_that_does_not_fit_is_refused() -> None:
         {"high": np.full(3, np.nan)},
         {"high": np.full(3, 2.0)},
     ):
-        with pytest.raises(StateRefused):
+        with pytest.raises(InvalidState):
             mechanism.restore(good | wrong)

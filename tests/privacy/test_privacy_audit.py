@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.privacy import PrivacyTerms
 from shoal.privacy.audit import FeatureAudit, Release, audit_features, clopper_pearson
 from tests.privacy.noise_terms import KEY, build, formal_terms, paper_terms, places
@@ -72,7 +72,7 @@ def test_readings_read_twice_with_the_same_key_tell_no_more_than_once() -> None:
 
 def test_rows_that_were_withheld_cannot_be_audited() -> None:
     terms = paper_terms(2)
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         audit_features(release_of(terms), terms.bounds, terms.epsilon_per_feature(), 10, np.random.default_rng(0))
 
 

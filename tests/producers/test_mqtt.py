@@ -16,7 +16,7 @@ from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
 from producers.mqtt.ingest import Listener
 from producers.mqtt.service import open_mqtt_ingest
-from shoal.errors import LogUnavailable, SettingsError, StateRefused
+from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from tests.mosquitto_broker import Mosquitto, Sensor
 from tests.producers.mqtt_ingest import CLIENT, Ingest
 from tests.producers.running_producer import Clock
@@ -208,7 +208,7 @@ def test_garbage_is_counted_by_reason_and_never_shown(
     assert hearing.readings() == [[7.0, 7.0]]
     reasons = ["not_text", "not_json", "timeless", "infinite", "missing", "ahead", "oversized"]
     assert hearing.tally.faults == dict.fromkeys(reasons, 1) | {"not_a_number": 2}
-    told = {(fields["reason"], fields["topic"]): fields["messages"] for fields in said("messages_refused")}
+    told = {(fields["reason"], fields["topic"]): fields["messages"] for fields in said("messages_rejected")}
     assert told["not_a_number", hearing.warm] == 2
     assert len(told) == 8
     assert "secret" not in caplog.text + repr([vars(record) for record in caplog.records])
@@ -278,7 +278,7 @@ def test_one_client_has_one_listener(tmp_path: Path, mosquitto_port: int) -> Non
     hearing = Ingest(tmp_path, mosquitto_port)
     with (
         open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally),
-        pytest.raises(StateRefused, match=r"is the MQTT producer of client attic of .* running already"),
+        pytest.raises(InvalidState, match=r"is the MQTT producer of client attic of .* running already"),
     ):
         hearing.listen()
 
@@ -291,7 +291,7 @@ def test_memory_of_other_features_is_refused(tmp_path: Path, mosquitto_port: int
     hearing.listen(readings=1)
     more = '[[features]]\nname = "new"\nlow = 0\nhigh = 1\n[client]'
     hearing.file.write_text(hearing.file.read_text().replace("[client]", more) + 'new = "n"\n')
-    with pytest.raises(StateRefused, match="under another contract or version"):
+    with pytest.raises(InvalidState, match="under another contract or version"):
         hearing.listen()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused, LogUnavailable, SettingsError
+from shoal.errors import LogError, LogUnavailable, SettingsError
 from tests.kafka_security import authority, signed
 from tests.mosquitto_broker import Mosquitto, Sensor
 from tests.producers.mqtt_ingest import Ingest
@@ -75,20 +75,20 @@ def test_with_the_right_password_over_tls_sensors_are_heard(tmp_path: Path, brok
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_a_wrong_password_ends_it_and_is_not_repeated(tmp_path: Path, broker: Mosquitto, version: str) -> None:
-    with pytest.raises(LogRefused, match="check user and secret_file") as caught:
+    with pytest.raises(LogError, match="check user and secret_file") as caught:
         hearing_of(tmp_path, broker, password="hunter2", more=f'version = "{version}"').listen()
     assert "hunter2" not in str(caught.value)
 
 
 def test_an_authority_we_do_not_know_is_refused(tmp_path: Path, broker: Mosquitto) -> None:
-    with pytest.raises(LogRefused, match="certificate is not one we trust"):
+    with pytest.raises(LogError, match="certificate is not one we trust"):
         hearing_of(tmp_path, broker, trusted="stranger").listen()
 
 
 def test_a_certificate_of_another_host_is_refused(tmp_path: Path, broker: Mosquitto) -> None:
     hearing = hearing_of(tmp_path, broker)
     hearing.file.write_text(hearing.file.read_text().replace('"127.0.0.1"', '"localhost"'))
-    with pytest.raises(LogRefused, match="certificate is not one we trust; check ca_file and host"):
+    with pytest.raises(LogError, match="certificate is not one we trust; check ca_file and host"):
         hearing.listen()
 
 
@@ -114,7 +114,7 @@ def test_topics_that_may_not_be_read_are_told(can_run_mosquitto: None, tmp_path:
     broker = Mosquitto(folder, f"allow_anonymous true\nplugin {plugin}\nplugin_opt_config_file {folder}/rules.json")
     try:
         for version in ("5", "3.1.1"):
-            with pytest.raises(LogRefused, match=r"does not let us read all of \[mqtt.topics\]"):
+            with pytest.raises(LogError, match=r"does not let us read all of \[mqtt.topics\]"):
                 Ingest(tmp_path / version, broker.port, f'version = "{version}"').listen()
     finally:
         broker.stop()

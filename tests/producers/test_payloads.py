@@ -122,8 +122,8 @@ def test_nothing_that_can_be_sent_does_harm_and_every_reason_has_its_words(paylo
     for wanted in (PLAIN, JSON):
         for settings in (MqttSettings(), MqttSettings(time="t")):
             found = understood(raw, wanted, settings, NOW)
-            assert found.part is not None or found.refused
-            assert set(found.refused) <= set(FAULTS)
+            assert found.part is not None or found.rejected
+            assert set(found.rejected) <= set(FAULTS)
 
 
 def test_several_features_may_be_of_one_topic() -> None:

@@ -63,7 +63,7 @@ def told(*arguments: str | Path) -> dict[str, Any]:
     return done
 
 
-def refused(*arguments: str | Path) -> str:
+def rejected(*arguments: str | Path) -> str:
     """Why the command will not."""
     result = CliRunner().invoke(producer, list(map(str, arguments)))
     assert isinstance(result.exception, ShoalError)
@@ -150,16 +150,16 @@ def test_what_cannot_be_is_refused_in_a_line_that_says_what_to_do(
 ) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(3))
     real = {"CONFIG": str(config), "DATA": str(data)}
-    message = refused(*(real.get(argument, argument) for argument in arguments))
+    message = rejected(*(real.get(argument, argument) for argument in arguments))
     assert why in message
     assert "\n" not in message
 
 
 def test_a_folder_that_cannot_be_made_is_refused(config: Path, tmp_path: Path) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(3))
-    assert str(data / "below") in refused("--config", config, data, "--readings", data / "below")
+    assert str(data / "below") in rejected("--config", config, data, "--readings", data / "below")
     (tmp_path / "client-1").write_text("a file where the folder should be")
-    assert "client-1: cannot be made" in refused("--config", config, data, "--readings", tmp_path)
+    assert "client-1: cannot be made" in rejected("--config", config, data, "--readings", tmp_path)
 
 
 def test_with_json_all_that_is_said_beside_the_totals_is_events_of_the_client_that_is_fed(
@@ -270,7 +270,7 @@ def test_asked_to_stop_it_ends_in_order_and_says_how_far_it_came(
     ],
 )
 def test_what_means_nothing_with_mqtt_is_refused(config: Path, words: list[str], why: str) -> None:
-    assert re.search(why, refused("--config", config, *words))
+    assert re.search(why, rejected("--config", config, *words))
 
 
 def test_without_the_library_the_command_to_install_it_is_told(config: Path) -> None:

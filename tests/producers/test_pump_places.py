@@ -11,7 +11,7 @@ import pytest
 from producers.bookmark import Bookmark, open_bookmark
 from producers.files.replay import Replay
 from producers.files.split import split_of
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from shoal.protocol.messages import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports.base import Log, TopicSettings
@@ -84,7 +84,7 @@ def test_two_sources_and_other_writers_share_the_logs_without_minding(tmp_path: 
 def test_a_second_producer_of_the_same_source_is_turned_away(tmp_path: Path, path: Path) -> None:
     pump = pump_of(replay(path), tmp_path)
     pump.step()
-    with pytest.raises(StateRefused, match=r"is the producer of source [0-9a-f]{16} running already"):
+    with pytest.raises(InvalidState, match=r"is the producer of source [0-9a-f]{16} running already"):
         pump_of(replay(path), tmp_path)
     pump.close()
     pump_of(replay(path), tmp_path).close()
@@ -176,6 +176,6 @@ def test_a_bookmark_of_another_version_is_refused(tmp_path: Path) -> None:
     note = open_bookmark(tmp_path, "0" * 16)
     note._checkpoint.save({"row": "?"})  # type: ignore[union-attr]
     note.close()
-    with pytest.raises(StateRefused, match="another version"):
+    with pytest.raises(InvalidState, match="another version"):
         open_bookmark(tmp_path, "0" * 16)
     assert Bookmark().row == 0

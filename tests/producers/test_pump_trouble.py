@@ -11,7 +11,7 @@ import pytest
 from producers.bookmark import open_bookmark
 from producers.files.split import split_of
 from producers.source import Source
-from shoal.errors import DataRefused, LogRefused, LogUnavailable, StateRefused
+from shoal.errors import InvalidData, InvalidState, LogError, LogUnavailable
 from shoal.protocol.topics import READINGS
 from shoal.transports.base import Log
 from tests.producers.pumping import Cut, Cutting, PowerCut, as_it_should_be, drained, pump_of, rows_by_client
@@ -100,7 +100,7 @@ def test_a_log_that_refuses_is_not_asked_again(tmp_path: Path, path: Path) -> No
     log.ensure(READINGS)
     log.close()
     pump = pump_of(replay(path), tmp_path)
-    with pytest.raises(LogRefused, match="other settings"):
+    with pytest.raises(LogError, match="other settings"):
         pump.step()
     pump.close()
 
@@ -119,7 +119,7 @@ def test_a_log_replaced_between_two_tries_is_not_written_with_a_hole(tmp_path: P
     assert not pump.step()
     shutil.rmtree(tmp_path / "client-1")
     clock.now += 1
-    with pytest.raises(StateRefused, match="start the producer again"):
+    with pytest.raises(InvalidState, match="start the producer again"):
         pump.step()
     pump.close()
     drained(pump_of(replay(path, split=split_of("round-robin", 1, 0)), tmp_path))
@@ -152,11 +152,11 @@ def test_the_rows_before_a_damaged_place_are_stored_before_it_is_told(tmp_path: 
     whole = csv_of(tmp_path / "a.csv", plain_rows(10))
     damaged = tmp_path / "b.csv.gz"
     damaged.write_bytes(b"no gzip at all, but a file all the same")
-    with pytest.raises(DataRefused, match="damaged"):
+    with pytest.raises(InvalidData, match="damaged"):
         replay(whole, damaged)
     broken = Breaking(replay(whole), after=6)
     pump = pump_of(broken, tmp_path)
-    with pytest.raises(DataRefused):
+    with pytest.raises(InvalidData):
         drained(pump)
     pump.close()
     assert sum(map(len, stored_in(tmp_path).values())) == 6
@@ -175,5 +175,5 @@ class Breaking:
         rows = self._source.read(min(limit, self._left))
         self._left -= len(rows)
         if not rows:
-            raise DataRefused("damaged here")
+            raise InvalidData("damaged here")
         return rows

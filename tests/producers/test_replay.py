@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from tests.producers.running_producer import all_of, comparable, csv_of, plain_rows, replay
 
 RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet:label:0.3"]
@@ -193,7 +193,7 @@ def test_rows_before_a_damaged_place_are_given_and_then_the_damage_is_told_again
     assert 10_000 < rows < 50_000
     assert source.position == rows
     for _ in range(2):
-        with pytest.raises(DataRefused, match="cut short"):
+        with pytest.raises(InvalidData, match="cut short"):
             source.read(1)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from producers.files import tables
 from producers.files.parsing import seconds_of, values_of
 from producers.files.tables import CsvTable, JsonTable, open_table, require_columns
-from shoal.errors import DataRefused, MissingExtra, SettingsError
+from shoal.errors import InvalidData, MissingExtra, SettingsError
 
 
 def rows_of(path: Path, *wanted: str) -> tuple[list[Any], Counter[str]]:
@@ -133,7 +133,7 @@ def test_a_compressed_file_that_was_cut_short_gives_its_rows_and_then_says_so(tm
     path = written(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
     rows = open_table(path, Counter()).rows(["0"])
     assert next(rows) == ["1"]
-    with pytest.raises(DataRefused, match="cut short"):
+    with pytest.raises(InvalidData, match="cut short"):
         list(rows)
 
 
@@ -145,10 +145,10 @@ def test_a_missing_column_is_told_with_the_columns_there_are(tmp_path: Path) -> 
 
 def test_only_some_of_very_many_columns_are_told(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "a.csv", ",".join(f"c{n}" for n in range(50_000))), Counter())
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         require_columns(table, ["x"])
-    assert "and 49988 more" in str(refused.value)
-    assert len(str(refused.value)) < 1000
+    assert "and 49988 more" in str(rejected.value)
+    assert len(str(rejected.value)) < 1000
 
 
 def test_a_name_that_two_columns_have_is_refused_only_where_it_is_wanted(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_an_empty_parquet_file_has_columns_and_no_rows(tmp_path: Path) -> None:
 
 def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    with pytest.raises(DataRefused, match="not a Parquet file"):
+    with pytest.raises(InvalidData, match="not a Parquet file"):
         open_table(written(tmp_path / "a.parquet", "a,b\n1,2\n"), Counter())
 
 

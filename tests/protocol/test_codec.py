@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.codec import ARRAY, BYTES_MAX, DEPTH_MAX, DIMENSIONS_MAX, DTYPES, pack, unpack
 
 arrays = st.sampled_from(sorted(DTYPES)).flatmap(
@@ -137,9 +137,9 @@ def test_nesting_has_a_limit_and_it_is_the_same_both_ways() -> None:
     assert unpack(pack(nested(DEPTH_MAX))) == nested(DEPTH_MAX)
     with pytest.raises(TypeError):
         pack(nested(DEPTH_MAX + 1))
-    with pytest.raises(MessageRefused, match="nested"):
+    with pytest.raises(MessageRejected, match="nested"):
         unpack(msgpack.packb(nested(DEPTH_MAX + 1)))
-    with pytest.raises(MessageRefused):
+    with pytest.raises(MessageRejected):
         unpack(b"\x91" * 1_000_000 + b"\xc0")
 
 
@@ -148,8 +148,8 @@ def read_or_refused(packed: bytes) -> None:
     refusal = None
     try:
         unpack(packed, items_max=1000)
-    except MessageRefused as refused:
-        refusal = refused.reason
+    except MessageRejected as rejected:
+        refusal = rejected.reason
     assert refusal in {None, "malformed", "oversized"}
 
 
@@ -169,12 +169,12 @@ def test_flipped_bytes_are_a_value_or_refused(value: Any, data: st.DataObject) -
 @given(plain, st.data())
 def test_a_value_cut_short_is_refused(value: Any, data: st.DataObject) -> None:
     packed = pack(value)
-    with pytest.raises(MessageRefused, match="malformed"):
+    with pytest.raises(MessageRejected, match="malformed"):
         unpack(packed[: data.draw(st.integers(0, len(packed) - 1))])
 
 
 def test_bytes_after_the_value_are_refused() -> None:
-    with pytest.raises(MessageRefused, match="malformed"):
+    with pytest.raises(MessageRejected, match="malformed"):
         unpack(pack(1) + b"\x00")
 
 
@@ -210,7 +210,7 @@ def test_an_array_written_by_hand_is_read() -> None:
     ],
 )
 def test_an_array_that_cannot_be_is_refused(packed: bytes) -> None:
-    with pytest.raises(MessageRefused, match="malformed"):
+    with pytest.raises(MessageRejected, match="malformed"):
         unpack(packed)
 
 
@@ -231,12 +231,12 @@ def test_an_array_that_cannot_be_is_refused(packed: bytes) -> None:
     ],
 )
 def test_what_we_never_write_is_refused(packed: bytes) -> None:
-    with pytest.raises(MessageRefused, match="malformed"):
+    with pytest.raises(MessageRejected, match="malformed"):
         unpack(packed)
 
 
 def test_a_message_larger_than_allowed_is_refused_unread() -> None:
-    with pytest.raises(MessageRefused, match="oversized"):
+    with pytest.raises(MessageRejected, match="oversized"):
         unpack(b"\xc1" * 11, bytes_max=10)
 
 
@@ -251,7 +251,7 @@ def pieces(value: Any) -> int:
 def test_the_values_a_message_is_made_of_are_counted_exactly(value: Any) -> None:
     number = pieces(value)
     assert same(unpack(pack(value), items_max=number), value)
-    with pytest.raises(MessageRefused, match="oversized"):
+    with pytest.raises(MessageRejected, match="oversized"):
         unpack(pack(value), items_max=number - 1)
 
 
@@ -267,14 +267,14 @@ def test_values_of_every_length_are_counted_as_one(length: int) -> None:
 
 def test_what_is_only_claimed_counts_as_if_it_were_there() -> None:
     for claim in (b"\xdd\x00\x10\x00\x00", b"\xdf\x00\x00\x01\xf4", b"\xdc\x03\xe8"):
-        with pytest.raises(MessageRefused, match="oversized"):
+        with pytest.raises(MessageRejected, match="oversized"):
             unpack(claim + pack("one text" * 200), items_max=1000)
 
 
 HUGE = """
 import resource, sys
 from shoal.protocol.codec import unpack
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 n = 32 * 1024 * 1024
 hostile = {
     "claims": b"\\xdd\\x01\\xff\\x00\\x00" * 1000 + b"\\xc0" * (n - 5000),
@@ -284,7 +284,7 @@ hostile = {
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     unpack(hostile, n, items_max=16_384)
-except MessageRefused:
+except MessageRejected:
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 

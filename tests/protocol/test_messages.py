@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shoal.config import settings as declared
 from shoal.config.contract import FEATURES_MAX
 from shoal.config.settings import LogSettings
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import (
     COUNT_MAX,
@@ -46,11 +46,11 @@ def decoded(message: Envelope, value: bytes | None, headers: Any = None) -> Enve
 
 
 def reason_of(message: Envelope, value: bytes | None, headers: Any = None) -> str:
-    with pytest.raises(MessageRefused) as refused:
+    with pytest.raises(MessageRejected) as rejected:
         decoded(message, value, headers)
-    assert refused.value.reason in REASONS
-    assert "\n" not in str(refused.value)
-    return refused.value.reason
+    assert rejected.value.reason in REASONS
+    assert "\n" not in str(rejected.value)
+    return rejected.value.reason
 
 
 @MESSAGES
@@ -82,10 +82,10 @@ def test_what_a_newer_sender_added_is_ignored(message: Envelope) -> None:
 @MESSAGES
 def test_every_field_without_a_default_is_missed(message: Envelope) -> None:
     for name in (part.name for part in fields(message) if part.default is MISSING):
-        with pytest.raises(MessageRefused) as refused:
+        with pytest.raises(MessageRejected) as rejected:
             decoded(message, forged(message, **{name: ...}))
-        assert refused.value.reason == "malformed"
-        assert name in refused.value.detail
+        assert rejected.value.reason == "malformed"
+        assert name in rejected.value.detail
 
 
 @MESSAGES
@@ -109,7 +109,7 @@ def test_a_message_beyond_the_limit_is_refused_unread(message: Envelope) -> None
 
 def test_a_message_nobody_could_receive_is_not_sent() -> None:
     large = an_update(CONTRACT, arrays={"weight": np.zeros(MESSAGE_BYTES_MAX // 8)})
-    with pytest.raises(MessageRefused, match=r"oversized.*fewer nodes"):
+    with pytest.raises(MessageRejected, match=r"oversized.*fewer nodes"):
         large.encode()
 
 
@@ -171,17 +171,17 @@ BAD_SNAPSHOTS = [
 
 @pytest.mark.parametrize(("name", "value", "reason"), BAD_UPDATES)
 def test_an_update_that_cannot_be_true_is_neither_built_nor_received(name: str, value: Any, reason: str) -> None:
-    with pytest.raises(MessageRefused) as refused:
+    with pytest.raises(MessageRejected) as rejected:
         Update(**parts_of(UPDATE) | {name: value})
-    assert refused.value.reason == reason
+    assert rejected.value.reason == reason
     assert reason_of(UPDATE, forged(UPDATE, **{name: value})) == reason
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), BAD_SNAPSHOTS)
 def test_a_snapshot_that_cannot_be_true_is_neither_built_nor_received(name: str, value: Any, reason: str) -> None:
-    with pytest.raises(MessageRefused) as refused:
+    with pytest.raises(MessageRejected) as rejected:
         Snapshot(**parts_of(SNAPSHOT) | {name: value})
-    assert refused.value.reason == reason
+    assert rejected.value.reason == reason
     assert reason_of(SNAPSHOT, forged(SNAPSHOT, **{name: value})) == reason
 
 
@@ -213,8 +213,8 @@ def test_flipped_bytes_are_a_message_or_refused(message: Envelope, data: st.Data
     reason = None
     try:
         decoded(message, bytes(value))
-    except MessageRefused as refused:
-        reason = refused.reason
+    except MessageRejected as rejected:
+        reason = rejected.reason
     assert reason is None or reason in REASONS
 
 
@@ -234,8 +234,8 @@ def test_any_value_in_any_field_is_a_message_or_refused(message: Envelope, data:
     reason = None
     try:
         decoded(message, packed)
-    except MessageRefused as refused:
-        reason = refused.reason
+    except MessageRejected as rejected:
+        reason = rejected.reason
     assert reason is None or reason in REASONS
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.errors import MessageRefused, SettingsError
+from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.signatures import (
     HEADER,
     KEYS_MAX,
@@ -127,8 +127,8 @@ def reason(keys: ClientKeys, client: str, value: bytes, given: bytes | None) -> 
     headers = (("type", b"update"), *(() if given is None else ((HEADER, given),)))
     try:
         keys.check(client, TOPIC, value, headers)
-    except MessageRefused as refused:
-        return f"{refused.reason}: {refused.detail}"
+    except MessageRejected as rejected:
+        return f"{rejected.reason}: {rejected.detail}"
     return None
 
 

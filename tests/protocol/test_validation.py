@@ -16,7 +16,7 @@ from shoal.algorithms.streaming import ArraySpec, Contribution
 from shoal.config.contract import Contract, contract_of
 from shoal.config.models import check_models
 from shoal.config.privacy_terms import bounds_of, privacy_terms_of
-from shoal.errors import MessageRefused, SettingsError
+from shoal.errors import MessageRejected, SettingsError
 from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.messages import REASONS, Snapshot, Update
 from shoal.protocol.validation import ROWS_MAX, Validator
@@ -30,10 +30,10 @@ BORDER = Validator(CONTRACT)
 
 def reason_of(message: Update | Snapshot) -> str:
     admit: Callable[[Any], None] = BORDER.check_update if isinstance(message, Update) else BORDER.check_snapshot
-    with pytest.raises(MessageRefused) as refused:
+    with pytest.raises(MessageRejected) as rejected:
         admit(message)
-    assert refused.value.reason in REASONS
-    return refused.value.reason
+    assert rejected.value.reason in REASONS
+    return rejected.value.reason
 
 
 def with_array(message: Update | Snapshot, name: str, array: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_privacy_statement_is_compared_to_the_bit() -> None:
         assert reason_of(replace(UPDATE, privacy=statement | lie)) == "privacy"
     formal = plant(FORMAL)
     exact = dict(an_update(formal).privacy)
-    with pytest.raises(MessageRefused, match="privacy"):
+    with pytest.raises(MessageRejected, match="privacy"):
         Validator(formal).check_update(an_update(formal, privacy=exact | {"epsilon_per_reading": 100}))
 
 
@@ -146,7 +146,7 @@ def test_noise_may_carry_a_node_beyond_its_bounds_but_not_for_ever(privacy: dict
         update.arrays["weight"][0] = edge
         border.check_update(update)
         update.arrays["weight"][0, 1] += outwards * 1e-6
-        with pytest.raises(MessageRefused, match="bounds"):
+        with pytest.raises(MessageRejected, match="bounds"):
             border.check_update(update)
 
 
@@ -193,8 +193,8 @@ def test_an_update_with_flipped_bytes_is_refused_or_can_be_absorbed(data: st.Dat
         half = STREAMING["fcac"].server({}, 2)
         half.absorb([Contribution(update.client, update.sequence, update.arrays)], b"")
         half.snapshot()
-    except MessageRefused as refused:
-        reason = refused.reason
+    except MessageRejected as rejected:
+        reason = rejected.reason
     assert reason is None or reason in REASONS
 
 
@@ -210,8 +210,8 @@ def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataO
         BORDER.check_snapshot(snapshot)
         found = STREAMING["fcac"].predict(snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]]))
         assert (found < snapshot.clusters).all()
-    except MessageRefused as refused:
-        reason = refused.reason
+    except MessageRejected as rejected:
+        reason = rejected.reason
     assert reason is None or reason in REASONS
 
 
@@ -224,9 +224,9 @@ def test_a_refusal_never_says_what_was_in_a_message() -> None:
         with_array(UPDATE, "x123456789", np.zeros(1)),
     ]
     for lie in lies:
-        with pytest.raises(MessageRefused) as refused:
+        with pytest.raises(MessageRejected) as rejected:
             BORDER.check_update(lie)
-        assert "123456789" not in str(refused.value)
+        assert "123456789" not in str(rejected.value)
 
 
 # Models and terms.

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import LogUnavailable, SettingsError, ShoalError, StateRefused
+from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
@@ -118,7 +118,7 @@ Checkpoint(Path(sys.argv[1]), sys.argv[2])
 
 def test_anothers_memory_is_refused(path: Path) -> None:
     Checkpoint(path, OWNER).close()
-    with pytest.raises(StateRefused, match=f"the memory of {OWNER}, not of server of plant; give each process"):
+    with pytest.raises(InvalidState, match=f"the memory of {OWNER}, not of server of plant; give each process"):
         Checkpoint(path, "server of plant")
     Checkpoint(path, OWNER).close()
 
@@ -134,7 +134,7 @@ def test_a_second_process_of_the_same_name_is_turned_away(checkpoint: Checkpoint
 
 
 def test_the_same_process_cannot_open_it_twice_and_can_when_it_is_closed(path: Path) -> None:
-    with Checkpoint(path, OWNER), pytest.raises(StateRefused, match="in use"):
+    with Checkpoint(path, OWNER), pytest.raises(InvalidState, match="in use"):
         Checkpoint(path, OWNER)
     Checkpoint(path, OWNER).close()
 
@@ -143,7 +143,7 @@ def test_another_version_of_the_layout_is_refused(path: Path) -> None:
     Checkpoint(path, OWNER).close()
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE about SET value = '2' WHERE name = 'format'")
-    with pytest.raises(StateRefused, match="another version of shoal; run that version"):
+    with pytest.raises(InvalidState, match="another version of shoal; run that version"):
         Checkpoint(path, OWNER)
 
 
@@ -237,8 +237,8 @@ def outcome(path: Path) -> bytes | str:
     """What is remembered, or the line it is refused with."""
     try:
         return read_all(path)
-    except StateRefused as refused:
-        return str(refused)
+    except InvalidState as rejected:
+        return str(rejected)
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def intact() -> Iterator[tuple[bytes, bytes]]:
 def test_a_file_that_is_none_of_ours_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.db"
     path.write_bytes(content)
-    with pytest.raises(StateRefused, match=r"damaged .*Restore it from a backup, or move the folder away"):
+    with pytest.raises(InvalidState, match=r"damaged .*Restore it from a backup, or move the folder away"):
         Checkpoint(path, OWNER)
     assert path.read_bytes() == content, "and nothing is written to it"
 
@@ -274,7 +274,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -
     with closing(sqlite3.connect(path)) as file:
         file.execute("CREATE TABLE customers (name)")
     before = path.read_bytes()
-    with pytest.raises(StateRefused, match="not a checkpoint"):
+    with pytest.raises(InvalidState, match="not a checkpoint"):
         Checkpoint(path, OWNER)
     assert path.read_bytes() == before
 
@@ -322,7 +322,7 @@ def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) ->
     content = path.read_bytes()
     assert content.count(b"sqlite_sequence") == 3
     path.write_bytes(content.replace(b"sqlite_sequence", b"\x8cqlite_sequence", 1))
-    with pytest.raises(StateRefused, match="damaged"):
+    with pytest.raises(InvalidState, match="damaged"):
         Checkpoint(path, OWNER)
 
 
@@ -330,7 +330,7 @@ def test_a_state_that_was_taken_out_is_missed(tmp_path: Path) -> None:
     path = whole(tmp_path)
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DELETE FROM state")
-    with pytest.raises(StateRefused, match="the state is gone"):
+    with pytest.raises(InvalidState, match="the state is gone"):
         read_all(path)
 
 
@@ -378,7 +378,7 @@ def test_a_full_disk_is_waited_out_and_nothing_is_lost(path: Path) -> None:
 def test_no_room_is_retriable_and_no_rights_are_not() -> None:
     assert LogUnavailable.retriable
     assert not SettingsError.retriable
-    assert not StateRefused.retriable
+    assert not InvalidState.retriable
 
 
 def test_a_folder_in_the_place_of_the_file_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused, LogUnavailable
+from shoal.errors import LogError, LogUnavailable
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.runtime.outbox import STORE_INTERVAL_S, Outbox
 from shoal.transports.base import TopicSettings, beginning
@@ -106,7 +106,7 @@ def test_a_record_that_the_log_refuses_stays_stored_and_raises(path: Path, tmp_p
         log.ensure(TOPIC, TopicSettings(record_bytes_max=1000))
         outbox = Outbox(checkpoint, log)
         outbox.store({}, [outbox_record(1, 2000)], 0.0)
-        with pytest.raises(LogRefused):
+        with pytest.raises(LogError):
             outbox.publish_pending()
         assert [number for number, _ in checkpoint.pending()] == [1]
 

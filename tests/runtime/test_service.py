@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused, LogUnavailable, ShoalError, StateRefused
+from shoal.errors import InvalidState, LogError, LogUnavailable, ShoalError
 from shoal.runtime.service import run, stopped_by_signals
 
 
@@ -133,11 +133,11 @@ def test_an_error_of_the_hook_is_one_of_the_step(stop: threading.Event) -> None:
 
     run(script.build, stop, until_idle_s=0.0, on_step=fail_once)
     assert (script.lives, script.left) == (2, 2)
-    with pytest.raises(StateRefused):
-        run(script.build, stop, on_step=lambda _: (_ for _ in ()).throw(StateRefused("damaged")))
+    with pytest.raises(InvalidState):
+        run(script.build, stop, on_step=lambda _: (_ for _ in ()).throw(InvalidState("damaged")))
 
 
-@pytest.mark.parametrize("error", [StateRefused("damaged"), LogRefused("too large")])
+@pytest.mark.parametrize("error", [InvalidState("damaged"), LogError("too large")])
 def test_other_errors_end_it(stop: threading.Event, error: ShoalError) -> None:
     script = Script(True, error, True)
     with pytest.raises(type(error)):

@@ -9,7 +9,7 @@ import pytest
 from server_node.bootstrap import STATUS_PER_S, Watched, initial_status, open_server
 from server_node.status import StatusBoard
 from shoal.config.settings import Config, load_config
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from tests.server_node.server_fixture import Room
 from tests.small_plant import Clock, an_update
 
@@ -56,7 +56,7 @@ def test_a_server_remembers_in_its_folder_and_lets_go_of_it(config: Config) -> N
             assert not server.step()
     with (
         open_server(config),
-        pytest.raises(StateRefused, match="is server of plant running already"),
+        pytest.raises(InvalidState, match="is server of plant running already"),
         open_server(config),
     ):
         pass

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server_node.models.clients import AHEAD_MAX, RECENT_MAX, Clients, SequenceWindow
-from shoal.errors import MessageRefused, StateRefused
+from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import COUNT_MAX
 
@@ -69,10 +69,10 @@ def test_a_number_may_come_late_while_it_is_waited_for() -> None:
 def test_a_number_far_ahead_cannot_be_true() -> None:
     heard = SequenceWindow()
     heard.take(1)
-    with pytest.raises(MessageRefused, match=f"runs more than {AHEAD_MAX} ahead of 1"):
+    with pytest.raises(MessageRejected, match=f"runs more than {AHEAD_MAX} ahead of 1"):
         heard.take(AHEAD_MAX + 2)
     assert heard.take(AHEAD_MAX + 1)
-    with pytest.raises(MessageRefused):
+    with pytest.raises(MessageRejected):
         saved(heard).take(COUNT_MAX)
 
 
@@ -83,7 +83,7 @@ def test_the_first_number_heard_may_be_any() -> None:
     assert heard.take(5 * AHEAD_MAX - 1)
     assert heard.take(5 * AHEAD_MAX + 1)
     assert not heard.take(4 * AHEAD_MAX)
-    with pytest.raises(MessageRefused):
+    with pytest.raises(MessageRejected):
         heard.take(7 * AHEAD_MAX)
 
 
@@ -94,7 +94,7 @@ def test_after_lost_updates_every_client_may_jump_once() -> None:
     clients.allow_jumps()
     clients.restore(unpack(pack(clients.state())))
     assert clients.take("attic", 10**6, 10, 0.0)
-    with pytest.raises(MessageRefused):
+    with pytest.raises(MessageRejected):
         clients.take("attic", 10**7, 10, 0.0)
     assert clients.take("cellar", 2, 10, 0.0)
 
@@ -103,7 +103,7 @@ def test_a_refused_number_leaves_no_trace() -> None:
     clients = Clients()
     clients.take("attic", 1, 10, 5.0)
     before = pack(clients.state())
-    with pytest.raises(MessageRefused):
+    with pytest.raises(MessageRejected):
         clients.take("attic", 10**9, 10, 6.0)
     assert not clients.take("attic", 1, 10, 7.0)
     assert pack(clients.state()) == before
@@ -149,7 +149,7 @@ def test_equal_rosters_have_equal_states_whoever_spoke_first() -> None:
 
 @pytest.mark.parametrize("state", [[], {"a": None}, {"a": [1, 2, 3]}, {"a": [[1, 5], []]}])
 def test_a_state_of_another_form_is_refused(state: Any) -> None:
-    with pytest.raises(StateRefused, match="list of clients"):
+    with pytest.raises(InvalidState, match="list of clients"):
         Clients().restore(state)
 
 

@@ -13,7 +13,7 @@ import pytest
 from client_nodes.snapshots import Snapshots
 from server_node.lease import MISSED, LeaseHolder
 from shoal.config.settings import Config, ServerSettings
-from shoal.errors import AnotherServer, LogUnavailable, MessageRefused, PerhapsAnotherServer
+from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected
 from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
@@ -64,12 +64,12 @@ def first(path: Path) -> Server:
 
 def test_a_second_server_is_turned_away_as_soon_as_the_first_is_seen_to_live(path: Path, first: Server) -> None:
     second = Server(path, "two", clock_s=-1e9)
-    with pytest.raises(PerhapsAnotherServer, match="whether it still answers"):
+    with pytest.raises(LeaseUncertain, match="whether it still answers"):
         second.start()
     first.after(RENEW_S).keep()
-    with pytest.raises(AnotherServer, match=r"process \d+ on .*--take-over") as refused:
+    with pytest.raises(LeaseHeld, match=r"process \d+ on .*--take-over") as rejected:
         second.after(1.0).start()
-    assert not refused.value.retriable
+    assert not rejected.value.retriable
     first.after(RENEW_S).keep()
 
 
@@ -78,10 +78,10 @@ def test_a_server_that_is_silent_for_long_enough_is_followed_and_ends_when_it_wa
 ) -> None:
     second = Server(path, "two", clock_s=1e9)
     for waited_s in (0.0, RENEW_S, (MISSED - 1) * RENEW_S - 0.1):
-        with pytest.raises(PerhapsAnotherServer):
+        with pytest.raises(LeaseUncertain):
             second.after(waited_s).start()
     second.after(0.2).start()
-    with pytest.raises(AnotherServer, match="has taken over plant"):
+    with pytest.raises(LeaseHeld, match="has taken over plant"):
         first.after(1e6).keep()
     second.after(RENEW_S).keep()
 
@@ -91,7 +91,7 @@ def test_a_server_that_comes_back_to_its_own_memory_begins_at_once(path: Path, f
     again.start()
     again.after(RENEW_S).keep()
     # The copy of a memory is told from its original by nothing else than who came last.
-    with pytest.raises(AnotherServer):
+    with pytest.raises(LeaseHeld):
         first.after(RENEW_S).keep()
 
 
@@ -106,15 +106,15 @@ def test_after_an_end_in_order_anybody_begins_at_once(path: Path, first: Server)
 def test_who_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server) -> None:
     second = Server(path, "two", take_over=True)
     second.start()
-    with pytest.raises(AnotherServer, match="has taken over"):
+    with pytest.raises(LeaseHeld, match="has taken over"):
         first.after(RENEW_S).keep()
     third = Server(path, "three", take_over=True)
     third.start()
     # Its node is built again after a broker was away: that is no reason to fight.
-    with pytest.raises(PerhapsAnotherServer):
+    with pytest.raises(LeaseUncertain):
         second.start()
     third.after(RENEW_S).keep()
-    with pytest.raises(AnotherServer, match="answers for plant"):
+    with pytest.raises(LeaseHeld, match="answers for plant"):
         second.start()
 
 
@@ -129,7 +129,7 @@ def test_of_two_that_begin_in_the_same_instant_one_remains(path: Path, monkeypat
         for server in list(alive):
             try:
                 server.after(RENEW_S).keep()
-            except AnotherServer:
+            except LeaseHeld:
                 alive.remove(server)
     assert len(alive) == 1
 
@@ -138,7 +138,7 @@ def test_a_server_that_cannot_speak_because_the_log_is_away_is_not_taken_for_dea
     path: Path, first: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = Server(path, "two")
-    with pytest.raises(PerhapsAnotherServer):
+    with pytest.raises(LeaseUncertain):
         second.start()
     with monkeypatch.context() as away:
 
@@ -148,7 +148,7 @@ def test_a_server_that_cannot_speak_because_the_log_is_away_is_not_taken_for_dea
         away.setattr(SqliteLog, "bounds", no_answer)
         with pytest.raises(LogUnavailable):
             second.after(1.0).start()
-    with pytest.raises(PerhapsAnotherServer):
+    with pytest.raises(LeaseUncertain):
         second.after(MISSED * RENEW_S).start()
     first.keep()
 
@@ -186,7 +186,7 @@ CLAIM = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
     ],
 )
 def test_a_claim_that_cannot_be_is_refused_and_bars_nobody(path: Path, log: Log, changed: dict[str, Any]) -> None:
-    with pytest.raises(MessageRefused):
+    with pytest.raises(MessageRejected):
         dataclasses.replace(CLAIM, **changed)
     log.publish(plant().snapshots_topic, forged(CLAIM, **changed), LEASE_KEY, Lease.headers())
     log.flush()
@@ -207,7 +207,7 @@ def test_clients_and_a_server_without_memory_take_a_claim_for_no_snapshot(
     with room.log() as log:
         snapshots = Snapshots(room.contract, Validator(room.contract), log)
         snapshots.follow()
-    assert not [record for record in caplog.records if record.getMessage() == "snapshot_refused"]
+    assert not [record for record in caplog.records if record.getMessage() == "snapshot_rejected"]
     room.say(an_update(room.contract))
     room.run()  # a claim alone is no sign of a memory that was lost
     assert len(latest_of(room)) == 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.config.settings import LogSettings
-from shoal.errors import LogRefused, StateRefused
+from shoal.errors import InvalidState, LogError
 from shoal.protocol.messages import Snapshot
 from tests.server_node.server_fixture import Room, models_of, remembered
 from tests.small_plant import a_snapshot, an_update, plant
@@ -152,7 +152,7 @@ def test_a_server_whose_memory_is_gone_does_not_begin_again_by_itself(tmp_path: 
     room = room_in(tmp_path)
     lived(room)
     room.forget()
-    with pytest.raises(StateRefused, match="checkpoint is gone; restore it, or let --rebuild"), room.server():
+    with pytest.raises(InvalidState, match="checkpoint is gone; restore it, or let --rebuild"), room.server():
         pass
 
 
@@ -208,7 +208,7 @@ def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
         room.say(an_update(room.contract, "attic", n))
         room.run()
     room.forget()
-    with pytest.raises(LogRefused, match="no longer begins at its first update"), room.server(rebuild=True):
+    with pytest.raises(LogError, match="no longer begins at its first update"), room.server(rebuild=True):
         pass
 
 
@@ -226,7 +226,7 @@ def test_a_last_snapshot_that_cannot_be_believed_stops_the_rebuilding(tmp_path: 
         log.publish(room.contract.snapshots_topic, value, b"clusters", Snapshot.headers())
         log.flush()
     with (
-        pytest.raises(StateRefused, match="the newest snapshot of model clusters cannot be used"),
+        pytest.raises(InvalidState, match="the newest snapshot of model clusters cannot be used"),
         room.server(rebuild=True),
     ):
         pass
@@ -267,10 +267,10 @@ def test_a_damaged_state_of_a_model_is_refused(tmp_path: Path) -> None:
         whole = model.state()
         for name in whole:
             broken = {key: value for key, value in whole.items() if key != name}
-            with pytest.raises(StateRefused):
+            with pytest.raises(InvalidState):
                 model.restore(broken)
         for name, value in (("snapshot", b"junk"), ("history", [[1]]), ("pool", 7), ("roster", []), ("half", {})):
-            with pytest.raises(StateRefused):
+            with pytest.raises(InvalidState):
                 model.restore(whole | {name: value})
 
 

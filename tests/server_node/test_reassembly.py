@@ -19,7 +19,7 @@ from server_node.models.clients import AHEAD_MAX
 from server_node.reassembly import PATIENCE_PARTS, WAITING_MAX, Reassembly
 from shoal.algorithms.registry import ROUNDS, arrays_to_server
 from shoal.config.privacy_terms import privacy_terms_of
-from shoal.errors import MessageRefused, StateRefused
+from shoal.errors import InvalidState, MessageRejected
 from shoal.privacy import expected_statement
 from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, split
 from shoal.protocol.codec import pack, unpack
@@ -145,7 +145,7 @@ def test_a_checkpoint_from_before_there_were_parts_goes_on(room: Room) -> None:
 
 @pytest.mark.parametrize("broken", [{}, {"came": 1}, {"came": 1, "waiting": [["clusters", "attic", 1, []]]}])
 def test_damage_to_what_waits_is_told(broken: dict[str, Any]) -> None:
-    with pytest.raises(StateRefused, match="updates in parts is damaged"):
+    with pytest.raises(InvalidState, match="updates in parts is damaged"):
         Reassembly(lambda *_: None).restore(broken)
 
 
@@ -315,26 +315,26 @@ FIRST = large("attic")
 
 def take_all(joining: Reassembly, parts: Sequence[Update]) -> int:
     """Take them; how many were refused."""
-    refused = 0
+    rejected = 0
     for part in parts:
         try:
             joining.take(part, part.encode())
-        except MessageRefused as wrong:
-            refused += wrong.reason == "parts"
-    return refused
+        except MessageRejected as wrong:
+            rejected += wrong.reason == "parts"
+    return rejected
 
 
 def test_many_clients_with_one_part_each_are_refused_where_there_is_no_room_and_memory_stays_bounded() -> None:
     dropped: list[str] = []
     joining = Reassembly(lambda model, client, *_: dropped.append(client))
     n = WAITING_MAX + 2000
-    refused = take_all(joining, [tiny(f"c{n}") for n in range(n)])
-    assert (len(joining), refused, len(dropped)) == (
+    rejected = take_all(joining, [tiny(f"c{n}") for n in range(n)])
+    assert (len(joining), rejected, len(dropped)) == (
         WAITING_MAX,
         n - WAITING_MAX - len(dropped),
-        n - WAITING_MAX - refused,
+        n - WAITING_MAX - rejected,
     )
-    assert refused > 0
+    assert rejected > 0
     state = pack(joining.state())
     assert len(state) < WAITING_MAX * 1000
     again = Reassembly(lambda *_: None)
@@ -374,7 +374,7 @@ def test_the_parts_of_one_update_are_bounded_together(monkeypatch: pytest.Monkey
     joining = Reassembly(lambda *_: None)
     joining.take(first, first.encode())
     joining.take(second, second.encode())
-    with pytest.raises(MessageRefused, match=r"oversized"):
+    with pytest.raises(MessageRejected, match=r"oversized"):
         joining.take(third, third.encode())
     assert UPDATE_BYTES_MAX < 900 * 1024 * 1024 // 10, "a checkpoint has room for many"
 

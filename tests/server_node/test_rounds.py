@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.registry import ROUNDS
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.policies import Policy
-from shoal.errors import MessageRefused
+from shoal.errors import MessageRejected
 from shoal.protocol.round_request import round_request_of
 from tests.server_node.rounds_driving import HEAPS, Driven, contract_with, rows_of
 
@@ -66,7 +66,7 @@ def test_a_round_that_was_answered_by_some_and_then_by_nobody_is_called_again_wi
 def test_an_answer_of_no_rows_cannot_be_given() -> None:
     driven = Driven(contract_with(rows_min=5))
     driven.look(0.0)
-    with pytest.raises(MessageRefused, match="fewer than 5 rows"):
+    with pytest.raises(MessageRejected, match="fewer than 5 rows"):
         driven.hear("attic", SITES["attic"][:4])
 
 
@@ -232,7 +232,7 @@ def test_an_answer_to_a_round_that_was_never_called_is_refused() -> None:
     with pytest.raises(AssertionError):
         driven.model.take_snapshot([], {}, 0.0)
     driven.look(0.0)
-    with pytest.raises(MessageRefused, match="never called"):
+    with pytest.raises(MessageRejected, match="never called"):
         driven.hear("attic", SITES["attic"], round=2)
 
 
@@ -245,11 +245,11 @@ def test_an_answer_that_cannot_be_true_is_set_aside_and_the_round_goes_on() -> N
         "bounds": {**honest, "sum": honest["sum"] * 1e6},
     }
     for reason, arrays in lies.items():
-        with pytest.raises(MessageRefused) as refused:
+        with pytest.raises(MessageRejected) as rejected:
             driven.hear("liar", SITES["attic"], arrays=arrays)
-        assert refused.value.reason == reason
+        assert rejected.value.reason == reason
     short = {**honest, "count": honest["count"][:2], "sum": honest["sum"][:2]}
-    with pytest.raises(MessageRefused, match="number of centres"):
+    with pytest.raises(MessageRejected, match="number of centres"):
         driven.hear("liar", SITES["attic"], arrays=short)
     run_rounds_once(driven, ["attic", "garden"])
     assert driven.newest.round == 2
@@ -272,7 +272,7 @@ def test_answers_that_are_right_alone_and_wrong_together_end_no_server(
             assert driven.hear(client, SITES["attic"], arrays=huge)
         again = driven.look(1.0)
     assert again is not None
-    assert "answers_refused" in caplog.text
+    assert "answers_rejected" in caplog.text
     assert (again.round, again.version) == (first.round, first.version + 1)
     assert np.array_equal(again.arrays["centre"], first.arrays["centre"])
     assert not driven.model.changed, "they are not tried again"

@@ -17,7 +17,7 @@ from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.posted_rows import BODY_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import STREAMING
-from shoal.errors import StateRefused
+from shoal.errors import InvalidState
 from tests.server_node.web_asking import Asking
 from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
 
@@ -133,7 +133,7 @@ def test_an_unknown_model_predicts_nothing() -> None:
 
 def test_a_prediction_that_fails_says_so_and_nothing_else() -> None:
     def failing(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:
-        raise StateRefused(f"a secret {SECRET}")
+        raise InvalidState(f"a secret {SECRET}")
 
     client = Asking(create_app(StatusBoard(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
     answer = client.post("/predict", json=[[1.0, 1.0]])

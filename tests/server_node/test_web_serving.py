@@ -244,8 +244,8 @@ def test_too_many_watchers_are_refused_and_there_is_room_when_one_leaves() -> No
     with serving() as (board, port, _):
         watchers = [Watching(port) for _ in range(WATCHERS_MAX)]
         assert all(watcher.next() for watcher in watchers)
-        with watching(port) as refused:
-            assert refused.answer.status == 503
+        with watching(port) as rejected:
+            assert rejected.answer.status == 503
         watchers.pop().close()
         lag = 0
         while status_of_a_watch(port) == 503:

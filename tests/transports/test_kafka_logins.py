@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.config.settings import LogSettings
-from shoal.errors import LogRefused, LogUnavailable
+from shoal.errors import LogError, LogUnavailable
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
 from tests.kafka_broker import Broker
@@ -117,7 +117,7 @@ def test_a_token_that_nobody_renews_ends_the_work_and_the_reason_is_told(broker:
     file.write_text(token(2 * SESSION_S), encoding="utf-8")
     with closing(log_of(broker, "oauthbearer", "", file)) as log:
         goes_round(log, "ended", b"while it lasts")
-    with pytest.raises(LogRefused, match="user and secret_file"):
+    with pytest.raises(LogError, match="user and secret_file"):
         until_refused(broker, file)
 
 
@@ -142,7 +142,7 @@ def test_who_may_not_come_in_is_told_why(sasl: str, user: str, secret: str, brok
     file.write_text(secret, encoding="utf-8")
     with (
         closing(log_of(broker, sasl, user, file)) as log,
-        pytest.raises(LogRefused, match="user and secret_file") as said,
+        pytest.raises(LogError, match="user and secret_file") as said,
     ):
         log.ensure("whatever")
     assert secret not in f"{said.value!r} {said.value.__cause__!r} {vars(log)}"

@@ -23,7 +23,7 @@ from kafka.admin import (
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.settings import LogSettings, load_config
-from shoal.errors import LogRefused, LogUnavailable, SettingsError
+from shoal.errors import LogError, LogUnavailable, SettingsError
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature, write_keys
 from shoal.protocol.topics import ensure_topics
@@ -88,11 +88,11 @@ def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broke
         ((snapshot,), _) = log.read("snapshots", {0: 0}, timeout_s=WAIT_S)
         assert snapshot.value == b"a snapshot"
         log.publish("snapshots", b"forged")
-        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"):
+        with pytest.raises(LogError, match="TopicAuthorizationFailed"):
             log.flush()
-        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"):
+        with pytest.raises(LogError, match="TopicAuthorizationFailed"):
             log.read("updates", {0: 0}, timeout_s=WAIT_S)
-        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"):
+        with pytest.raises(LogError, match="TopicAuthorizationFailed"):
             log.ensure("a-topic-of-its-own")
         log.publish("updates", b"another")
         log.flush()
@@ -146,7 +146,7 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
         assert server.status().rejected == {"malformed": 1}
     with open_client(as_client, "attic") as client:
         assert client.totals["learned"] == 100
-        with pytest.raises(LogRefused, match="TopicAuthorizationFailed"), open_server(as_client) as server:
+        with pytest.raises(LogError, match="TopicAuthorizationFailed"), open_server(as_client) as server:
             server.step()
 
 
@@ -197,13 +197,13 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
 @pytest.mark.parametrize(
     ("user", "more", "error", "told"),
     [
-        ("stranger", {}, LogRefused, "user and secret_file"),
-        ("attic", {}, LogRefused, "user and secret_file"),
-        ("attic", {"ca_file": None}, LogRefused, "ca_file"),
-        ("attic", {"ca_file": "other.crt"}, LogRefused, "ca_file"),
+        ("stranger", {}, LogError, "user and secret_file"),
+        ("attic", {}, LogError, "user and secret_file"),
+        ("attic", {"ca_file": None}, LogError, "ca_file"),
+        ("attic", {"ca_file": "other.crt"}, LogError, "ca_file"),
         ("attic", {"tls": False, "ca_file": None}, LogUnavailable, "hang up when spoken to: check tls"),
-        ("attic", {"sasl": "plain"}, LogRefused, "check sasl"),
-        ("attic", {"sasl": "none", "user": "", "secret_file": None}, LogRefused, "check sasl"),
+        ("attic", {"sasl": "plain"}, LogError, "check sasl"),
+        ("attic", {"sasl": "none", "user": "", "secret_file": None}, LogError, "check sasl"),
     ],
 )
 def test_who_may_not_come_in_is_told_why(
@@ -221,7 +221,7 @@ def test_a_stranger_is_told_at_once_though_a_broker_that_is_away_is_waited_for(
 ) -> None:
     monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3600.0)
     for more in ({}, {"ca_file": authority(broker.folder, "other")}, {"sasl": "plain"}):
-        with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogRefused, match="check"):
+        with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogError, match="check"):
             log.ensure("updates")
 
 
@@ -253,7 +253,7 @@ def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Bro
     secret = broker.folder / "attic.secret"
     secret.write_text(SECRET, encoding="utf-8")
     settings = LogSettings(sasl="scram-sha-512", user="attic", secret_file=secret)
-    with closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log, pytest.raises(LogRefused, match="want no login"):
+    with closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log, pytest.raises(LogError, match="want no login"):
         log.ensure("updates")
 
 

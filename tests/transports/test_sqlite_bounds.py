@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused, LogUnavailable, OffsetGone
+from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import TopicSettings, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.retention import TOMBSTONE_S
@@ -64,7 +64,7 @@ def test_another_number_of_bytes_can_be_kept_from_now_on_and_nothing_else(path: 
         log.publish(TOPIC, b"x" * 1000)
         log.flush()
         assert log.bounds(TOPIC) == {0: (96, 101)}
-        with pytest.raises(LogRefused, match="record_bytes_max"):
+        with pytest.raises(LogError, match="record_bytes_max"):
             log.keep(TOPIC, TopicSettings(retain_bytes=5_000, record_bytes_max=10))
     with closing(SqliteLog(path, durable=False)) as log:
         log.ensure(TOPIC, TopicSettings(retain_bytes=5_000))
@@ -137,7 +137,7 @@ def test_retention_by_age_drops_what_is_too_old_and_only_that(path: Path, clock:
             clock.now_s += 6
         assert [record.timestamp_ms for record in everything(log)] == [1_800_000_006_000, 1_800_000_012_000]
         assert values(log) == [b"6 s", b"12 s"]
-        with pytest.raises(OffsetGone):
+        with pytest.raises(OffsetOutOfRange):
             log.read(TOPIC, {0: 0})
 
 
@@ -155,7 +155,7 @@ def test_offsets_go_on_where_they_were_when_retention_has_emptied_a_topic(path: 
         log.publish(TOPIC, b"new")
         log.flush()
         assert [(record.offset, record.value) for record in everything(log)] == [(1, b"new")]
-        with pytest.raises(OffsetGone, match="1 records are gone"):
+        with pytest.raises(OffsetOutOfRange, match="1 records are lost"):
             log.read(TOPIC, {0: 0})
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused, LogUnavailable
+from shoal.errors import LogError, LogUnavailable
 from shoal.transports.base import TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.schema import connect, writing
@@ -127,7 +127,7 @@ def test_another_thread_is_told_to_open_a_log_of_its_own(path: Path) -> None:
     def trespass(log: SqliteLog) -> None:
         try:
             log.bounds(TOPIC)
-        except LogRefused as error:
+        except LogError as error:
             raised.append(error)
 
     with opened(path) as log:
@@ -152,7 +152,7 @@ def test_a_file_deleted_or_replaced_while_open_is_noticed(path: Path, lose: Call
     log.publish(TOPIC, b"a")
     lose(path)
     for call in (log.flush, lambda: log.read(TOPIC, {0: 0}), log.close):
-        with pytest.raises(LogRefused, match="deleted or replaced"):
+        with pytest.raises(LogError, match="deleted or replaced"):
             call()
     log.close()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import LogRefused, LogUnavailable
+from shoal.errors import LogError, LogUnavailable
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from shoal.transports.sqlite.log import SqliteLog
@@ -72,9 +72,9 @@ def test_a_full_disk_is_worth_a_retry_and_the_retry_stores_everything_once(tmp_p
         print("stored:", log.bounds("t"), [int(record.key) for record in records[1:]] == list(range(100)))
         log.close()
     """
-    *refused, readable, stored = run(program, f"sqlite:{tmp_path}/log.db").splitlines()
-    assert len(refused) == 3
-    assert all(line.startswith("refused: log") and "disk" in line for line in refused)
+    *rejected, readable, stored = run(program, f"sqlite:{tmp_path}/log.db").splitlines()
+    assert len(rejected) == 3
+    assert all(line.startswith("refused: log") and "disk" in line for line in rejected)
     assert readable == "readable: {0: (0, 1)} 1"
     assert stored == "stored: {0: (0, 101)} True"
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path
     path = tmp_path / "log.db"
     text = b"time,temperature\n" * 10_000
     path.write_bytes(text)
-    with pytest.raises(LogRefused, match=r"log .*log\.db: not a log of shoal's; give another path"):
+    with pytest.raises(LogError, match=r"log .*log\.db: not a log of shoal's; give another path"):
         open_log(str(path))
     assert path.read_bytes() == text
     assert [file.name for file in tmp_path.iterdir()] == ["log.db"]
@@ -127,7 +127,7 @@ def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path: Path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE topics (name TEXT)")
     before = path.read_bytes()
-    with pytest.raises(LogRefused, match="another program"):
+    with pytest.raises(LogError, match="another program"):
         open_log(str(path))
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["log.db"]
@@ -137,7 +137,7 @@ def test_a_log_of_a_newer_layout_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db")
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 2")
-    with pytest.raises(LogRefused, match="layout 2, this shoal knows 1; upgrade shoal"):
+    with pytest.raises(LogError, match="layout 2, this shoal knows 1; upgrade shoal"):
         open_log(str(path))
 
 
@@ -199,7 +199,7 @@ def test_a_damaged_page_is_refused_or_harmless_but_never_another_error(tmp_path:
     start = min(page * 16384, len(pages) - 16384)
     pages[start : start + 2000] = b"\xa5" * 2000
     path.write_bytes(pages)
-    with suppress(LogRefused), closing(open_log(str(path))) as log:
+    with suppress(LogError), closing(open_log(str(path))) as log:
         records, _ = log.read(TOPIC, beginning(log, TOPIC))
         log.publish(TOPIC, b"on")
         log.flush()
@@ -209,7 +209,7 @@ def test_a_damaged_page_is_refused_or_harmless_but_never_another_error(tmp_path:
 def test_a_truncated_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db", records=200)
     os.truncate(path, 3 * 16384)
-    with pytest.raises(LogRefused, match="damaged; move it away"), closing(open_log(str(path))) as log:
+    with pytest.raises(LogError, match="damaged; move it away"), closing(open_log(str(path))) as log:
         log.read(TOPIC, beginning(log, TOPIC))
 
 
@@ -218,5 +218,5 @@ def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) ->
     content = path.read_bytes()
     assert b"records_1_0" in content
     path.write_bytes(content.replace(b"records_1_0", b"\x8cecords_1_0", 1))
-    with pytest.raises(LogRefused, match="damaged; move it away"), closing(open_log(str(path))) as log:
+    with pytest.raises(LogError, match="damaged; move it away"), closing(open_log(str(path))) as log:
         log.ensure(TOPIC)

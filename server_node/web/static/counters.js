@@ -46,7 +46,7 @@ function ofServer(picture, model, now) {
   return [
     ["Clients", count(picture.clients_total), silent ? `${count(silent)} silent` : picture.clients_total ? "all heard from" : "none heard yet"],
     ["Updates", short(model.updates), left ? `${short(left)} more to read` : "all read", left > 1000],
-    ["Set aside", count(rejected), rejected ? "messages refused" : "no message refused", rejected > 0],
+    ["Set aside", count(rejected), rejected ? "messages rejected" : "no messages rejected", rejected > 0],
     ["Snapshot", model.version ? short(model.version) : "–", model.made_at === null ? "none published yet" : `${duration(now - model.made_at)} old`],
   ];
 }

@@ -19,7 +19,7 @@ from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.errors import DataRefused, SettingsError, StateRefused
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.bandwidth import bandwidth
 from shoal.kernels.correntropy import Floats, cim, correntropy, far_is_zero, mean_nearest_other
 
@@ -150,14 +150,14 @@ class ArtNetwork(ABC):
     def learn(self, rows: ArrayLike) -> None:
         """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
 
-        The first `initial_rows` wait for each other. Raises `DataRefused` before anything has changed.
+        The first `initial_rows` wait for each other. Raises `InvalidData` before anything has changed.
         """
         self._learn(checked_rows(rows, self._width))
 
     def flush(self) -> None:
-        """Learn the rows that wait: the stream has ended. Raises `DataRefused` if it is a single one."""
+        """Learn the rows that wait: the stream has ended. Raises `InvalidData` if it is a single one."""
         if len(self._waiting) == 1:
-            raise DataRefused("a single row has no spread to learn from; give at least 2 rows")
+            raise InvalidData("a single row has no spread to learn from; give at least 2 rows")
         if len(self._waiting):
             self._start(self._waiting)
 
@@ -282,7 +282,7 @@ class ArtNetwork(ABC):
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved one and go on bit for bit. Raises `StateRefused`; then nothing has changed."""
+        """Become the saved one and go on bit for bit. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, network=self.network, options=self.options.plain())
         fresh = type(self)(self._given_width, **self.options.plain())
         fresh._take(saved)
@@ -292,7 +292,7 @@ class ArtNetwork(ABC):
         """Fill this empty network from a saved one."""
         width = saved.whole_or_none("width", least=1)
         if self._given_width not in (None, width):
-            raise StateRefused(f"saved with width {width}, this is {self._given_width}")
+            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
         self._width = width
         self._begin_empty()
         self._waiting = saved.floats("waiting", (None, width or 0))

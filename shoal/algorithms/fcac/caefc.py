@@ -13,7 +13,7 @@ from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed
 from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.kernels.correntropy import Floats, far_is_zero, nearest
 
 
@@ -47,7 +47,7 @@ class CAEFC(ArtNetwork):
         return self._edges.components()
 
     def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
-        """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything was learnt. Raises `DataRefused`."""
+        """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything was learnt. Raises `InvalidData`."""
         table = checked_rows(rows, self._width)
         if self._nodes.size == 0:
             return np.full(len(table), -1, dtype=np.int64)
@@ -56,7 +56,7 @@ class CAEFC(ArtNetwork):
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Learn the nodes of all contributions in one pass: those that won often first, each group in an order
-        drawn from `key` (Algorithm 3). Raises `DataRefused` before anything has changed."""
+        drawn from `key` (Algorithm 3). Raises `InvalidData` before anything has changed."""
         self.absorb_in_order(contributions, keyed(key))
 
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
@@ -145,14 +145,14 @@ class CAEFC(ArtNetwork):
 
 
 def _nodes_of(contribution: Contribution, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
-    """The arrays of one contribution, checked once more. Raises `DataRefused`, naming the client."""
+    """The arrays of one contribution, checked once more. Raises `InvalidData`, naming the client."""
     try:
         weight = checked_rows(contribution.arrays["weight"], width)
         count = np.asarray(contribution.arrays["count"])
     except KeyError as missing:
-        raise DataRefused(f"contribution of {contribution.client} lacks {missing}") from None
-    except DataRefused as refused:
-        raise DataRefused(f"contribution of {contribution.client}: {refused}") from None
+        raise InvalidData(f"contribution of {contribution.client} lacks {missing}") from None
+    except InvalidData as rejected:
+        raise InvalidData(f"contribution of {contribution.client}: {rejected}") from None
     if count.shape != (len(weight),) or count.dtype.kind not in "iu" or not (count >= 1).all():
-        raise DataRefused(f"contribution of {contribution.client}: count must be one whole number from 1 per node")
+        raise InvalidData(f"contribution of {contribution.client}: count must be one whole number from 1 per node")
     return weight, count.astype(np.int64)

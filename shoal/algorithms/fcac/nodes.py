@@ -93,7 +93,7 @@ class Nodes:
 
     @classmethod
     def saved(cls, saved: StateReader, width: int) -> Self:
-        """The nodes of a saved state. Raises `StateRefused`."""
+        """The nodes of a saved state. Raises `InvalidState`."""
         weights = saved.floats("weight", (None, width))
         k = len(weights)
         sigmas, counts = saved.floats("sigma", (k,)), saved.wholes("count", (k,), least=1)

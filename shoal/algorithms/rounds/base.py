@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.rows import MAGNITUDE_MAX, checked_rows
 from shoal.algorithms.streaming import Arrays, ArraySpec, Rows
 from shoal.algorithms.view import ClusteringView, Summary
-from shoal.errors import DataRefused, SettingsError
+from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.distance import Floats, block_rows, nearest
 
 Params = Arrays
@@ -77,14 +77,14 @@ class RoundsAlgorithm:
     start: Callable[[Options, int, InitHint], Params]
     """(options, d, hint) -> the parameters of the first call. Raises `SettingsError`"""
     answer: Callable[[Params, Rows], Stats]
-    """(parameters, rows (n, d)) -> a client's answer, in bounded memory. Raises `DataRefused`"""
+    """(parameters, rows (n, d)) -> a client's answer, in bounded memory. Raises `InvalidData`"""
     combine: Callable[[Params, Sequence[Stats]], Params]
     """(parameters, answers in the order of the clients' names) -> the next parameters; the same ones for no answers or
-    for answers of nobody's rows. Raises `DataRefused` for an answer that cannot be one to these parameters"""
+    for answers of nobody's rows. Raises `InvalidData` for an answer that cannot be one to these parameters"""
     shift: Callable[[Params, Params], float]
     """(before, after) -> how far the model moved, in its own measure; infinite where there was none before"""
     predict: Callable[[Params, Rows], NDArray[np.int64]]
-    """(parameters, rows (n, d)) -> (n,) cluster of each, -1 while there is none. Raises `DataRefused`"""
+    """(parameters, rows (n, d)) -> (n,) cluster of each, -1 while there is none. Raises `InvalidData`"""
     view: Callable[[Params], ClusteringView]
     """parameters -> its clustering"""
     paper_only: bool = False
@@ -113,7 +113,7 @@ def width(params: Params) -> int:
 
 
 def blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
-    """rows (n, d) of any real type -> the same in blocks that fit a core's cache, checked. Raises `DataRefused`."""
+    """rows (n, d) of any real type -> the same in blocks that fit a core's cache, checked. Raises `InvalidData`."""
     table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
     height = block_rows(n_centres, d)
     checked_rows(table[:1], d)
@@ -126,31 +126,31 @@ def blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
 
 
 def number(params: Params, name: str, above: float = -math.inf) -> float:
-    """A setting that travels as an array of one. Raises `DataRefused`."""
+    """A setting that travels as an array of one. Raises `InvalidData`."""
     value = float(params[name][0]) if params[name].shape == (1,) else math.nan
     if not above < value < math.inf:
-        raise DataRefused(f"parameter {name} must be one finite number above {above}; the call is damaged")
+        raise InvalidData(f"parameter {name} must be one finite number above {above}; the call is damaged")
     return value
 
 
 def whole(params: Params, name: str, least: int, most: int = 2**53) -> int:
-    """A whole setting that travels as an array of one. Raises `DataRefused`."""
+    """A whole setting that travels as an array of one. Raises `InvalidData`."""
     value = int(params[name][0]) if params[name].shape == (1,) else least - 1
     if not least <= value <= most:
-        raise DataRefused(f"parameter {name} must be one whole number, {least} to {most}; the call is damaged")
+        raise InvalidData(f"parameter {name} must be one whole number, {least} to {most}; the call is damaged")
     return value
 
 
 def by_block(
     rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """rows (n, d) -> (n,) what `label` says of them, block by block. Raises `DataRefused`."""
+    """rows (n, d) -> (n,) what `label` says of them, block by block. Raises `InvalidData`."""
     found = [label(block) for block in blocks(rows, d, n_centres)]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
 def nearest_centre(params: Params, rows: Rows) -> NDArray[np.int64]:
-    """rows (n, d) -> (n,) the nearest centre, -1 while there is none. Raises `DataRefused`."""
+    """rows (n, d) -> (n,) the nearest centre, -1 while there is none. Raises `InvalidData`."""
     k, d = params["centre"].shape
     if not k:
         return by_block(rows, d, 1, lambda block: np.full(len(block), -1, dtype=np.int64))
@@ -161,7 +161,7 @@ def nearest_centre(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 
 def total(params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stats]) -> Stats | None:
-    """The sum of additive answers, one after the other; None when there are none. Raises `DataRefused`."""
+    """The sum of additive answers, one after the other; None when there are none. Raises `InvalidData`."""
     if not answers:
         return None
     check_answer(table, answers[0], width(params))
@@ -173,7 +173,7 @@ def total(params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stat
                 array = answer.get(name)
                 if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
                     check_answer(table, answer, width(params))
-                    raise DataRefused("answers of unequal shapes: they are not answers to the same call")
+                    raise InvalidData("answers of unequal shapes: they are not answers to the same call")
                 sums[name] += array
     # What is not finite in one answer is not finite in the sum.
     check_answer(table, sums, width(params))
@@ -181,9 +181,9 @@ def total(params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stat
 
 
 def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
-    """Raises `DataRefused` unless the answer has the declared form: names, types, shapes, finite numbers."""
+    """Raises `InvalidData` unless the answer has the declared form: names, types, shapes, finite numbers."""
     if set(answer) != set(table):
-        raise DataRefused(
+        raise InvalidData(
             f"an answer consists of {', '.join(table)}; this one has {', '.join(sorted(answer)) or 'none'}"
         )
     sizes = {"d": d}
@@ -194,15 +194,15 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
             size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size))
             for size, wanted in zip(array.shape, spec.shape, strict=True)
         ):
-            raise DataRefused(f"{name} in an answer must be {spec.dtype} of shape {spec.shape}")
+            raise InvalidData(f"{name} in an answer must be {spec.dtype} of shape {spec.shape}")
         if not np.isfinite(array).all():
-            raise DataRefused(f"{name} in an answer holds numbers that are not finite")
+            raise InvalidData(f"{name} in an answer holds numbers that are not finite")
 
 
 def require(holds: bool | np.bool_, otherwise: str) -> None:
-    """Raises `DataRefused` for an answer that cannot be true."""
+    """Raises `InvalidData` for an answer that cannot be true."""
     if not holds:
-        raise DataRefused(f"an answer that cannot be true: {otherwise}")
+        raise InvalidData(f"an answer that cannot be true: {otherwise}")
 
 
 def one(value: float) -> Floats:

@@ -17,7 +17,7 @@ from shoal.algorithms.rounds import base as rounds
 from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import FORMS, balls, log_densities, second_moments, spread_of, spread_shape, whitening
 
@@ -70,13 +70,13 @@ def _densities(params: Params) -> Callable[[Floats], tuple[Floats, Floats]]:
     k, d = params["centre"].shape
     form, origin = form_of(params), params["origin"]
     if params["spread"].shape != spread_shape(form, k, d):
-        raise DataRefused(
+        raise InvalidData(
             f"parameter spread must have shape {spread_shape(form, k, d)} for {form}; the call is damaged"
         )
     try:
         whiten = whitening(form, params["spread"], d)
     except np.linalg.LinAlgError:
-        raise DataRefused("parameter spread holds a covariance without extent; the call is damaged") from None
+        raise InvalidData("parameter spread holds a covariance without extent; the call is damaged") from None
     means, log_weights = params["centre"] - origin, np.log(mixing(params["weight"]))
 
     def densities(block: Floats) -> tuple[Floats, Floats]:
@@ -96,7 +96,7 @@ def form_of(params: Params) -> str:
 def mixing(weight: Floats) -> Floats:
     """mass (k,) -> mixing weights (k,), equal ones where there is no mass yet."""
     if not (weight >= 0).all():
-        raise DataRefused("parameter weight holds a mass below 0; the call is damaged")
+        raise InvalidData("parameter weight holds a mass below 0; the call is damaged")
     grained = weight + GRAIN
     return np.asarray(grained / grained.sum())
 
@@ -176,7 +176,7 @@ def shift(before: Params, after: Params) -> float:
 
 
 def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
-    """rows (n, d) -> (n,) the component with the largest share of each. Raises `DataRefused`."""
+    """rows (n, d) -> (n,) the component with the largest share of each. Raises `InvalidData`."""
     densities = _densities(params)
     k, d = params["centre"].shape
     return rounds.by_block(rows, d, k, lambda block: densities(block)[1].argmax(axis=1))

@@ -20,7 +20,7 @@ from shoal.algorithms.rounds import base as rounds
 from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.one_shot import LOCAL, candidates, fitted, followed, planned, shift, tallied
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.errors import DataRefused
+from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import assigned, best_of, seeds
 
@@ -65,7 +65,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 def _steps(params: Params) -> Floats:
     if params["low"].shape != params["step"].shape or not (params["step"] >= 0).all():
-        raise DataRefused("parameter step must hold one number, at least 0, per feature; the call is damaged")
+        raise InvalidData("parameter step must hold one number, at least 0, per feature; the call is damaged")
     return np.asarray(params["step"])
 
 

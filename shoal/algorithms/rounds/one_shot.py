@@ -31,13 +31,13 @@ LOCAL: Final = Option(
 
 
 def candidates(rows: Rows, d: int) -> Floats:
-    """rows (n, d) -> those among which seeds are looked for. Raises `DataRefused`."""
+    """rows (n, d) -> those among which seeds are looked for. Raises `InvalidData`."""
     table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
     return checked_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
 
 
 def tallied(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
-    """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `DataRefused`."""
+    """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `InvalidData`."""
     count, total = np.zeros(len(centres)), np.zeros_like(centres)
     for block in rounds.blocks(rows, *centres.shape[::-1]):
         gained = gathered(block, centres)

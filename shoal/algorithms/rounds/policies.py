@@ -15,7 +15,7 @@ import numpy as np
 from shoal.algorithms.rounds.base import RoundsAlgorithm, Stats
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.errors import SettingsError, StateRefused
+from shoal.errors import InvalidState, SettingsError
 
 KINDS: Final = ("fresh", "decay", "cache")
 STATE_VERSION: Final = 1
@@ -118,15 +118,15 @@ def state(memory: Memory) -> State:
 
 
 def restored(saved: State) -> Memory:
-    """The memory that `state` was made of. Raises `StateRefused`."""
+    """The memory that `state` was made of. Raises `InvalidState`."""
     StateReader(saved, STATE_VERSION)
     heard, sums, kept = saved.get("heard"), saved.get("sums"), saved.get("kept")
     if not (isinstance(heard, dict) and all(_is_version(version) for version in heard.values())):
-        raise StateRefused("heard must be versions by client")
+        raise InvalidState("heard must be versions by client")
     if not (sums is None or _is_arrays(sums)):
-        raise StateRefused("sums must be named arrays")
+        raise InvalidState("sums must be named arrays")
     if not (isinstance(kept, list) and all(_is_kept(each) for each in kept)):
-        raise StateRefused("kept must be answers, each of a client, a version and named arrays")
+        raise InvalidState("kept must be answers, each of a client, a version and named arrays")
     return Memory(heard, sums, {client: Answer(client, version, stats) for client, version, stats in kept})
 
 

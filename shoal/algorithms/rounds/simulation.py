@@ -36,7 +36,7 @@ def run(
 ) -> Run:
     """Call `fraction` of the clients, drawn anew each round, until the shift is below `tolerance` or `rounds_max`.
 
-    At least one client is called. Raises `DataRefused` and `SettingsError`.
+    At least one client is called. Raises `InvalidData` and `SettingsError`.
     """
     if not 0 < fraction <= 1:
         raise SettingsError(f"fraction of clients = {fraction}, must be above 0, at most 1")

@@ -14,7 +14,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
 
-from shoal.errors import LogRefused, LogUnavailable, OffsetGone
+from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Positions, Record
 from shoal.transports.kafka.errors import connect, explained
 from shoal.transports.kafka.settings import MIB
@@ -94,12 +94,12 @@ class Reader:
     def _check_positions(self, topic: str, at: Positions) -> None:
         for partition, (first, end) in self._topics.bounds(topic, at).items():
             if not 0 <= at[partition] <= end:
-                raise LogRefused(
+                raise LogError(
                     f"{topic}/{partition}: position {at[partition]} was asked for but the log ends at {end}; "
                     "is it another log than the one that was read before?"
                 )
             if at[partition] < first:
-                raise OffsetGone(topic, partition, at[partition], first)
+                raise OffsetOutOfRange(topic, partition, at[partition], first)
 
     def _take(
         self, consumer: Any, topic: str, at: Positions, limit: int, timeout_s: float

@@ -10,7 +10,7 @@ from typing import Any
 from kafka import errors
 from kafka.net.compat import KafkaNetClient
 
-from shoal.errors import LogRefused, LogUnavailable, ShoalError
+from shoal.errors import LogError, LogUnavailable, ShoalError
 
 _FOR_GOOD = {
     "SaslAuthenticationFailedError": "the brokers do not accept the user or the secret; check user and secret_file",
@@ -54,15 +54,15 @@ class Reasons(logging.Handler):
         self._said.append(record.getMessage())
 
     def verdict(self, where: str) -> ShoalError:
-        """Why there is no connection: `LogRefused` when trying again cannot help, else `LogUnavailable`."""
+        """Why there is no connection: `LogError` when trying again cannot help, else `LogUnavailable`."""
         for sign, meaning in _FOR_GOOD.items():
             if any(sign in said for said in self._said):
-                return LogRefused(f"{where}: {meaning}")
+                return LogError(f"{where}: {meaning}")
         # A broker that refuses a password says so and hangs up, and the library may see only the second. One that
         # told its version each time and then always hung up is not one that is just restarting.
         lost = [said for said in self._said if "Connection lost" in said]
         if len(lost) >= LOST_MIN and all("broker_version=(" in said and "disconnected" in said for said in lost):
-            return LogRefused(f"{where}: they answer, and hang up at the login: check sasl, user and secret_file")
+            return LogError(f"{where}: they answer, and hang up at the login: check sasl, user and secret_file")
         for said in reversed(self._said):
             for sign, meaning in _FOR_NOW.items():
                 if sign in said:
@@ -74,7 +74,7 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
     """A connected client of kafka-python. A failure is explained by what the library logged meanwhile.
 
     It tries for as long as `known` says that brokers are waited for, but shortly at first and then longer: who has the
-    wrong password is told so at once. Raises `LogRefused` and `LogUnavailable`.
+    wrong password is told so at once. Raises `LogError` and `LogUnavailable`.
     """
     left_ms, next_ms = known["bootstrap_timeout_ms"], FIRST_ATTEMPT_MS
     with _listening() as reasons:
@@ -104,7 +104,7 @@ def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], rea
             one.close()
         if isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError):
             raise reasons.verdict(where) from error
-        raise LogRefused(f"{where}: {type(error).__name__}; check [log]") from error
+        raise LogError(f"{where}: {type(error).__name__}; check [log]") from error
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def ours(error: BaseException, where: str) -> ShoalError:
     """An error of the library as one of ours; its own text may hold bytes of a record and is left out."""
     name = type(error).__name__
     if isinstance(error, errors.AuthorizationError):
-        return LogRefused(f"{where}: {name}: this user may not do that; see docs/how-to/security.md")
+        return LogError(f"{where}: {name}: this user may not do that; see docs/how-to/security.md")
     if isinstance(error, _NEVER_AGAIN):
-        return LogRefused(f"{where}: {_FOR_GOOD.get(name, name)}")
+        return LogError(f"{where}: {_FOR_GOOD.get(name, name)}")
     return LogUnavailable(f"{where}: a broker is away, or does not answer as it should ({name})")

@@ -8,7 +8,7 @@ from kafka import codec
 from kafka.errors import KafkaError
 
 from shoal.config.settings import BrokerSettings, LogSettings
-from shoal.errors import LogRefused, MissingExtra
+from shoal.errors import LogError, MissingExtra
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.kafka.consumer import Reader
 from shoal.transports.kafka.producer import Writer
@@ -28,7 +28,7 @@ class KafkaLog:
     or not: publish it again, readers drop what they have seen.
 
     Raises `SettingsError` (address, files of secrets), `MissingExtra`; later `LogUnavailable` (brokers away),
-    `LogRefused` (a wrong secret, an unknown certificate, an access rule, and what `Log` says).
+    `LogError` (a wrong secret, an unknown certificate, an access rule, and what `Log` says).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class KafkaLog:
         self._topics.ensure(topic, settings)
 
     def identity(self, topic: str) -> bytes:
-        """See `Log.identity`; Kafka's own topic id. `LogRefused` when it has changed since this log was opened."""
+        """See `Log.identity`; Kafka's own topic id. `LogError` when it has changed since this log was opened."""
         self._check_open()
         return self._topics.identity(topic)
 
@@ -71,7 +71,7 @@ class KafkaLog:
         partition = partition_of(key, settings.partitions) if partition is None else partition
         check_record(topic, settings, partition, key, size)
         if value is None and key is None:
-            raise LogRefused(f"topic {topic!r}: a record without a value is a tombstone, and needs the key it is for")
+            raise LogError(f"topic {topic!r}: a record without a value is a tombstone, and needs the key it is for")
         self._writer.send(topic, partition, value, key, headers, size)
 
     def flush(self, timeout_s: float = 30.0) -> None:
@@ -85,12 +85,12 @@ class KafkaLog:
         """See `Log.read`. A record that cannot be decoded comes without a value, with the header `unreadable`."""
         self._check_open()
         if limit < 1:
-            raise LogRefused(f"a read of {limit} records was asked for; limit must be 1 or more")
+            raise LogError(f"a read of {limit} records was asked for; limit must be 1 or more")
         at = {int(partition): int(position) for partition, position in at.items()}
         partitions = self._topics.get(topic).settings.partitions
         for partition in at:
             if not 0 <= partition < partitions:
-                raise LogRefused(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}")
+                raise LogError(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}")
         if not at:
             return [], {}
         return self._reader.read(topic, at, limit, timeout_s)
@@ -127,4 +127,4 @@ class KafkaLog:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise LogRefused(f"{self._where}: this log was closed; open it again")
+            raise LogError(f"{self._where}: this log was closed; open it again")

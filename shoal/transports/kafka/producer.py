@@ -91,7 +91,7 @@ class Writer:
         stored.add_errback(lambda error: self._failed(error, producer, in_flight, weight))
 
     def flush(self, timeout_s: float) -> None:
-        """Return when everything sent is stored, else raise `LogUnavailable` or `LogRefused`."""
+        """Return when everything sent is stored, else raise `LogUnavailable` or `LogError`."""
         # Not the library's flush: it waits this long for each batch anew.
         if not self._in_flight.run_dry(timeout_s) and self._failure is None:
             self._drop()

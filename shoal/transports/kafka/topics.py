@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 from kafka.structs import OffsetAndMetadata
 
-from shoal.errors import LogRefused, LogUnavailable
+from shoal.errors import LogError, LogUnavailable
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, TopicSettings
 from shoal.transports.kafka.errors import connect, explained
@@ -41,10 +41,10 @@ class Topic(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """Raises `LogRefused` for a name that Kafka cannot have."""
+    """Raises `LogError` for a name that Kafka cannot have."""
     if not NAME.fullmatch(name) or name in (".", ".."):
         shown = name[:20].encode("ascii", "backslashreplace").decode()
-        raise LogRefused(f"topic {shown!r}: Kafka takes names of 1 to 249 letters, digits, '.', '_' and '-'")
+        raise LogError(f"topic {shown!r}: Kafka takes names of 1 to 249 letters, digits, '.', '_' and '-'")
 
 
 class Topics:
@@ -56,7 +56,7 @@ class Topics:
         self._known: dict[str, Topic] = {}
 
     def ensure(self, name: str, settings: TopicSettings | None) -> None:
-        """Create the topic, or check it. Raises `LogRefused` with every difference."""
+        """Create the topic, or check it. Raises `LogError` with every difference."""
         check_name(name)
         # What Kafka keeps in whole milliseconds is compared so.
         wanted = settings or TopicSettings()
@@ -67,7 +67,7 @@ class Topics:
             if self._replication and found.replication != self._replication:
                 other.append(f"replication is {found.replication}, not {self._replication}")
             if other:
-                raise LogRefused(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
+                raise LogError(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
         self._known[name] = found
 
     def _other_configs(self, found: Topic, wanted: TopicSettings) -> list[str]:
@@ -79,7 +79,7 @@ class Topics:
         ]
 
     def get(self, name: str) -> Topic:
-        """The topic, as first seen. Raises `LogRefused` when there is none."""
+        """The topic, as first seen. Raises `LogError` when there is none."""
         if name not in self._known:
             self._known[name] = self._there(name)
         return self._known[name]
@@ -88,7 +88,7 @@ class Topics:
         """Asked anew each time: a topic that was made again while this log was open is another one."""
         known, found = self.get(name), self._there(name)
         if found.identity != known.identity:
-            raise LogRefused(f"topic {name!r} was deleted and made again while this log was open; open it again")
+            raise LogError(f"topic {name!r} was deleted and made again while this log was open; open it again")
         return found.identity
 
     def bounds(self, name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
@@ -131,7 +131,7 @@ class Topics:
         check_name(name)
         found = self._find(name, TopicSettings())
         if found is None:
-            raise LogRefused(f"topic {name!r} is not there; declare it first (shoal topics ensure)")
+            raise LogError(f"topic {name!r} is not there; declare it first (shoal topics ensure)")
         return found
 
     def _find(self, name: str, assumed: TopicSettings) -> Topic | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shoal.errors import LogRefused
+from shoal.errors import LogError
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.limits import check_record, check_settings, differences
 from shoal.transports.sqlite import topics
@@ -41,7 +41,7 @@ class SqliteLog:
     `LogUnavailable`. `buffer_bytes_max`: publish flushes by itself beyond it. `read_bytes_max`: one read returns no
     more, except that the first record of a partition always comes. `clock`: seconds since 1970, stamps the records.
 
-    Raises `SettingsError` (folder, rights), `LogRefused` (another program's file, newer layout, damaged),
+    Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout, damaged),
     `LogUnavailable` (locked longer than `wait_s`).
     """
 
@@ -83,7 +83,7 @@ class SqliteLog:
                     found = topics.find(db, topic) or topics.create(db, topic, wanted)
                 self._topics[topic] = found
         if settings is not None and (other := differences(found.settings, wanted)):
-            raise LogRefused(f"topic {topic!r} is kept with other settings than declared: {other}")
+            raise LogError(f"topic {topic!r} is kept with other settings than declared: {other}")
 
     def keep(self, topic: str, settings: TopicSettings) -> None:
         """Declare a topic as `ensure` does, but let `retain_bytes` be another than before.
@@ -144,7 +144,7 @@ class SqliteLog:
     ) -> tuple[list[Record], Positions]:
         """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep the others from being read."""
         if limit < 1:
-            raise LogRefused(f"a read of {limit} records was asked for; limit must be 1 or more")
+            raise LogError(f"a read of {limit} records was asked for; limit must be 1 or more")
         at = {int(partition): int(position) for partition, position in at.items()}  # SQLite takes no numpy integers
         until, pause_s = time.monotonic() + timeout_s, POLL_S[0]
         with self._open() as db:
@@ -193,7 +193,7 @@ class SqliteLog:
         except OSError:
             same = False
         if not same:
-            raise LogRefused(f"log {self._path}: the file was deleted or replaced while open; open it again")
+            raise LogError(f"log {self._path}: the file was deleted or replaced while open; open it again")
         with explained(self._path):
             self._be_patient(self._connection, self._wait_s if wait_s is None else wait_s)
             yield self._connection
@@ -203,8 +203,8 @@ class SqliteLog:
             db.execute(f"PRAGMA busy_timeout = {max(0, math.ceil(1000 * wait_s))}")
             self._busy_s = wait_s
 
-    def _closed(self) -> LogRefused:
-        return LogRefused(f"log {self._path}: closed; open it again")
+    def _closed(self) -> LogError:
+        return LogError(f"log {self._path}: closed; open it again")
 
     def _known(self, topic: str) -> Topic:
         """The topic, for publish: most often without touching the file."""
@@ -218,9 +218,7 @@ class SqliteLog:
     def _topic(self, db: sqlite3.Connection, topic: str) -> Topic:
         found = self._find(db, topic)
         if found is None:
-            raise LogRefused(
-                f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check the address"
-            )
+            raise LogError(f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check the address")
         return found
 
     def _find(self, db: sqlite3.Connection, topic: str) -> Topic | None:

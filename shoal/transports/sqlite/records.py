@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from shoal.errors import LogRefused, OffsetGone
+from shoal.errors import LogError, OffsetOutOfRange
 from shoal.transports.base import Headers, Positions, Record
 from shoal.transports.limits import size_of
 from shoal.transports.sqlite.topics import Mark, Topic, marks, records_table
@@ -24,7 +24,7 @@ class Pending(NamedTuple):
 
 
 def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> Pending:
-    """Raises `LogRefused` now for what the file could not carry later, when others would share the failure."""
+    """Raises `LogError` now for what the file could not carry later, when others would share the failure."""
     size = size_of(name, value, key, headers)
     packed = msgpack.packb([[title, content] for title, content in headers], buf_size=1024) if headers else None
     return Pending(size, key, packed, value)
@@ -87,14 +87,14 @@ def _take_one(
 
 def _check_position(name: str, partition: int, position: int, known: dict[int, Mark]) -> None:
     if partition not in known:
-        raise LogRefused(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
+        raise LogError(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
     mark = known[partition]
     if position < 0:
-        raise LogRefused(f"{name}/{partition}: position {position} was asked for; positions begin at 0")
+        raise LogError(f"{name}/{partition}: position {position} was asked for; positions begin at 0")
     if position < mark.first:
-        raise OffsetGone(name, partition, position, mark.first)
+        raise OffsetOutOfRange(name, partition, position, mark.first)
     if position > mark.next:
-        raise LogRefused(
+        raise LogError(
             f"{name}/{partition}: position {position} was asked for but the log ends at {mark.next}: it is not the log "
             "this position was read from. Give the address of that log, or begin again with a new checkpoint"
         )
@@ -106,4 +106,4 @@ def _unpack(name: str, packed: bytes | None) -> Headers:
     try:
         return tuple((title, content) for title, content in msgpack.unpackb(packed))
     except ValueError as error:
-        raise LogRefused(f"topic {name!r}: a record's headers are damaged; restore a copy of the log") from error
+        raise LogError(f"topic {name!r}: a record's headers are damaged; restore a copy of the log") from error

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.errors import LogRefused, LogUnavailable, SettingsError, ShoalError
+from shoal.errors import LogError, LogUnavailable, SettingsError, ShoalError
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL': what `file` and `PRAGMA application_id` say of a log of ours"""
@@ -48,8 +48,8 @@ _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
     sqlite3.SQLITE_READONLY: (SettingsError, "not writable; give this user the right to write the file and its folder"),
     sqlite3.SQLITE_PERM: (SettingsError, "not accessible; give this user the right to read and write the file"),
     sqlite3.SQLITE_CANTOPEN: (SettingsError, "cannot be opened; check that the folder exists and may be written"),
-    sqlite3.SQLITE_NOTADB: (LogRefused, "not a log of shoal's; give another path, or move the file away"),
-    sqlite3.SQLITE_CORRUPT: (LogRefused, "damaged; move it away to begin an empty log, or restore a copy of it"),
+    sqlite3.SQLITE_NOTADB: (LogError, "not a log of shoal's; give another path, or move the file away"),
+    sqlite3.SQLITE_CORRUPT: (LogError, "damaged; move it away to begin an empty log, or restore a copy of it"),
 }
 
 
@@ -59,13 +59,13 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.ProgrammingError as error:
-        raise LogRefused(f"{path}: used from another thread; open one log per thread ({error})") from error
+        raise LogError(f"{path}: used from another thread; open one log per thread ({error})") from error
     except UnicodeDecodeError as error:
         # Of a complaint of SQLite's that quotes a damaged name.
         advice = _MEANINGS[sqlite3.SQLITE_CORRUPT][1]
-        raise LogRefused(f"log {path}: {advice} (its own names are no text)") from error
+        raise LogError(f"log {path}: {advice} (its own names are no text)") from error
     except sqlite3.Error as error:
-        kind, advice = _MEANINGS.get(_primary(error), (LogRefused, "SQLite refused"))
+        kind, advice = _MEANINGS.get(_primary(error), (LogError, "SQLite refused"))
         raise kind(f"log {path}: {advice} ({error})") from error
 
 
@@ -94,7 +94,7 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
-    """Open the log at `path`, making it if there is none. Raises `SettingsError`, `LogRefused`, `LogUnavailable`."""
+    """Open the log at `path`, making it if there is none. Raises `SettingsError`, `LogError`, `LogUnavailable`."""
     if "\0" in str(path) or path.is_dir() or not path.parent.is_dir():
         raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder; make the folder first")
     with explained(path):
@@ -151,9 +151,9 @@ def _check(db: sqlite3.Connection, path: Path) -> bool:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise LogRefused(f"log {path}: a database of another program; give the log a path of its own")
+        raise LogError(f"log {path}: a database of another program; give the log a path of its own")
     if version != SCHEMA_VERSION:
-        raise LogRefused(
+        raise LogError(
             f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"
         )
     return False

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
-from shoal.errors import LogRefused
+from shoal.errors import LogError
 from shoal.transports.base import TopicSettings
 
 TOPIC_CHARACTERS_MAX = 249
@@ -40,13 +40,13 @@ def records_table(number: int, partition: int) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raises `LogRefused` for a name that no log could keep."""
+    """Raises `LogError` for a name that no log could keep."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise LogRefused(f"topic {name!r} is not text that UTF-8 can write; give it another name") from error
+        raise LogError(f"topic {name!r} is not text that UTF-8 can write; give it another name") from error
     if not 1 <= len(name) <= TOPIC_CHARACTERS_MAX:
-        raise LogRefused(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
+        raise LogError(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
 
 
 def find(db: sqlite3.Connection, name: str) -> Topic | None:
