@@ -24,7 +24,7 @@ from benchmarks.results import rounded, table, write
 from benchmarks.rounds_answers import measured_answers, rows_and_params
 from benchmarks.rounds_memory import measured_memory
 from benchmarks.rounds_service import measured_service
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.protocol.codec import pack
 
@@ -86,7 +86,8 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
     """What a round of many clients takes beyond their arithmetic, and the bytes of one answer and one call."""
     found = []
     k, d = 10, 16
-    for name, algorithm in ROUNDS.items():
+    for name in rounds_names():
+        algorithm = rounds_algorithm(name)
         rows, params = rows_and_params(name, k, d, size.clients * size.client_rows)
         clients = np.array_split(rows, size.clients)
         if name in ("kfed", "mufc", "ffcm", "gmm_local"):

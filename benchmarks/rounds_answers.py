@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results import spread
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.algorithms.rounds.simulation import hint
 from shoal.protocol.codec import pack
@@ -101,7 +101,7 @@ def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
     generator = np.random.default_rng([SEED, k, d])
     centres = generator.normal(size=(k, d)) * 3
     rows = centres[generator.integers(0, k, n)] + generator.normal(size=(n, d))
-    algorithm = ROUNDS[name]
+    algorithm = rounds_algorithm(name)
     params = algorithm.start({"clusters": k}, d, hint([rows], SEED))
     for _ in range(2):
         params = algorithm.combine(params, [algorithm.answer(params, rows)])
@@ -115,7 +115,7 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
         for k, d in shapes:
             rows, params = rows_and_params(name, k, d, n)
             ways: dict[str, tuple[Work, int]] = {
-                "ours": (partial(ROUNDS[name].answer, params, rows), len(rows)),
+                "ours": (partial(rounds_algorithm(name).answer, params, rows), len(rows)),
                 "plain NumPy": (partial(PLAIN[name], params, rows), len(rows)),
                 "loop": (partial(by_row, name, params, rows[:loop_rows]), loop_rows),
             }
@@ -136,7 +136,7 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
                     "d": d,
                     "ns_per_row": {way: spread([1e9 * each for each in times]) for way, times in per_row.items()},
                     "times_as_fast_as": ratios,
-                    "bytes_up": len(pack(dict(ROUNDS[name].answer(params, rows)))),
+                    "bytes_up": len(pack(dict(rounds_algorithm(name).answer(params, rows)))),
                     "bytes_down": len(pack(dict(params))),
                 }
             )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.process import MIB
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.simulation import hint
 
 D, K, SEED = 2, 3, 3
@@ -48,7 +48,7 @@ def _answer(name: str, n: int) -> tuple[int, float]:
     centres = generator.normal(size=(K, D)) * 3
     rows = generator.normal(size=(n, D))
     rows += centres[np.arange(n) % K]
-    algorithm = ROUNDS[name]
+    algorithm = rounds_algorithm(name)
     params = algorithm.start({"clusters": K}, D, hint([rows[:1000]], SEED))
     # Once over a few rows: what is loaded and made on first use is not the answer's.
     algorithm.answer(params, rows[:1000])

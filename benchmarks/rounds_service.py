@@ -22,7 +22,7 @@ from client_nodes.publisher import Publisher
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from server_node.node import ServerNode
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, contract_of
@@ -79,7 +79,7 @@ class _House:
 
     def __init__(self, folder: Path, name: str, windows: Sequence[Rows], stack: ExitStack) -> None:
         self._contract = _contract(name, len(windows))
-        self._algorithm = ROUNDS[name]
+        self._algorithm = rounds_algorithm(name)
         self._statement = expected_statement(privacy_terms_of(self._contract))
         self._log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
         ensure_topics(self._log, self._contract)

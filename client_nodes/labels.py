@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from client_nodes.intake import Intake
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.registry import ALGORITHMS
+from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract
 from shoal.config.privacy_terms import bounds_of
@@ -49,4 +49,4 @@ class Labeller:
         snapshot = self._snapshots.newest(model)
         if snapshot is None:
             return np.full(len(rows), -1, dtype=np.int64), 0
-        return ALGORITHMS[snapshot.algorithm].predict(snapshot.arrays, rows), snapshot.version
+        return load_algorithm(snapshot.algorithm).predict(snapshot.arrays, rows), snapshot.version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from client_nodes.publisher import Publisher, Said
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
 from shoal.errors import InvalidState
@@ -20,7 +20,7 @@ class Learner:
         self._model = model
         self._client = client
         self._voice = voice
-        self._half = STREAMING[model.algorithm].client(model.options, contract.width)
+        self._half = streaming_algorithm(model.algorithm).client(model.options, contract.width)
         self._sequence = 0
         self._readings = 0
 

@@ -18,7 +18,7 @@ from client_nodes.publisher import Publisher, Said, signer
 from client_nodes.resources import ClientResources
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import is_in_rounds
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, client_name
 from shoal.config.privacy_terms import privacy_terms_of
@@ -79,7 +79,7 @@ class ClientNode:
         self._listener = log.identity(contract.updates_topic)
         self._mechanism = mechanism_for(privacy_terms_of(contract), key, client, self._source)
         border = Validator(contract)
-        streaming = [model for model in contract.models if model.algorithm in STREAMING]
+        streaming = [model for model in contract.models if not is_in_rounds(model.algorithm)]
         voice = Publisher(contract, border, update_bytes_max)
         self._learners = [Learner(contract, model, client, voice) for model in streaming]
         snapshots = Snapshots(contract, border, log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.algorithms.registry import arrays_to_server
+from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
 from shoal.protocol.chunking import split
 from shoal.protocol.messages import Update
@@ -30,7 +30,7 @@ class Publisher:
         """Raises `MessageRejected`."""
         # What the server would refuse is not said in the first place: a fault shows where it is made.
         self._border.check_update(update)
-        parts = split(update, arrays_to_server(update.algorithm), self._record_bytes_max)
+        parts = split(update, load_algorithm(update.algorithm).update, self._record_bytes_max)
         return [OutboxRecord(self._topic, part.encode(), update.model.encode(), Update.headers()) for part in parts]
 
 

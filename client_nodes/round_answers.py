@@ -9,7 +9,7 @@ from typing import Any
 from client_nodes.publisher import Publisher, Said
 from client_nodes.snapshots import Snapshots
 from client_nodes.window import Window
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
 from shoal.config.settings import ClientSettings
@@ -35,7 +35,7 @@ class RoundAnswers:
         self._client = client
         self._voice = voice
         self._snapshots = snapshots
-        self._models = [model for model in contract.models if model.algorithm in ROUNDS]
+        self._models = [model for model in contract.models if is_in_rounds(model.algorithm)]
         self.window = Window(contract.width, settings.window_rows, settings.window_s)
         self._answered = {model.name: 0 for model in self._models}
         """version of the newest call answered"""
@@ -117,7 +117,7 @@ class RoundAnswers:
             sequence=self._sequence[model.name] + 1,
             readings=len(self.window),
             privacy=statement,
-            arrays=ROUNDS[model.algorithm].answer(snapshot.arrays, self.window.rows),
+            arrays=rounds_algorithm(model.algorithm).answer(snapshot.arrays, self.window.rows),
             made_at=now,
             newest_reading_at=self.window.newest_reading_at,
             round=call.round,

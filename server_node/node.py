@@ -12,7 +12,7 @@ from server_node.monitoring import CLIENTS_SHOWN_MAX, ServerMonitoring
 from server_node.reassembly import Reassembly
 from server_node.recovery import begun, gone_on, remembered
 from server_node.status import ClientStatus, ServerStatus
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import is_in_rounds
 from shoal.config.contract import Contract
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
@@ -125,7 +125,9 @@ class ServerNode:
 
     def _make_models(self) -> dict[str, StreamingModel | RoundsModel]:
         contract, settings = self._contract, self._settings
-        finders = {m.name: StreamingModel(contract, m, settings) for m in contract.models if m.algorithm not in ROUNDS}
+        finders = {
+            m.name: StreamingModel(contract, m, settings) for m in contract.models if not is_in_rounds(m.algorithm)
+        }
         found = tuple(finders.values())
         return {
             model.name: finders.get(model.name)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.algorithms.registry import arrays_to_server
+from shoal.algorithms.registry import load_algorithm
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import UPDATE_BYTES_MAX, alike, joined
 from shoal.protocol.messages import Update
@@ -68,7 +68,7 @@ class Reassembly:
         """
         self._came += 1
         place = (part.model, part.client)
-        table = arrays_to_server(part.algorithm)
+        table = load_algorithm(part.algorithm).update
         waiting = self._with(place, part, hashlib.sha256(alike(part, table)).digest())
         here = waiting.values.get(part.part)
         if here is not None and here != value:
@@ -105,7 +105,7 @@ class Reassembly:
             for model, client, newest, values in state["waiting"]:
                 parts = [(Update.decode(value, Update.headers()), value) for value in values]
                 one = parts[0][0]
-                same = hashlib.sha256(alike(one, arrays_to_server(one.algorithm))).digest()
+                same = hashlib.sha256(alike(one, load_algorithm(one.algorithm).update)).digest()
                 kept = {part.part: value for part, value in parts}
                 self._waiting[model, client] = Waiting(one.sequence, one.parts, same, newest, kept)
             self._size = sum(waiting.size for waiting in self._waiting.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import is_in_rounds
 from shoal.config.contract import Contract
 from shoal.config.models import check_models
 from shoal.config.settings import load_config
@@ -35,7 +35,7 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     """
     config = load_config(file)
     check_models(config.contract)
-    chosen = names or tuple(model.name for model in config.contract.models if model.algorithm in ROUNDS)
+    chosen = names or tuple(model.name for model in config.contract.models if is_in_rounds(model.algorithm))
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         request_wake(config.contract, log, chosen)
@@ -45,7 +45,7 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
 def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
     """Ask for these models to be woken; the topics are there. Raises `SettingsError` for one that has no rounds."""
     border = Validator(contract)
-    in_rounds = [model.name for model in contract.models if model.algorithm in ROUNDS]
+    in_rounds = [model.name for model in contract.models if is_in_rounds(model.algorithm)]
     for name in names:
         if name not in in_rounds:
             known = ", ".join(in_rounds) or "none"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
@@ -43,7 +43,7 @@ def unit_rows(n: int, seed: int = 0) -> NDArray[np.float64]:
 
 def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows: int = 40, **other: Any) -> Update:
     """What an honest client says after so many rows; every client and sequence says something of its own."""
-    half = STREAMING["fcac"].client({}, contract.width)
+    half = streaming_algorithm("fcac").client({}, contract.width)
     half.learn(unit_rows(rows, seed=sum(client.encode()) * 1000 + sequence))
     update = Update(
         federation=contract.federation,
@@ -63,11 +63,11 @@ def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows
 
 def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
     """What an honest server says after a few updates; its nodes have edges."""
-    half = STREAMING["fcac"].server({}, contract.width)
+    half = streaming_algorithm("fcac").server({}, contract.width)
     for sequence in range(1, 6):
         half.absorb([Contribution("attic", sequence, an_update(contract, sequence=sequence).arrays)], b"key")
     arrays = half.snapshot()
-    summary = STREAMING["fcac"].summary(arrays)
+    summary = streaming_algorithm("fcac").summary(arrays)
     snapshot = Snapshot(
         federation=contract.federation,
         contract=contract.digest,

@@ -18,7 +18,7 @@ from server_node.models.participation import Participation
 from server_node.models.publisher import ModelPublisher
 from server_node.models.streaming import StreamingModel
 from server_node.status import ModelStatus, RoundStatus
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds import policies
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import Memory, fold
@@ -51,7 +51,7 @@ class RoundsModel:
         self._finders = finders
         self._telling = RoundMonitoring(model, metrics)
         self._agreed = model.rounds
-        self._algorithm = ROUNDS[model.algorithm]
+        self._algorithm = rounds_algorithm(model.algorithm)
         self._policy = policy_of(model)
         self._standing = ModelPublisher(contract, model)
         self._params: Params | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from server_node.lineage import Turnover
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Contract, Model
 from shoal.config.settings import ServerSettings
@@ -27,7 +27,7 @@ class StreamingModel:
         self._contract = contract
         self._model = model
         self._settings = settings
-        self._algorithm = STREAMING[model.algorithm]
+        self._algorithm = streaming_algorithm(model.algorithm)
         self._half = self._algorithm.server(model.options, contract.width)
         self._standing = ModelPublisher(contract, model)
         self.clients = self._standing.clients

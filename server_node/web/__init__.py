@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from server_node.status import StatusBoard
 from server_node.web.app import create_app
 from server_node.web.server import WebServer
-from shoal.algorithms.registry import ALGORITHMS
+from shoal.algorithms.registry import load_algorithm
 from shoal.protocol.messages import Snapshot
 
 __all__ = ["WebServer", "create_app", "page_server", "predict"]
@@ -22,4 +22,4 @@ def page_server(board: StatusBoard, registry: CollectorRegistry, host: str = "12
 
 def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
     """rows (n, d) in unit coordinates -> (n,) clusters by the snapshot's own algorithm, -1 where there is none."""
-    return ALGORITHMS[snapshot.algorithm].predict(snapshot.arrays, rows)
+    return load_algorithm(snapshot.algorithm).predict(snapshot.arrays, rows)

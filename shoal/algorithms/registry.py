@@ -1,54 +1,103 @@
-"""The only list of algorithms."""
+"""The installed algorithms, found by name through the entry-point group `shoal.algorithms`.
+
+An algorithm is a `StreamingAlgorithm` or a `RoundsAlgorithm`; its entry point names that object. Any installed
+package may offer some. An algorithm is imported when it is first asked for, so a client that runs one of them does
+not load the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, TypeAlias
 
-from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac import snapshot as published
-from shoal.algorithms.fcac.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.rounds.base import RoundsAlgorithm
-from shoal.algorithms.rounds.fcm import FCM
-from shoal.algorithms.rounds.ffcm import FFCM
-from shoal.algorithms.rounds.gmm import GMM
-from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
-from shoal.algorithms.rounds.kfed import KFED
-from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
-from shoal.algorithms.rounds.mufc import MUFC
-from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
+from shoal.algorithms.streaming import StreamingAlgorithm
+from shoal.errors import SettingsError
 
-FCAC_NODES_MAX = 2000
-"""what a served model may grow to unless its options say otherwise: an endless stream must not fill the memory"""
+GROUP: Final = "shoal.algorithms"
+Algorithm: TypeAlias = StreamingAlgorithm | RoundsAlgorithm
 
 
-def _bounded(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"nodes_max": FCAC_NODES_MAX, **options}
+@cache
+def algorithm_names() -> tuple[str, ...]:
+    """The names of all installed algorithms in alphabetical order; imports none of them."""
+    return tuple(sorted(_installed()))
 
 
-STREAMING: dict[str, StreamingAlgorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        StreamingAlgorithm(
-            name="fcac",
-            client=lambda options, dimensions: CAPlus(dimensions, **_bounded(options)),
-            server=lambda options, dimensions: CAEFC(dimensions, **_bounded(options)),
-            update=UPDATE,
-            snapshot=SNAPSHOT,
-            predict=published.predict,
-            view=published.view,
-        ),
-    )
-}
-
-ROUNDS: dict[str, RoundsAlgorithm] = {
-    algorithm.name: algorithm for algorithm in (KMEANS, KMEANS_LOCAL, KFED, MUFC, FCM, FFCM, GMM, GMM_LOCAL)
-}
-
-ALGORITHMS: dict[str, StreamingAlgorithm | RoundsAlgorithm] = {**STREAMING, **ROUNDS}
-"""all of them: each can predict from its snapshot and sum it up"""
+@cache
+def streaming_names() -> tuple[str, ...]:
+    """The names of the streaming algorithms; imports every installed algorithm."""
+    return tuple(name for name in algorithm_names() if not is_in_rounds(name))
 
 
-def arrays_to_server(name: str) -> Mapping[str, ArraySpec]:
-    """What travels from a client to the server for the algorithm of this name."""
-    return ROUNDS[name].stats if name in ROUNDS else STREAMING[name].update
+@cache
+def rounds_names() -> tuple[str, ...]:
+    """The names of the algorithms in rounds; imports every installed algorithm."""
+    return tuple(name for name in algorithm_names() if is_in_rounds(name))
+
+
+@cache
+def load_algorithm(name: str) -> Algorithm:
+    """The algorithm of this name, imported on first use.
+
+    Raises `SettingsError` for an unknown name, and for an entry point that does not lead to an algorithm.
+    """
+    point = _installed().get(name)
+    if point is None:
+        raise SettingsError(f"unknown algorithm {name!r}; there are: {', '.join(algorithm_names())}")
+    origin = f"algorithm {name!r} of package {_package(point)} ({point.value})"
+    try:
+        algorithm = point.load()
+    # The code of another package runs here: whatever it raises is reported as that package's fault.
+    except Exception as error:
+        raise SettingsError(f"{origin} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(algorithm, StreamingAlgorithm | RoundsAlgorithm):
+        raise SettingsError(
+            f"{origin} is a {type(algorithm).__name__}; it must be a StreamingAlgorithm or a RoundsAlgorithm"
+        )
+    if algorithm.name != name:
+        raise SettingsError(f"{origin} calls itself {algorithm.name!r}; the entry point must have the same name")
+    return algorithm
+
+
+def streaming_algorithm(name: str) -> StreamingAlgorithm:
+    """The streaming algorithm of this name. Raises `SettingsError`."""
+    algorithm = load_algorithm(name)
+    if not isinstance(algorithm, StreamingAlgorithm):
+        raise SettingsError(f"{name} is an algorithm in rounds; streaming are: {', '.join(streaming_names())}")
+    return algorithm
+
+
+def rounds_algorithm(name: str) -> RoundsAlgorithm:
+    """The algorithm in rounds of this name. Raises `SettingsError`."""
+    algorithm = load_algorithm(name)
+    if not isinstance(algorithm, RoundsAlgorithm):
+        raise SettingsError(f"{name} is a streaming algorithm; in rounds are: {', '.join(rounds_names())}")
+    return algorithm
+
+
+def is_in_rounds(name: str) -> bool:
+    """Whether the algorithm of this name works in rounds. Raises `SettingsError` for an unknown name."""
+    return load_algorithm(name).in_rounds
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Entry point by name. Raises `SettingsError` if there is none, or two packages offer the same name."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            packages = f"{_package(other)} ({other.value}) and {_package(point)} ({point.value})"
+            raise SettingsError(f"two installed packages offer an algorithm {point.name!r}: {packages}; remove one")
+    if not found:
+        raise SettingsError(
+            f"no algorithm is installed: the entry-point group {GROUP} is empty; install shoal again "
+            "(in a checkout: pip install -e .)"
+        )
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "unknown"

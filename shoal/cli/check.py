@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import is_in_rounds
 from shoal.config.models import check_models
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.reference import settings_table
@@ -56,7 +56,7 @@ def _in_words(config: Config) -> str:
         lines.append(f"feature     {feature.name}  {feature.low:g} to {feature.high:g} {feature.unit}{budget}")
     for model in contract.models:
         lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}")
-        if model.algorithm in ROUNDS:
+        if is_in_rounds(model.algorithm):
             lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
     for section in ("log", "client", "server", *(["mqtt"] if config.mqtt.topics else [])):
         lines += [f"{section:<11} {name} = {value}" for name, value in getattr(config, section)]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.algorithms.registry import ALGORITHMS, ROUNDS, STREAMING
+from shoal.algorithms.registry import (
+    is_in_rounds,
+    rounds_algorithm,
+    streaming_algorithm,
+    streaming_names,
+)
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Model
 from shoal.errors import SettingsError
@@ -13,11 +18,8 @@ from shoal.errors import SettingsError
 def check_models(contract: Contract) -> None:
     """Raises `SettingsError` when a model names an unknown algorithm or gives it options it does not take."""
     for model in contract.models:
-        if model.algorithm not in ALGORITHMS:
-            known = ", ".join(sorted(ALGORITHMS))
-            raise SettingsError(f"models.{model.name}: unknown algorithm {model.algorithm!r}; there are: {known}")
         try:
-            if model.algorithm in ROUNDS:
+            if is_in_rounds(model.algorithm):
                 _check_rounds(model, contract)
             else:
                 _check_streaming(model, contract)
@@ -27,7 +29,7 @@ def check_models(contract: Contract) -> None:
 
 def policy_of(model: Model) -> Policy:
     """What a model in rounds does between rounds. Raises `SettingsError`."""
-    agreed, algorithm = model.rounds, ROUNDS[model.algorithm]
+    agreed, algorithm = model.rounds, rounds_algorithm(model.algorithm)
     kind = agreed.between or ("decay" if algorithm.additive else "cache")
     policy = Policy(kind, agreed.decay, agreed.cache_rounds, agreed.late_rounds)
     policy.check(algorithm)
@@ -36,15 +38,15 @@ def policy_of(model: Model) -> Policy:
 
 def clusters_wanted(model: Model) -> Any:
     """How many clusters a model in rounds looks for, if it says: a number, or "auto"."""
-    option = ROUNDS[model.algorithm].options.get("clusters")
+    option = rounds_algorithm(model.algorithm).options.get("clusters")
     return model.options.get("clusters", None if option is None else option.default)
 
 
 def _check_rounds(model: Model, contract: Contract) -> None:
-    ROUNDS[model.algorithm].check(model.options)
+    rounds_algorithm(model.algorithm).check(model.options)
     policy_of(model)
-    if clusters_wanted(model) == "auto" and not any(other.algorithm in STREAMING for other in contract.models):
-        finders = " or ".join(sorted(STREAMING))
+    if clusters_wanted(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
+        finders = " or ".join(streaming_names())
         raise SettingsError(
             f'clusters = "auto" takes over what another model finds: add one of {finders}, or give a number'
         )
@@ -53,5 +55,5 @@ def _check_rounds(model: Model, contract: Contract) -> None:
 def _check_streaming(model: Model, contract: Contract) -> None:
     if "rounds" in model.model_fields_set:
         raise SettingsError(f"{model.algorithm} has no rounds; leave out [models.rounds]")
-    STREAMING[model.algorithm].server(model.options, contract.width)
-    STREAMING[model.algorithm].client(model.options, contract.width)
+    streaming_algorithm(model.algorithm).server(model.options, contract.width)
+    streaming_algorithm(model.algorithm).client(model.options, contract.width)

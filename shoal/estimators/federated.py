@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
@@ -83,7 +83,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         return self._algorithm().predict(self.params_, rows.reshape(-1, width))
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return ROUNDS[self.ALGORITHM]
+        return rounds_algorithm(self.ALGORITHM)
 
     def _options(self) -> dict[str, Any]:
         return {"clusters": self.n_clusters}
@@ -107,7 +107,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
-            return from_prototypes(ROUNDS["kfed"], self.n_clusters, tables, box) if init == "kfed" else box
+            return from_prototypes(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
         return InitHint(box.low, box.high, box.seed, checked_rows(init, len(box.low)))
 
 
@@ -135,7 +135,7 @@ class FederatedKMeans(Rounds):
         self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return ROUNDS["kmeans" if self.average == "sums" else "kmeans_local"]
+        return rounds_algorithm("kmeans" if self.average == "sums" else "kmeans_local")
 
     def _options(self) -> dict[str, Any]:
         if self.average == "sums":
@@ -169,7 +169,7 @@ class FederatedFCM(Rounds):
         self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return ROUNDS["fcm" if self.average == "sums" else "ffcm"]
+        return rounds_algorithm("fcm" if self.average == "sums" else "ffcm")
 
     def _options(self) -> dict[str, Any]:
         options = {**super()._options(), "fuzzifier": self.fuzzifier}
@@ -208,7 +208,7 @@ class FederatedGMM(Rounds):
         self.random_state = random_state
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return ROUNDS["gmm" if self.average == "sums" else "gmm_local"]
+        return rounds_algorithm("gmm" if self.average == "sums" else "gmm_local")
 
     def _options(self) -> dict[str, Any]:
         options = {**super()._options(), "covariance": self.covariance, "ridge": self.ridge}

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import ROUNDS, STREAMING
+from shoal.algorithms.registry import is_in_rounds, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.algorithms.streaming import Arrays, Contribution
@@ -91,13 +91,13 @@ DATA_SETS: Final[tuple[Callable[[int], DataSet], ...]] = (blobs, skewed)
 
 def found_by(algorithm: str, data: DataSet, seed: int = 0) -> Found:
     """Run one algorithm of the registry over the clients of a data set. Raises `MissingExtra` without scikit-learn."""
-    if algorithm in STREAMING:
+    if not is_in_rounds(algorithm):
         return _streamed(algorithm, data, seed)
-    return _in_rounds(ROUNDS[algorithm], data, seed)
+    return _in_rounds(rounds_algorithm(algorithm), data, seed)
 
 
 def _streamed(name: str, data: DataSet, seed: int) -> Found:
-    algorithm = STREAMING[name]
+    algorithm = streaming_algorithm(name)
     server = algorithm.server({}, 2)
     clients = [algorithm.client({}, 2) for _ in range(CLIENTS)]
     for start in range(0, max(map(len, data.clients)), PORTION):
@@ -111,7 +111,7 @@ def _streamed(name: str, data: DataSet, seed: int) -> Found:
 
 def _in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> Found:
     box = hint(data.clients, seed)
-    begin = box if algorithm.one_shot else from_prototypes(ROUNDS["kfed"], data.clusters, data.clients, box)
+    begin = box if algorithm.one_shot else from_prototypes(rounds_algorithm("kfed"), data.clusters, data.clients, box)
     options = {"clusters": data.clusters, **OPTIONS.get(algorithm.name, {})}
     params: Arrays = algorithm.start(options, 2, begin)
     done = run(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shoal.algorithms.registry import ALGORITHMS
+from shoal.algorithms.registry import algorithm_names
 from shoal.errors import SettingsError
 from shoal.evaluation.gallery import DATA_SETS, found_by
 from shoal.evaluation.gallery_picture import draw_data, draw_found
@@ -26,7 +26,7 @@ def pictures(out: Path | None, seed: int, as_json: bool) -> None:
     if out is not None:
         draw_data(data, out / "data.png")
     rows: list[dict[str, Any]] = []
-    for name in ALGORITHMS:
+    for name in algorithm_names():
         found = [found_by(name, each, seed) for each in data]
         if out is not None:
             draw_found(data, found, out / f"{name}.png")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import ALGORITHMS, ROUNDS, STREAMING
+from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy_terms import privacy_terms_of
@@ -42,40 +42,40 @@ class Validator:
     def check_update(self, update: Update) -> None:
         """Raises `MessageRejected` unless the update belongs here and can be true."""
         model = self._admit(update)
-        if model.algorithm in ROUNDS:
+        if is_in_rounds(model.algorithm):
             if update.round is None:
                 raise MessageRejected("malformed", "an answer says which round it is for")
             if update.readings < model.rounds.rows_min:
                 raise MessageRejected("bounds", f"fewer than {model.rounds.rows_min} rows behind an answer")
-            self._check_arrays(update.arrays, ROUNDS[model.algorithm].stats)
+            self._check_arrays(update.arrays, rounds_algorithm(model.algorithm).update)
         else:
-            self._check_arrays(update.arrays, STREAMING[model.algorithm].update)
+            self._check_arrays(update.arrays, streaming_algorithm(model.algorithm).update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """Raises `MessageRejected` unless the snapshot belongs here and can be true."""
         model = self._admit(snapshot)
-        if model.algorithm in ROUNDS:
+        if is_in_rounds(model.algorithm):
             round_request_of(snapshot)
             self.check_params(model, snapshot.arrays)
         else:
-            self._check_arrays(snapshot.arrays, STREAMING[model.algorithm].snapshot)
-        sizes = ALGORITHMS[model.algorithm].summary(snapshot.arrays)
+            self._check_arrays(snapshot.arrays, streaming_algorithm(model.algorithm).snapshot)
+        sizes = load_algorithm(model.algorithm).summary(snapshot.arrays)
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRejected("arrays", "it names other numbers of clusters and nodes than it holds")
 
     def check_wake(self, wake: Wake) -> None:
         """Raises `MessageRejected` unless it wakes a model in rounds of this federation."""
-        if self._addressed(wake).algorithm not in ROUNDS:
+        if not is_in_rounds(self._addressed(wake).algorithm):
             raise MessageRejected("model", "it has no rounds to wake for")
 
     def check_params(self, model: Model, params: Arrays) -> None:
         """Raises `MessageRejected` unless these can be the parameters of a model in rounds."""
-        self._check_arrays(params, ROUNDS[model.algorithm].params)
+        self._check_arrays(params, rounds_algorithm(model.algorithm).snapshot)
 
     def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> None:
         """Raises `MessageRejected` for an answer that cannot be combined: it must not stop the others'."""
         try:
-            alone = ROUNDS[model.algorithm].combine(params, [update.arrays])
+            alone = rounds_algorithm(model.algorithm).combine(params, [update.arrays])
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         self.check_params(model, alone)

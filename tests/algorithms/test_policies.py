@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.rounds.simulation import converged, from_prototypes, hint, run
@@ -84,7 +84,7 @@ def test_a_policy_that_means_nothing_is_refused(name: str, wrong: object) -> Non
 def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
     rows = np.concatenate([np.random.default_rng(0).normal(size=(60, 2)) + place for place in (0, 20)])
     clients = [rows[::2], rows[1::2]]
-    kmeans = ROUNDS["kmeans"]
+    kmeans = rounds_algorithm("kmeans")
     start = kmeans.start({"clusters": 2}, 2, hint(clients, 4))
     ended = run(kmeans, start, clients, tolerance=1e-6)
     assert converged(ended.shifts, 1e-6)
@@ -94,7 +94,7 @@ def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
     with pytest.raises(SettingsError):
         run(kmeans, start, clients, fraction=0.0)
     with pytest.raises(SettingsError):
-        run(ROUNDS["kfed"], start, clients, policy=Policy("decay"))
+        run(rounds_algorithm("kfed"), start, clients, policy=Policy("decay"))
     with pytest.raises(SettingsError):
         hint([rows[:0]])
 
@@ -102,7 +102,7 @@ def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
 def test_a_fraction_of_the_clients_is_called_anew_each_round_and_the_same_seed_calls_the_same() -> None:
     generator = np.random.default_rng(1)
     clients = [generator.normal(size=(30, 2)) + place for place in range(8)]
-    fcm = ROUNDS["fcm"]
+    fcm = rounds_algorithm("fcm")
     start = fcm.start({"clusters": 3}, 2, hint(clients))
     runs = [run(fcm, start, clients, rounds_max=5, fraction=0.25, seed=seed) for seed in (3, 3, 4)]
     assert runs[0].shifts == runs[1].shifts != runs[2].shifts
@@ -117,8 +117,8 @@ def test_rounds_started_from_kfed_find_what_clients_hold_apart() -> None:
     clients = [
         generator.normal(size=(50, 2)) * 0.3 + centres[[i % 4, (i + 1) % 4]][np.arange(50) % 2] for i in range(8)
     ]
-    begin = from_prototypes(ROUNDS["kfed"], 4, clients, hint(clients), local=2)
-    kmeans = ROUNDS["kmeans"]
+    begin = from_prototypes(rounds_algorithm("kfed"), 4, clients, hint(clients), local=2)
+    kmeans = rounds_algorithm("kmeans")
     found = run(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
     assert distance_between(centres, found) < 0.3
 
@@ -139,7 +139,7 @@ def _centres(moment: float) -> Floats:
 def _stream_error(name: str, kind: str, seed: int) -> float:
     """The mean distance of the centres from the true ones, on label-skewed clients of whom a fifth take part, with
     answers up to three versions late."""
-    algorithm, generator = ROUNDS[name], np.random.default_rng(seed)
+    algorithm, generator = rounds_algorithm(name), np.random.default_rng(seed)
     windows = [np.empty((0, 2)) for _ in range(CLIENTS)]
     params = algorithm.start({"clusters": "auto"}, 2, InitHint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
     policy, memory, under_way, errors = Policy(kind, late_max=LATE_MAX), Memory(), list[tuple[int, Answer]](), []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
@@ -42,9 +42,9 @@ def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | 
 
 
 def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
-    for algorithm in ROUNDS.values():
-        assert {"centre", "weight"} <= set(algorithm.params), algorithm.name
-        assert algorithm.params["centre"].rowlike
+    for algorithm in map(rounds_algorithm, rounds_names()):
+        assert {"centre", "weight"} <= set(algorithm.snapshot), algorithm.name
+        assert algorithm.snapshot["centre"].rowlike
         for option in algorithm.options.values():
             assert option.holds(option.default), algorithm.name
             assert option.meaning
@@ -80,7 +80,7 @@ READ_BY_CLIENTS = {
 
 @pytest.mark.parametrize(("name", "setting"), [(name, each) for name, read in READ_BY_CLIENTS.items() for each in read])
 def test_parameters_that_cannot_be_are_refused_by_clients(name: str, setting: str) -> None:
-    algorithm, rows = ROUNDS[name], np.concatenate(blobs(0))
+    algorithm, rows = rounds_algorithm(name), np.concatenate(blobs(0))
     params = started(algorithm, [rows])
     for lie in (params[setting][:0], np.full_like(params[setting], -1)):
         if setting != "weight" or len(lie):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.privacy_terms import bounds_of
 from shoal.protocol.messages import Snapshot
 from tests.client_nodes.resources import Site, readings
@@ -30,7 +30,7 @@ def publish(site: Site, *snapshots: Snapshot, key: bytes = b"clusters") -> None:
 def expected(site: Site, snapshot: Snapshot, values: np.ndarray) -> list[int]:
     bounds = bounds_of(site.contract)
     unit = bounds.to_unit(bounds.clip(values)[0])
-    return [int(cluster) for cluster in STREAMING["fcac"].predict(snapshot.arrays, unit)]
+    return [int(cluster) for cluster in streaming_algorithm("fcac").predict(snapshot.arrays, unit)]
 
 
 def test_no_readings_are_no_labels(site: Site) -> None:
@@ -57,7 +57,7 @@ def test_before_there_is_a_snapshot_the_label_is_none(site: Site) -> None:
 
 
 def test_a_snapshot_without_a_node_labels_nothing(site: Site) -> None:
-    half = STREAMING["fcac"].server({}, 2)
+    half = streaming_algorithm("fcac").server({}, 2)
     publish(site, a_snapshot(site.contract, arrays=half.snapshot(), clusters=0, nodes=0))
     site.measure(readings(3))
     site.run()

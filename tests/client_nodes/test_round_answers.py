@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import expected_statement
@@ -102,7 +102,7 @@ def test_a_call_is_answered_once_from_the_window(site: Site) -> None:
     assert (answer.round, answer.sequence, answer.readings, answer.client) == (3, 1, 100, "attic")
     assert answer.newest_reading_at == 1e9 + 149
     with site.node() as node:
-        wanted = ROUNDS["kmeans"].answer(call.arrays, node.window)
+        wanted = rounds_algorithm("kmeans").answer(call.arrays, node.window)
     assert all(np.array_equal(answer.arrays[name], wanted[name]) for name in wanted)
 
 

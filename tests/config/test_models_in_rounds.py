@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Rounds, contract_of
 from shoal.config.models import check_models, policy_of
@@ -73,7 +73,7 @@ def an_answer(**other: Any) -> Update:
         sequence=1,
         readings=30,
         privacy=expected_statement(privacy_terms_of(CONTRACT)),
-        arrays=ROUNDS["kmeans"].answer({"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)),
+        arrays=rounds_algorithm("kmeans").answer({"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)),
         made_at=1e9,
         round=1,
     )
@@ -121,12 +121,12 @@ def test_rounds_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         agreed(heaps(rounds=wrong))
 
 
-@pytest.mark.parametrize("algorithm", sorted(ROUNDS))
+@pytest.mark.parametrize("algorithm", rounds_names())
 def test_every_algorithm_can_be_agreed_on_and_has_a_policy(algorithm: str) -> None:
-    options = {"clusters": 2} if "clusters" in ROUNDS[algorithm].options else {}
+    options = {"clusters": 2} if "clusters" in rounds_algorithm(algorithm).options else {}
     contract = agreed({"name": "heaps", "algorithm": algorithm, "options": options})
     check_models(contract)
-    assert policy_of(contract.models[0]).kind == ("decay" if ROUNDS[algorithm].additive else "cache")
+    assert policy_of(contract.models[0]).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")
 
 
 def test_what_was_agreed_of_the_time_between_rounds_is_what_is_done() -> None:
@@ -226,7 +226,7 @@ def test_an_answer_names_its_round_and_has_rows_enough_behind_it() -> None:
         assert rejected.value.reason == reason
 
 
-@pytest.mark.parametrize("name", sorted(ROUNDS["kmeans"].stats))
+@pytest.mark.parametrize("name", sorted(rounds_algorithm("kmeans").update))
 def test_an_answer_of_another_form_is_refused(name: str) -> None:
     arrays = dict(an_answer().arrays)
     wrong = [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans, Rounds
@@ -83,9 +83,9 @@ def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None
     reached = {}
     for estimator in FORMS:
         reached.setdefault(estimator._algorithm().name, estimator.get_params())
-    assert set(reached) == set(ROUNDS)
+    assert set(reached) == set(rounds_names())
     for name, params in reached.items():
-        wanted = {renamed.get(option, option) for option in set(ROUNDS[name].options) - shared}
+        wanted = {renamed.get(option, option) for option in set(rounds_algorithm(name).options) - shared}
         assert wanted <= set(params), name
 
 

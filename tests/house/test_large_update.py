@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from server_node.bootstrap import open_server
-from shoal.algorithms.registry import arrays_to_server
+from shoal.algorithms.registry import load_algorithm
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.chunking import joined
 from shoal.protocol.messages import RECORD_BYTES_MAX, Update
@@ -78,7 +78,7 @@ def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(add
     assert "updates=1\n" in client.said()
     records = records_of(config)
     parts = [Update.decode(record.value, record.headers) for record in records]
-    whole = joined(parts, arrays_to_server("fcac"))
+    whole = joined(parts, load_algorithm("fcac").update)
     assert len(whole.encode()) >= 8 * MIB
     assert max(len(record.value or b"") for record in records) < MIB
     assert [part.part for part in parts] == list(range(1, len(records) + 1))

@@ -13,7 +13,7 @@ from server_node.bootstrap import open_server
 from server_node.models.initialization import init_hint_for
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import StreamingModel
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import Policy
@@ -48,11 +48,11 @@ FIRST: dict[str, Params] = {}
 
 def model_of(algorithm: str) -> str:
     """A model of the algorithm's name, of three clusters where it asks for a number."""
-    options = "options = { clusters = 3 }\n" if "clusters" in ROUNDS[algorithm].options else ""
+    options = "options = { clusters = 3 }\n" if "clusters" in rounds_algorithm(algorithm).options else ""
     return f'[[models]]\nname = "{algorithm}"\nalgorithm = "{algorithm}"\n{options}[models.rounds]\nquorum = 1\n'
 
 
-ALL = FCAC + "".join(model_of(algorithm) for algorithm in sorted(ROUNDS))
+ALL = FCAC + "".join(model_of(algorithm) for algorithm in rounds_names())
 
 
 def taken_in(file: Path) -> None:
@@ -77,7 +77,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("algorithm", sorted(ROUNDS))
+@pytest.mark.parametrize("algorithm", rounds_names())
 def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: str, ended: Path) -> None:
     config = load_config(ended)
     with OneBox(config, CLIENTS, clock) as box:
@@ -87,9 +87,9 @@ def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: 
         assert served.params is not None
         assert served.sleeping
         params = served.params
-    policy = Policy("decay" if ROUNDS[algorithm].additive else "cache")
+    policy = Policy("decay" if rounds_algorithm(algorithm).additive else "cache")
     offline = federations.run(
-        ROUNDS[algorithm], FIRST[algorithm], windows, rounds_max=100, tolerance=1e-3, policy=policy
+        rounds_algorithm(algorithm), FIRST[algorithm], windows, rounds_max=100, tolerance=1e-3, policy=policy
     )
     assert offline.shifts
     assert all(np.array_equal(offline.params[name], params[name]) for name in params)
@@ -107,7 +107,7 @@ ESTIMATORS = {
 }
 
 
-@pytest.mark.parametrize("algorithm", sorted(ROUNDS))
+@pytest.mark.parametrize("algorithm", rounds_names())
 def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: Path) -> None:
     """From the same start and bounds, under the same policy."""
     with OneBox(load_config(ended), CLIENTS, clock) as box:
@@ -117,7 +117,7 @@ def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: P
         assert served.params is not None
         params = served.params
     first = FIRST[algorithm]
-    policy = Policy("decay" if ROUNDS[algorithm].additive else "cache")
+    policy = Policy("decay" if rounds_algorithm(algorithm).additive else "cache")
     wanted = {"n_clusters": 3, "init": first["centre"], "bounds": (0, 1), "tol": 1e-3, "policy": policy}
     wanted["random_state"] = int(first["seed"][0]) if "seed" in first else 0
     estimator = ESTIMATORS[algorithm]
@@ -185,7 +185,8 @@ def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Pa
             assert hint is not None
             assert hint.points is not None
             assert np.array_equal(
-                heaps.params["centre"], ROUNDS["kmeans"].start({"clusters": 5}, config.contract.width, hint)["centre"]
+                heaps.params["centre"],
+                rounds_algorithm("kmeans").start({"clusters": 5}, config.contract.width, hint)["centre"],
             )
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from server_node.wake import request_wake
-from shoal.algorithms.registry import arrays_to_server
+from shoal.algorithms.registry import load_algorithm
 from shoal.cli.keys import keys as keys_group
 from shoal.cli.rejected import rejected as rejected_group
 from shoal.config.settings import Config, load_config
@@ -257,7 +257,7 @@ def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None
     run_to_end(file, ["attic"])
     update = Update.decode(*updates_of(config, "attic")[0])
     smallest = next(size for size in range(1000, 5000, 10) if _can(update, size))
-    for part in split(update, arrays_to_server("fcac"), smallest):
+    for part in split(update, load_algorithm("fcac").update, smallest):
         value = part.encode()
         headers = signed(config, value, key_of(file, "attic"))
         assert len(value) + len(b"clusters") + sum(len(name) + len(content) for name, content in headers) <= smallest
@@ -265,6 +265,6 @@ def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None
 
 def _can(update: Update, size: int) -> bool:
     try:
-        return len(split(update, arrays_to_server("fcac"), size)) > 0
+        return len(split(update, load_algorithm("fcac").update, size)) > 0
     except MessageRejected:
         return False

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import ALGORITHMS, arrays_to_server
+from shoal.algorithms.registry import algorithm_names, load_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import MessageRejected
 from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, alike, joined, split
@@ -35,7 +35,7 @@ def arrays_of(name: str, sizes: dict[str, int], seed: int = 0) -> Arrays:
         shape = tuple(size if isinstance(size, int) else sizes.get(size, 1) for size in spec.shape)
         return rng.integers(1, 2**40, shape).astype(spec.dtype)
 
-    return {array: one(spec) for array, spec in arrays_to_server(name).items()}
+    return {array: one(spec) for array, spec in load_algorithm(name).update.items()}
 
 
 def update_of(name: str, arrays: Arrays) -> Update:
@@ -47,7 +47,7 @@ def record_bytes(part: Update) -> int:
     return size_of("plant.updates", part.encode(), part.model.encode(), headers)
 
 
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", algorithm_names())
 @given(
     sizes=st.fixed_dictionaries({size: st.integers(0, 300) for size in "nkpcq"}),
     d=st.integers(1, 40),
@@ -58,7 +58,7 @@ def test_parts_joined_are_the_update_to_the_bit_and_each_fits_its_record(
     name: str, sizes: dict[str, int], d: int, record: int, seed: int
 ) -> None:
     update = update_of(name, arrays_of(name, sizes | {"d": d, "m": d * (d + 1) // 2}, seed))
-    table = arrays_to_server(name)
+    table = load_algorithm(name).update
     around = len(replace(update, arrays={**update.arrays, **cut(update, 0, 0)}).encode())
     node = sum(array[:1].nbytes for array in cut(update, 0, 1).values())
     if around + node > record - HEADERS_BYTES - SLACK and len(update.encode()) > record - HEADERS_BYTES - SLACK:
@@ -77,13 +77,13 @@ def test_parts_joined_are_the_update_to_the_bit_and_each_fits_its_record(
 
 def cut(update: Update, first: int, end: int) -> Arrays:
     """What is per node, of these nodes."""
-    table = arrays_to_server(update.algorithm)
+    table = load_algorithm(update.algorithm).update
     return {name: array[first:end] for name, array in update.arrays.items() if table[name].per_node}
 
 
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", algorithm_names())
 def test_what_is_not_cut_is_of_one_size_whatever_the_number_of_nodes(name: str) -> None:
-    table = arrays_to_server(name)
+    table = load_algorithm(name).update
     assert any(spec.per_node for spec in table.values())
     assert all(spec.per_node or spec.shape in ((1,), ("d",)) for spec in table.values())
 
@@ -91,7 +91,7 @@ def test_what_is_not_cut_is_of_one_size_whatever_the_number_of_nodes(name: str) 
 def test_the_first_part_has_the_nodes_that_won_most_often() -> None:
     update = an_update(plant(), rows=400)
     few_nodes = len(replace(update, arrays=cut(update, 0, 5)).encode()) + HEADERS_BYTES + 50
-    parts = split(update, arrays_to_server("fcac"), few_nodes)
+    parts = split(update, load_algorithm("fcac").update, few_nodes)
     assert len(parts) > 3
     counts = [part.arrays["count"] for part in parts]
     assert all(before.min() >= after.max() for before, after in pairwise(counts))
@@ -103,7 +103,7 @@ def test_a_part_goes_with_the_longest_names_and_a_signature() -> None:
 
 
 def test_what_cannot_travel_even_in_parts_is_refused_where_it_is_made() -> None:
-    table = arrays_to_server("fcac")
+    table = load_algorithm("fcac").update
     wide = update_of("fcac", {"weight": np.zeros((2, 300)), "count": np.ones(2, dtype=np.int64)})
     with pytest.raises(MessageRejected, match=r"oversized: a node takes 2408 bytes"):
         split(wide, table, 3000)
@@ -117,7 +117,7 @@ def test_what_cannot_travel_even_in_parts_is_refused_where_it_is_made() -> None:
 
 
 def test_parts_that_differ_in_anything_but_their_nodes_are_not_alike() -> None:
-    table = arrays_to_server("gmm")
+    table = load_algorithm("gmm").update
     part = update_of("gmm", arrays_of("gmm", {"k": 3, "c": 3, "d": 2, "m": 3}))
     other_nodes = replace(part, part=2, parts=1 + part.part, arrays={**part.arrays, **cut(part, 1, 3)})
     said = alike(replace(part, parts=2), table)

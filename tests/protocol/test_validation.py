@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import ArraySpec, Contribution
 from shoal.config.contract import Contract, contract_of
 from shoal.config.models import check_models
@@ -50,7 +50,7 @@ def changed(message: Update | Snapshot, name: str, change: Callable[[Any], objec
 def test_an_update_and_a_snapshot_without_a_node_can_be_true() -> None:
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     BORDER.check_update(replace(UPDATE, arrays=empty, readings=0))
-    half = STREAMING["fcac"].server({}, 2)
+    half = streaming_algorithm("fcac").server({}, 2)
     BORDER.check_snapshot(replace(SNAPSHOT, arrays=half.snapshot(), clusters=0, nodes=0))
 
 
@@ -190,7 +190,7 @@ def test_an_update_with_flipped_bytes_is_refused_or_can_be_absorbed(data: st.Dat
     try:
         update = Update.decode(bytes(value), Update.headers())
         BORDER.check_update(update)
-        half = STREAMING["fcac"].server({}, 2)
+        half = streaming_algorithm("fcac").server({}, 2)
         half.absorb([Contribution(update.client, update.sequence, update.arrays)], b"")
         half.snapshot()
     except MessageRejected as rejected:
@@ -208,7 +208,7 @@ def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataO
     try:
         snapshot = Snapshot.decode(bytes(value), Snapshot.headers())
         BORDER.check_snapshot(snapshot)
-        found = STREAMING["fcac"].predict(snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]]))
+        found = streaming_algorithm("fcac").predict(snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]]))
         assert (found < snapshot.clusters).all()
     except MessageRejected as rejected:
         reason = rejected.reason
@@ -262,7 +262,7 @@ def test_bounds_are_those_of_the_features_in_their_order() -> None:
 
 
 def test_every_declared_table_can_be_checked() -> None:
-    for algorithm in STREAMING.values():
+    for algorithm in map(streaming_algorithm, streaming_names()):
         for table in (algorithm.update, algorithm.snapshot):
             names = {size for spec in table.values() for size in spec.shape if isinstance(size, str)}
             for spec in table.values():

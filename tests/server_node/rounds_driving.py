@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.models.rounds import RoundsModel
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
@@ -84,7 +84,7 @@ class Driven:
             sequence=self._sequence[client],
             readings=len(rows),
             privacy=self.statement,
-            arrays=ROUNDS[self.agreed.algorithm].answer(to.arrays, rows),
+            arrays=rounds_algorithm(self.agreed.algorithm).answer(to.arrays, rows),
             made_at=self.now,
             round=to.round,
         )

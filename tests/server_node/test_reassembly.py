@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from server_node.models.clients import AHEAD_MAX
 from server_node.reassembly import PATIENCE_PARTS, WAITING_MAX, Reassembly
-from shoal.algorithms.registry import ROUNDS, arrays_to_server
+from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.errors import InvalidState, MessageRejected
 from shoal.privacy import expected_statement
@@ -41,7 +41,7 @@ def in_parts(update: Update, nodes_each: int = 9) -> list[Update]:
     empty = {name: array[:0] for name, array in update.arrays.items()}
     node = sum(array[:1].nbytes for array in update.arrays.values())
     record = HEADERS_BYTES + len(replace(update, arrays=empty).encode()) + 32 + nodes_each * node
-    parts = split(update, arrays_to_server(update.algorithm), record)
+    parts = split(update, load_algorithm(update.algorithm).update, record)
     assert len(parts) > 2
     return parts
 
@@ -229,7 +229,7 @@ def answer_to(room: Room, called: Snapshot) -> Update:
         sequence=1,
         readings=60,
         privacy=expected_statement(privacy_terms_of(room.contract)),
-        arrays=ROUNDS["kmeans"].answer(called.arrays, rows_of(1)),
+        arrays=rounds_algorithm("kmeans").answer(called.arrays, rows_of(1)),
         made_at=room.clock(),
         round=called.round,
     )

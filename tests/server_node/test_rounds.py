@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import ROUNDS
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import MessageRejected
@@ -100,8 +100,8 @@ def test_a_round_closes_at_the_deadline_with_those_who_answered() -> None:
     closed = driven.look(10.0)
     assert closed is not None
     assert closed.round == 3
-    alone = ROUNDS["kmeans"].answer(driven.said[1].arrays, SITES["attic"])
-    wanted = ROUNDS["kmeans"].combine(driven.said[1].arrays, [alone])
+    alone = rounds_algorithm("kmeans").answer(driven.said[1].arrays, SITES["attic"])
+    wanted = rounds_algorithm("kmeans").combine(driven.said[1].arrays, [alone])
     assert np.array_equal(closed.arrays["centre"], wanted["centre"])
 
 
@@ -154,11 +154,11 @@ def test_the_order_in_which_answers_come_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("between", ["fresh", "decay", "cache"])
-@pytest.mark.parametrize("algorithm", sorted(ROUNDS))
+@pytest.mark.parametrize("algorithm", rounds_names())
 def test_the_service_gives_the_numbers_of_the_same_functions_in_memory(algorithm: str, between: str) -> None:
-    if between == "decay" and not ROUNDS[algorithm].additive:
+    if between == "decay" and not rounds_algorithm(algorithm).additive:
         between = "cache"
-    options = {"clusters": 3} if "clusters" in ROUNDS[algorithm].options else {}
+    options = {"clusters": 3} if "clusters" in rounds_algorithm(algorithm).options else {}
     contract = contract_with(algorithm, options, between=between, rounds_max=12, tolerance=1e-6)
     driven = Driven(contract, pool_clients=3)
     first = driven.look(0.0)
@@ -166,7 +166,7 @@ def test_the_service_gives_the_numbers_of_the_same_functions_in_memory(algorithm
     rounds = run_rounds(driven, SITES)
     policy = Policy(between, 0.5, 8, 3)
     offline = federations.run(
-        ROUNDS[algorithm], first.arrays, list(SITES.values()), rounds_max=12, tolerance=1e-6, policy=policy
+        rounds_algorithm(algorithm), first.arrays, list(SITES.values()), rounds_max=12, tolerance=1e-6, policy=policy
     )
     assert len(offline.shifts) == rounds
     assert all(np.array_equal(offline.params[name], driven.newest.arrays[name]) for name in offline.params)
@@ -394,7 +394,7 @@ def test_a_model_wakes_for_good_when_its_rows_have_moved(caplog: pytest.LogCaptu
         assert run_rounds(driven, moved) > 1
     assert [record.getMessage() for record in caplog.records].count("drift_found") == 1
     together = np.concatenate(list(moved.values()))
-    nearest = ROUNDS["kmeans"].predict(driven.newest.arrays, together)
+    nearest = rounds_algorithm("kmeans").predict(driven.newest.arrays, together)
     for k in range(3):
         assert np.allclose(driven.newest.arrays["centre"][k], together[nearest == k].mean(axis=0))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from server_node.models.initialization import init_hint_for
 from server_node.models.streaming import StreamingModel
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
@@ -35,7 +35,7 @@ class Finder:
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
-        self._half = STREAMING["fcac"].client({}, contract.width)
+        self._half = streaming_algorithm("fcac").client({}, contract.width)
         self._sequence = 0
         self.model = StreamingModel(contract, contract.models[0], SETTINGS)
 

@@ -16,7 +16,7 @@ from server_node.lineage import Lineage
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.posted_rows import BODY_BYTES_MAX, ROWS_MAX
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.errors import InvalidState
 from tests.server_node.web_asking import Asking
 from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
@@ -77,7 +77,7 @@ def test_readings_in_units_are_predicted_as_the_algorithm_predicts_them_in_unit_
     readings: list[tuple[float, float]],
 ) -> None:
     rows = (np.array(readings).reshape(-1, 2) - [-20, 0]) / [80, 100]
-    expected = STREAMING["fcac"].predict(ARRAYS, rows).tolist()
+    expected = streaming_algorithm("fcac").predict(ARRAYS, rows).tolist()
     assert LEARNT.post("/predict", json=readings).json()["clusters"] == expected
 
 

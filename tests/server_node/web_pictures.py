@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from server_node.lineage import Lineage, next_lineage, nodes_and_clusters
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
-from shoal.algorithms.registry import STREAMING
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import expected_statement
@@ -80,7 +80,7 @@ def _pairs(weight: NDArray[np.float64], cluster: NDArray[np.int64]) -> set[tuple
 
 
 def a_snapshot(contract: Contract, arrays: dict[str, NDArray[Any]], version: int = 1, model: str = "fcac") -> Snapshot:
-    summary = STREAMING["fcac"].summary(arrays)
+    summary = streaming_algorithm("fcac").summary(arrays)
     return Snapshot(
         federation=contract.federation,
         contract=contract.digest,

@@ -60,15 +60,17 @@ class Option:
 class RoundsAlgorithm:
     """One algorithm of the family. All functions are pure, and none changes or keeps what it is given.
 
-    `params` and `stats` declare what travels down and up. Every `params` has `centre` (c, d) and `weight` (c,), the
+    Every `snapshot` has `centre` (c, d) and `weight` (c,), the
     mass behind each centre: what a page shows and what other models may start from.
     """
 
     in_rounds: ClassVar[bool] = True
 
     name: str
-    params: Mapping[str, ArraySpec]
-    stats: Mapping[str, ArraySpec]
+    snapshot: Mapping[str, ArraySpec]
+    """the arrays that the server publishes: the parameters"""
+    update: Mapping[str, ArraySpec]
+    """the arrays that a client sends: its answer"""
     additive: bool
     """answer(p, A and B) = answer(p, A) + answer(p, B) to rounding: federated is pooled, and answers can be decayed"""
     one_shot: bool

@@ -94,8 +94,8 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 FCM: Final = RoundsAlgorithm(
     name="fcm",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=True,
     one_shot=False,
     options=OPTIONS,

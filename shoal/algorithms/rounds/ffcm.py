@@ -149,8 +149,8 @@ def _grouped(params: Params, centres: Floats, support: Floats) -> Params:
 
 FFCM: Final = RoundsAlgorithm(
     name="ffcm",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=False,
     one_shot=False,
     options=OPTIONS,

@@ -184,8 +184,8 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 GMM: Final = RoundsAlgorithm(
     name="gmm",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=True,
     one_shot=False,
     options=OPTIONS,

@@ -62,7 +62,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 # What travels.
 
 PARAMS: Final = {
-    **GMM.params,
+    **GMM.snapshot,
     "average": ArraySpec("<i8", (1,)),
     "match": ArraySpec("<i8", (1,)),
     "steps": ArraySpec("<i8", (1,)),
@@ -133,8 +133,8 @@ def _matched(form: str, params: Params, answer: Stats) -> Stats:
 
 GMM_LOCAL: Final = RoundsAlgorithm(
     name="gmm_local",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=False,
     one_shot=False,
     options=OPTIONS,

@@ -132,8 +132,8 @@ def _farthest(points: Floats, begun: int, k: int) -> Floats:
 
 KFED: Final = RoundsAlgorithm(
     name="kfed",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=False,
     one_shot=True,
     options=OPTIONS,

@@ -132,8 +132,8 @@ def shift(before: Params, after: Params) -> float:
 
 KMEANS: Final = RoundsAlgorithm(
     name="kmeans",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=True,
     one_shot=False,
     options=OPTIONS,
@@ -146,8 +146,8 @@ KMEANS: Final = RoundsAlgorithm(
 )
 KMEANS_LOCAL: Final = RoundsAlgorithm(
     name="kmeans_local",
-    params=LOCAL_PARAMS,
-    stats=STATS,
+    snapshot=LOCAL_PARAMS,
+    update=STATS,
     additive=False,
     one_shot=False,
     options=LOCAL_OPTIONS,

@@ -139,8 +139,8 @@ def _scattered(params: Params, cells: Stats) -> tuple[Floats, Floats]:
 
 MUFC: Final = RoundsAlgorithm(
     name="mufc",
-    params=PARAMS,
-    stats=STATS,
+    snapshot=PARAMS,
+    update=STATS,
     additive=False,
     one_shot=True,
     options=OPTIONS,
