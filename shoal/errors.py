@@ -1,8 +1,8 @@
 """Every error that shoal raises on purpose, with one base class.
 
 A service loop catches `ShoalError` and nothing wider. `retriable` says whether the same call can succeed later;
-`exit_code` is the exit code of the command line (see `docs/reference/commands.md`). A message names the value and its range and
-says what to do. It never contains the value of a reading.
+`exit_code` is the exit code of the command line (see `docs/reference/commands.md`). A message names the value and its
+range and says what to do. It never contains the value of a reading.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from shoal.config.base import text_of
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import LogError, LogUnavailable, MissingExtra, SettingsError
+from shoal.files import read_password
 
 try:
     from paho.mqtt.client import Client, MQTTMessage, MQTTv5, MQTTv311
@@ -228,7 +228,7 @@ def _client(settings: MqttSettings, client_id: str) -> Client:
     )
     client.connect_timeout = CONNECT_S
     if settings.secret_file is not None:
-        client.username_pw_set(settings.user, text_of(settings.secret_file, "mqtt"))
+        client.username_pw_set(settings.user, read_password(settings.secret_file, "mqtt"))
     if settings.tls:
         client.tls_set_context(_tls(settings))
     return client

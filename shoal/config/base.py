@@ -1,4 +1,4 @@
-"""What the sections of a federation file have in common, and the small files they name."""
+"""What the tables of a federation file have in common."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from shoal.errors import SettingsError
 
 
 class Settings(BaseModel):
@@ -19,13 +17,3 @@ class Settings(BaseModel):
 
 Folder = Annotated[Path, Field(strict=False)]
 """a path; it stands as a text in TOML"""
-
-
-def text_of(file: Path, section: str) -> str:
-    """What stands in a small file, such as a password. Raises `SettingsError`, without any of it."""
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"[{section}] {file}: cannot be read ({type(error).__name__}); name a file this user may read"
-        ) from None

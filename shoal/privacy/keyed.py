@@ -16,9 +16,7 @@ guarantee of the mechanism itself as long as SHAKE-256 with a secret prefix cann
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
+from shoal.files import read_secret, write_secret
 
 KEY_BYTES = 32
 SOURCE_BYTES = 16
@@ -86,52 +85,24 @@ def _checked(places: Places, n: int) -> NDArray[np.int64]:
 
 
 def load_or_create_key(path: Path) -> bytes:
-    """The 32 secret bytes kept in `path`; made from the system's randomness if there is no such file.
+    """The 32 secret bytes in the file `path`, which only its owner may read; without the file, make it first.
 
-    The file appears whole or not at all, readable by its owner alone. Raises `SettingsError` for a file of
-    another size, one that others may read, or a folder that cannot be used.
+    Raises `SettingsError` for a file of another size, one that other users may read, or a folder that cannot be used.
     """
     try:
         if not path.exists():
-            _create(path)
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            key = file.read(KEY_BYTES + 1)
+            # If two processes of this client start at once, both use the key that was written first.
+            write_secret(path, secrets.token_bytes(KEY_BYTES))
+        key = read_secret(
+            path, KEY_BYTES, kind="noise key", risk="remove the noise", remedy="replace the client and its key"
+        )
     except OSError as error:
         raise SettingsError(
             f"noise key {path} cannot be used: {error.strerror}; name a file in a folder that this client may write"
         ) from error
-    if os.name == "posix" and mode & 0o077:
-        raise SettingsError(
-            f"noise key {path} is open to others (mode {mode:o}): whoever read it can take the noise "
-            f"off. Run chmod 600 {path} if nobody else had access, else replace client and key"
-        )
     if len(key) != KEY_BYTES:
         raise SettingsError(
             f"noise key {path} does not have {KEY_BYTES} bytes; restore it from your backup, or remove "
             "it to start as a new client with a new readings log"
         )
     return key
-
-
-def _create(path: Path) -> None:
-    """Write aside, then link: the name appears with its whole content, and never replaces a key that is there."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(file, "wb") as out:
-            out.write(secrets.token_bytes(KEY_BYTES))
-            out.flush()
-            os.fsync(out.fileno())
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            return  # another process of this client was faster; its key is the key
-    finally:
-        aside.unlink()
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -9,9 +9,9 @@ from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from shoal.config.base import text_of
 from shoal.config.settings import BrokerSettings
 from shoal.errors import SettingsError
+from shoal.files import read_password
 from shoal.transports.base import TopicSettings
 
 MIB = 1024 * 1024
@@ -56,12 +56,12 @@ def reach(servers: list[str], settings: BrokerSettings) -> dict[str, Any]:
     }
     for name, file in files.items():
         if file is not None:
-            text_of(file, "log")  # kafka-python would not say which file it misses
+            read_password(file, "log")  # kafka-python would not say which file it misses
             known[name] = str(file)
     if settings.sasl == "none":
         return known
     assert settings.secret_file is not None  # BrokerSettings sees to it
-    secret = text_of(settings.secret_file, "log")
+    secret = read_password(settings.secret_file, "log")
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":
         known["sasl_oauth_token_provider"] = TokenFile(settings.secret_file)
@@ -77,7 +77,7 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ha
         self._file = file
 
     def token(self) -> str:
-        return text_of(self._file, "log")
+        return read_password(self._file, "log")
 
 
 def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:

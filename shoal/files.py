@@ -1,0 +1,87 @@
+"""Files that appear whole, and files that hold secrets."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shoal.errors import SettingsError
+
+
+@contextmanager
+def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A temporary path beside `path`; the file written there gets the name `path` when the block ends without an error.
+
+    A process that is killed leaves either no file at `path` (or the old one) or the whole new one, also after a power
+    cut, if the block has synced the content to the disk. An existing file is replaced with `replace`, otherwise kept:
+    then the file of the process that was faster counts, and this one is dropped. Raises `OSError`.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        yield temporary
+        if replace:
+            temporary.replace(path)
+        else:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
+    """Write a file that only its owner may read (mode 0600), as `atomic_file` does. Raises `OSError`."""
+    with (
+        atomic_file(path, replace=replace) as temporary,
+        os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+    ):
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str) -> bytes:
+    """At most `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer file can be told.
+
+    Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to it: "`kind` PATH is
+    open to others (mode 644), who could `risk`. Run chmod 600 PATH if nobody else had access, else `remedy`".
+    """
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        content = file.read(bytes_max + 1)
+    if os.name == "posix" and mode & 0o077:
+        raise SettingsError(
+            f"{kind} {path} is open to others (mode {mode:o}), who could {risk}. "
+            f"Run chmod 600 {path} if nobody else had access, else {remedy}"
+        )
+    return content
+
+
+def read_password(path: Path, section: str) -> str:
+    """The text in a small file that a setting of `section` names, such as a password, without surrounding spaces.
+
+    Its mode is not checked: secrets that Docker or Kubernetes mount belong to other users. Raises `SettingsError`,
+    which contains nothing of the text.
+    """
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"[{section}] {path}: cannot be read ({type(error).__name__}); name a file this user may read"
+        ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name in a folder survives a power cut only once the folder has been synced."""
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
