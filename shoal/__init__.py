@@ -1,3 +1,57 @@
-"""shoal: streaming, continual, federated clustering."""
+"""shoal: streaming, continual, federated clustering.
+
+The names of `__all__` are imported on first use: `import shoal` itself loads nothing else, not even NumPy, so the
+processes on small machines pay only for what they run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal import errors
+    from shoal.config.contract import Contract, load_contract
+    from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+    from shoal.estimators.streaming import FCAC
+    from shoal.protocol.messages import Reading, Snapshot, Update
 
 __version__ = "0.1.0"
+__all__ = [
+    "FCAC",
+    "KFED",
+    "MUFC",
+    "Contract",
+    "FederatedFCM",
+    "FederatedGMM",
+    "FederatedKMeans",
+    "Reading",
+    "Snapshot",
+    "Update",
+    "__version__",
+    "errors",
+    "load_contract",
+]
+
+_MODULES = {
+    "shoal.config.contract": ("Contract", "load_contract"),
+    "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
+    "shoal.estimators.streaming": ("FCAC",),
+    "shoal.protocol.messages": ("Reading", "Snapshot", "Update"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports a name that is not among them
+
+    def __getattr__(name: str) -> Any:
+        if name == "errors":
+            return import_module("shoal.errors")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
