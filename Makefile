@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 
-.PHONY: help demo test lint check-types bench picture kafka-start kafka-stop clean
+.PHONY: help demo test lint check-types bench screenshots kafka-start kafka-stop clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,8 +31,8 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.client_step
 	$(BIN)/python -m benchmarks.path
 
-picture: $(VENV)/.dev ## draw the pictures of the live page in docs/pictures anew (needs Chromium)
-	$(BIN)/python tests/server_node/web_shot.py
+screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
+	$(BIN)/python -m tests.server_node.web_screenshot
 
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)
 	@$(PYTHON) deploy/kafka/broker.py start

@@ -1,4 +1,4 @@
-"""The live page and everything else the server answers over HTTP."""
+"""The server's HTTP interface: the live page, snapshots, predictions, metrics and health."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["WebServer", "create_app", "page_server", "predict"]
 
 
 def page_server(board: StatusBoard, registry: CollectorRegistry, host: str = "127.0.0.1", port: int = 0) -> WebServer:
-    """A web server, not started yet, that shows `board` and `registry`, and predicts by the newest snapshot."""
+    """A web server, not started yet: it serves the status on `board` and the metrics in `registry`."""
     return WebServer(create_app(board, registry, predict), host, port)
 
 

@@ -1,6 +1,6 @@
-"""What the server answers over HTTP: health, metrics, snapshots, predictions, privacy, and the live page.
+"""The HTTP application: health, metrics, snapshots, predictions, the privacy statement and the live page.
 
-Everything is read from the newest picture on the board; nothing here can change or delay the server.
+Every endpoint reads the newest status from the board; none can change or delay the server.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web.clustering import snapshot_in_units
-from server_node.web.event_stream import Feed
-from server_node.web.headers import HEADERS, GuardedHeaders
+from server_node.web.event_stream import EventStream
+from server_node.web.headers import HEADERS, SecurityHeaders
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
-from server_node.web.posted_rows import BODY_BYTES_MAX, rows_of
+from server_node.web.posted_rows import BODY_BYTES_MAX, parse_rows
+from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy_terms import bounds_of
 from shoal.errors import InvalidData, ShoalError
 from shoal.protocol.messages import Snapshot
@@ -58,122 +58,122 @@ _log = logging.getLogger(__name__)
 def create_app(board: StatusBoard, registry: CollectorRegistry, predict: Predict) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams."""
     closing = threading.Event()
-    site = Site(board, registry, predict, closing)
+    endpoints = Endpoints(board, registry, predict, closing)
     routes = [
-        Route("/livez", site.livez),
-        Route("/readyz", site.readyz),
-        Route("/metrics", site.metrics),
-        Route("/snapshot", site.snapshot),
-        Route("/predict", site.predict, methods=["POST"]),
-        Route("/privacy", site.privacy),
-        Route("/picture", site.picture),
-        Route("/events", site.events),
-        *(Route(path, site.file) for path in FILES),
+        Route("/livez", endpoints.livez),
+        Route("/readyz", endpoints.readyz),
+        Route("/metrics", endpoints.metrics),
+        Route("/snapshot", endpoints.snapshot),
+        Route("/predict", endpoints.predict, methods=["POST"]),
+        Route("/privacy", endpoints.privacy),
+        Route("/status", endpoints.status),
+        Route("/events", endpoints.events),
+        *(Route(path, endpoints.file) for path in FILES),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(GuardedHeaders)],
-        exception_handlers={HTTPException: _rejected, ShoalError: _failed, Exception: _broken},
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers={HTTPException: _http_error, ShoalError: _shoal_error, Exception: _internal_error},
     )
     app.state.closing = closing
     return app
 
 
-class Site:
-    """The answers, one method for each address."""
+class Endpoints:
+    """One method for each path, and what they share."""
 
     def __init__(
         self, board: StatusBoard, registry: CollectorRegistry, predict: Predict, closing: threading.Event
     ) -> None:
         self._board, self._registry, self._predict = board, registry, predict
-        here = Path(__file__).parent / "static"
-        self._files = {path: ((here / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
-        parts = b"".join(content for content, _ in self._files.values())
-        self._easel = PageRenderer(hashlib.sha256(parts).hexdigest()[:16])
-        self._feed = Feed(board, self._easel, closing)
+        static = Path(__file__).parent / "static"
+        self._files = {path: ((static / name).read_bytes(), media_type) for path, (name, media_type) in FILES.items()}
+        contents = b"".join(content for content, _ in self._files.values())
+        self._renderer = PageRenderer(hashlib.sha256(contents).hexdigest()[:16])
+        self._event_stream = EventStream(board, self._renderer, closing)
 
     async def livez(self, request: Request) -> Response:
-        """200 while the process serves."""
+        """200 while the process runs."""
         return PlainTextResponse("alive\n")
 
     async def readyz(self, request: Request) -> Response:
-        """200 once what stood in the log at the start has been read; 503 with the reason before."""
-        picture = self._board.status
-        if picture.ready:
+        """200 once the records that were in the log at the start have been read; 503 with the reason until then."""
+        status = self._board.status
+        if status.ready:
             return PlainTextResponse("ready\n")
         return PlainTextResponse(
-            f"not ready: the log is being opened or read, {picture.lag_records} updates are left\n", 503
+            f"not ready: the log is being opened or read, {status.lag_records} updates are left\n", 503
         )
 
     async def metrics(self, request: Request) -> Response:
-        """The registry as Prometheus reads it."""
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
-        return Response(
-            await to_thread.run_sync(encode, self._registry, abandon_on_cancel=True), headers={"content-type": kind}
-        )
+        """The metrics in the format that Prometheus asks for."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        body = await to_thread.run_sync(encode, self._registry, abandon_on_cancel=True)
+        return Response(body, headers={"content-type": content_type})
 
     async def snapshot(self, request: Request) -> Response:
-        """The newest snapshot of a model in the units of the contract."""
-        picture = self._board.status
-        shown = _model_asked_for(request, picture)
-        newest = shown.snapshot
-        if newest is None:
-            missing = {"error": "no clustering yet", "waiting_for": shown.waiting_for or NO_SNAPSHOT}
+        """The newest snapshot of a model, as JSON in the units of the contract; 404 before there is one."""
+        status = self._board.status
+        model = _requested_model(request, status)
+        snapshot = model.snapshot
+        if snapshot is None:
+            missing = {"error": "no clustering yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}
             return JSONResponse(missing, 404)
-        # The version alone would not do: a federation that starts anew on an empty log counts from 1 again.
-        mark = f"{newest.contract[:8]}-{newest.model}-{newest.version}-{int(newest.made_at * 1000)}"
-        return _unless_known(request, mark, lambda: _json(snapshot_in_units(newest, shown.lineage, picture.contract)))
+        # The version alone is not unique: a federation restarted on an empty log counts from 1 again.
+        etag = f"{snapshot.contract[:8]}-{snapshot.model}-{snapshot.version}-{int(snapshot.made_at * 1000)}"
+        return _conditional(request, etag, lambda: _json(snapshot_json(snapshot, model.lineage, status.contract)))
 
     async def predict(self, request: Request) -> Response:
-        """The cluster of each posted reading, by its number in this version and by what it keeps from one to the next.
+        """The cluster of each posted reading: its number in this version, and its identity over all versions.
 
-        -1 before anything was learnt. Readings are moved into the bounds.
+        Both are -1 before the first snapshot. Readings are clipped to the bounds of the contract.
         """
-        picture = self._board.status
-        shown = _model_asked_for(request, picture)
-        readings = rows_of(await _body(request), picture.contract.width)
-        newest = shown.snapshot
-        if newest is None or not len(readings):
-            version = newest.version if newest else 0
-            nowhere = [-1] * len(readings)
-            return JSONResponse({"clusters": nowhere, "identities": nowhere, "version": version})
-        bounds = bounds_of(picture.contract)
+        status = self._board.status
+        model = _requested_model(request, status)
+        readings = parse_rows(await _body(request), status.contract.width)
+        snapshot = model.snapshot
+        if snapshot is None or not len(readings):
+            version = snapshot.version if snapshot else 0
+            none = [-1] * len(readings)
+            return JSONResponse({"clusters": none, "identities": none, "version": version})
+        bounds = bounds_of(status.contract)
         rows = bounds.to_unit(bounds.clip(readings)[0])
-        clusters = await to_thread.run_sync(self._predict, newest, rows, abandon_on_cancel=True)
+        clusters = await to_thread.run_sync(self._predict, snapshot, rows, abandon_on_cancel=True)
         numbers = np.asarray(clusters).tolist()
-        identities = [shown.lineage.of_cluster.get(number, -1) for number in numbers]
-        return JSONResponse({"clusters": numbers, "identities": identities, "version": newest.version})
+        identities = [model.lineage.of_cluster.get(number, -1) for number in numbers]
+        return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version})
 
     async def privacy(self, request: Request) -> Response:
         """The privacy statement of the contract."""
         return JSONResponse(dict(self._board.status.privacy))
 
-    async def picture(self, request: Request) -> Response:
-        """What the page draws."""
-        drawing = self._easel.draw(self._board.status)
-        return _unless_known(request, drawing.mark, lambda: drawing.body)
+    async def status(self, request: Request) -> Response:
+        """The status as the page shows it, as JSON."""
+        rendered = self._renderer.render(self._board.status)
+        return _conditional(request, rendered.etag, lambda: rendered.body)
 
     async def events(self, request: Request) -> Response:
-        """The drawings as server-sent events; `Last-Event-ID` says which one the watcher has."""
-        if self._feed.is_full:
-            raise HTTPException(503, "too many are watching; try again later")
-        seen = request.headers.get("last-event-id", "")
+        """The status as server-sent events; `Last-Event-ID` is the etag of the one that the subscriber has already."""
+        if self._event_stream.is_full:
+            raise HTTPException(503, "too many event streams are open; try again later")
+        events = self._event_stream.events(request.headers.get("last-event-id", ""))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._feed.events(seen), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     async def file(self, request: Request) -> Response:
-        """The page and its parts."""
-        content, kind = self._files[request.url.path]
-        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+        """A file of the page."""
+        content, media_type = self._files[request.url.path]
+        return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
 
 
-def _model_asked_for(request: Request, picture: ServerStatus) -> ModelStatus:
-    agreed = picture.contract.models
-    name = request.query_params.get("model", agreed[0].name)
-    for model in agreed:
+def _requested_model(request: Request, status: ServerStatus) -> ModelStatus:
+    """The model named in the query, the contract's first one by default. Raises `HTTPException`."""
+    configured = status.contract.models
+    name = request.query_params.get("model", configured[0].name)
+    for model in configured:
         if model.name == name:
-            return picture.models.get(name) or ModelStatus(name, model.algorithm)
-    raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in agreed)}")
+            return status.models.get(name) or ModelStatus(name, model.algorithm)
+    raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in configured)}")
 
 
 async def _body(request: Request) -> bytes:
@@ -185,8 +185,9 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _unless_known(request: Request, mark: str, make: Callable[[], bytes]) -> Response:
-    headers = {"etag": f'"{mark}"', "cache-control": "no-cache"}
+def _conditional(request: Request, etag: str, make: Callable[[], bytes]) -> Response:
+    """The JSON that `make` returns, or 304 where the request names this etag."""
+    headers = {"etag": f'"{etag}"', "cache-control": "no-cache"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if headers["etag"] in known or "*" in known:
         return Response(status_code=304, headers=headers)
@@ -197,22 +198,22 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-async def _rejected(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    why = error.detail
-    if why == HTTPStatus(error.status_code).phrase:
+    reason = error.detail
+    if reason == HTTPStatus(error.status_code).phrase:
         allowed = (error.headers or {}).get("Allow", "")
-        why = f"this address answers {allowed} only" if allowed else "nothing is at this address; the page is at /"
-    return JSONResponse({"error": why}, error.status_code, headers=error.headers)
+        reason = f"this path accepts {allowed} only" if allowed else "there is nothing at this path; the page is at /"
+    return JSONResponse({"error": reason}, error.status_code, headers=error.headers)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _shoal_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, InvalidData):
         _log.error("%s failed: %s", request.url.path, error)
         return JSONResponse({"error": "the server cannot answer this now"}, 503)
     return JSONResponse({"error": str(error)}, 422)
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    """The last word on what nobody foresaw; it is said outside of all else, so the headers go with it from here."""
-    return JSONResponse({"error": "the server is at fault here; its log says more"}, 500, headers=HEADERS)
+async def _internal_error(request: Request, error: Exception) -> Response:
+    """The response to any other exception. It bypasses the middleware, so it sets the security headers itself."""
+    return JSONResponse({"error": "internal error; the server's log has the details"}, 500, headers=HEADERS)

@@ -1,4 +1,4 @@
-"""Headers that go with every answer: the page runs only what this server sent, and nobody frames it."""
+"""Security headers of every response: the page runs scripts of this server only and cannot be framed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HEADERS = {
 }
 
 
-class GuardedHeaders:
-    """Adds `HEADERS` to each answer and leaves its body alone, so that event streams stay streams."""
+class SecurityHeaders:
+    """Middleware that adds `HEADERS` to each response; it passes the body on unbuffered, as event streams need."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -29,9 +29,9 @@ class GuardedHeaders:
             await self._app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        await self._app(scope, receive, guarded)
+        await self._app(scope, receive, send_with_headers)

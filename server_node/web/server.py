@@ -1,4 +1,4 @@
-"""The web server in a thread of its own: it starts when it listens, and stops when it is told to."""
+"""The web server: uvicorn in a background thread, with `start` and `stop`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 
 from shoal.errors import SettingsError
 
-PATIENCE_S = 0.5
-"""how long an answer under way may take once the server stops, before its connection is cut"""
+STOP_GRACE_S = 0.5
+"""how long a response in progress may take once the server stops, before its connection is closed"""
 
 
 class WebServer:
@@ -24,13 +24,13 @@ class WebServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> int:
-        """Listen and serve; returns the port, which is a free one if 0 was asked for.
+        """Listen and serve; returns the port, which is a free one if the port given was 0.
 
-        Raises `SettingsError` if the address cannot be had.
+        Raises `SettingsError` if the address cannot be used.
         """
         if self._server is not None:
-            raise RuntimeError("this web server was started before; make a new one")
-        listening = _bound(self._host, self._port)
+            raise RuntimeError("a web server starts once only; create a new one")
+        listening = _listening_socket(self._host, self._port)
         self._port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             self._app,
@@ -54,27 +54,27 @@ class WebServer:
             self._thread.join(0.005)
             if not self._thread.is_alive():
                 raise SettingsError(
-                    f"the web server on {self._host} port {self._port} ended as it started; see the log"
+                    f"the web server on {self._host} port {self._port} stopped during its start; see the log"
                 )
         return self._port
 
     def stop(self) -> None:
-        """End open event streams, let answers under way finish for a moment, and stop. More than once is fine."""
+        """End open event streams, give responses in progress a moment to finish, and stop. May be called again."""
         if self._server is None or self._thread is None:
             return
         self._app.state.closing.set()
         self._server.should_exit = True
-        self._thread.join(PATIENCE_S)
-        # Whoever does not read what was sent is cut off: its answer then ends as if it had gone away.
+        self._thread.join(STOP_GRACE_S)
+        # A client that does not read its response would keep the thread alive, so its connection is closed.
         for connection in list(self._server.server_state.connections):
             connection.loop.call_soon_threadsafe(connection.transport.abort)
-        self._thread.join(PATIENCE_S / 2)
+        self._thread.join(STOP_GRACE_S / 2)
         self._server.force_exit = True
         self._thread.join()
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket bound to the address. Raises `SettingsError`."""
+def _listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens on the address. Raises `SettingsError`."""
     if not 0 <= port <= 65535:
         raise SettingsError(f"the web page cannot be served on port {port}; choose one from 0 to 65535")
     try:
@@ -88,15 +88,15 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()
-    except (OSError, OverflowError) as rejected:
+    except (OSError, OverflowError) as refused:
         listening.close()
-        raise SettingsError(f"the web page cannot be served on {host} port {port}: {_why(rejected)}") from None
+        raise SettingsError(f"the web page cannot be served on {host} port {port}: {_reason(refused)}") from None
     return listening
 
 
-def _why(rejected: Exception) -> str:
-    if isinstance(rejected, OSError) and rejected.errno == errno.EADDRINUSE:
+def _reason(refused: Exception) -> str:
+    if isinstance(refused, OSError) and refused.errno == errno.EADDRINUSE:
         return "the port is in use; stop what uses it, or choose another (0 for any free one)"
-    if isinstance(rejected, OSError) and rejected.errno == errno.EACCES:
-        return "ports below 1024 are for the system; choose another"
-    return f"{rejected}; choose another"
+    if isinstance(refused, OSError) and refused.errno == errno.EACCES:
+        return "ports below 1024 need special rights; choose another"
+    return f"{refused}; choose another"

@@ -1,4 +1,4 @@
-"""What the page lists: clusters by who they are, and clients."""
+"""The page's two tables: the clusters of a model, and the clients."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ import numpy as np
 
 from server_node.lineage import Lineage
 from server_node.status import ClientStatus, ModelStatus
-from server_node.web.clustering import Clustering
 from server_node.web.units import in_units, rounded
+from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 
 CLUSTERS_MAX = 200
 CLIENTS_MAX = 1000
 
 
-def clusters_of(whole: Clustering, shown: ModelStatus, contract: Contract, features: list[int]) -> dict[str, Any]:
-    """The heaviest clusters one by one, and of all of them by number: who each is, and what it is drawn as."""
-    total = max(len(whole.centre), int(whole.cluster.max(initial=-1)) + 1)
-    members = np.bincount(whole.cluster[whole.cluster >= 0], minlength=total)
-    weight = np.full(total, np.nan)
-    weight[: len(whole.centre_weight)] = whole.centre_weight
-    identities = [shown.lineage.of_cluster.get(number) for number in range(total)]
-    slots = colours(total, shown.lineage)
-    centres = in_units(whole.centre, contract, features)
-    # What has no weight comes last.
-    heaviest = np.sort(np.argsort(-np.nan_to_num(weight, nan=-1.0), kind="stable")[:CLUSTERS_MAX]).tolist()
+def clusters_table(view: ClusteringView, model: ModelStatus, contract: Contract, features: list[int]) -> dict[str, Any]:
+    """The identity and colour slot of every cluster by its number, and the rows of the heaviest clusters.
+
+    `features` are the positions of those whose values are shown.
+    """
+    total = len(view.centres)
+    members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
+    identities = [model.lineage.of_cluster.get(number) for number in range(total)]
+    slots = colour_slots(total, model.lineage)
+    centres = in_units(view.centres, contract, features)
+    heaviest = np.sort(np.argsort(-view.centre_mass, kind="stable")[:CLUSTERS_MAX]).tolist()
     return {
         "identities": identities,
         "slots": slots,
-        "clusters_weight": float(f"{np.nansum(weight):.6g}"),
+        "clusters_mass": float(f"{view.centre_mass.sum():.6g}"),
         "clusters": [
             {
                 "number": number,
                 "identity": identities[number],
-                "since": None if (known := identities[number]) is None else shown.since.get(known),
+                "since": None if (identity := identities[number]) is None else model.since.get(identity),
                 "slot": slots[number],
                 "nodes": int(members[number]),
-                "weight": None if np.isnan(weight[number]) else rounded(weight[number : number + 1])[0],
-                "centre": centres[number] if number < len(centres) else None,
+                "mass": rounded(view.centre_mass[number : number + 1])[0],
+                "centre": centres[number],
             }
             for number in heaviest
         ],
     }
 
 
-def colours(clusters: int, lineage: Lineage) -> list[int]:
-    """The colour slot of each cluster by its number; centres that are no cluster yet take what is left."""
+def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
+    """The colour slot of each cluster by its number; centres without an identity take slots that are free."""
     taken = set(lineage.slots.values())
     free = (slot for slot in count() if slot not in taken)
-    known = (lineage.of_cluster.get(number) for number in range(clusters))
-    return [next(free) if identity is None else lineage.slots[identity] for identity in known]
+    identities = (lineage.of_cluster.get(number) for number in range(clusters))
+    return [next(free) if identity is None else lineage.slots[identity] for identity in identities]
 
 
-def clients_of(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
-    """The clients in columns, by name; those heard last where they are too many."""
+def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
+    """The clients by name, one list per column; where there are too many, those seen last."""
     newest = sorted(clients, key=lambda client: -client.last_seen)[:CLIENTS_MAX]
     listed = sorted(newest)
     return {

@@ -1,4 +1,4 @@
-"""Numbers as people read them: in the units of the contract, with the digits that tell something."""
+"""Numbers for the page: in the units of the contract, rounded to the digits that carry information."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.config.privacy_terms import bounds_of
 
 
 def in_units(points: NDArray[np.float64], contract: Contract, shown: list[int]) -> list[list[float]]:
-    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded as they are shown."""
+    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for display."""
     values = bounds_of(contract).from_unit(points)
     columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
     rows: list[list[float]] = np.column_stack(columns).tolist()
@@ -21,20 +21,20 @@ def in_units(points: NDArray[np.float64], contract: Contract, shown: list[int]) 
 
 
 def rounded(numbers: NDArray[np.float64]) -> list[float]:
-    """Six digits of each; what is not finite is told as the largest number or as 0."""
+    """Each number to six digits; NaN becomes 0 and an infinity the largest float."""
     return [float(f"{number:.6g}") for number in np.nan_to_num(numbers).tolist()]
 
 
-def told(feature: Feature) -> dict[str, Any]:
-    """A feature for the page."""
+def feature_json(feature: Feature) -> dict[str, Any]:
+    """A feature as the page gets it: name, unit, digits after the point."""
     return {"name": feature.name, "unit": feature.unit, "digits": digits(feature)}
 
 
-def named(feature: Feature) -> str:
-    """A feature with its unit, if it has one."""
+def feature_label(feature: Feature) -> str:
+    """A feature's name, with its unit if it has one."""
     return f"{feature.name} ({feature.unit})" if feature.unit else feature.name
 
 
 def digits(feature: Feature) -> int:
-    """Digits after the point that tell a thousandth of the feature's bounds apart."""
+    """Digits after the point that resolve a thousandth of the range between the feature's bounds."""
     return min(12, max(0, math.ceil(3 - math.log10(feature.high - feature.low))))

@@ -1,4 +1,4 @@
-"""What the server says over HTTP, before and after it has learnt something."""
+"""The server's responses over HTTP, before and after the first snapshot."""
 
 from __future__ import annotations
 
@@ -19,98 +19,98 @@ from server_node.web import create_app, predict
 from server_node.web.app import FILES
 from server_node.web.headers import HEADERS
 from shoal.protocol.messages import Snapshot
-from tests.server_node.web_asking import Asking
-from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_client import WebClient
+from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 
-def asking(picture: ServerStatus, registry: CollectorRegistry | None = None) -> Asking:
-    return Asking(create_app(StatusBoard(picture), registry or CollectorRegistry(), predict))
+def client_of(status: ServerStatus, registry: CollectorRegistry | None = None) -> WebClient:
+    return WebClient(create_app(StatusBoard(status), registry or CollectorRegistry(), predict))
 
 
-def test_before_the_first_snapshot_everything_answers_and_says_what_is_missing() -> None:
+def test_before_the_first_snapshot_every_path_responds_with_what_is_missing() -> None:
     contract = a_contract()
-    client = asking(a_picture(contract))
+    client = client_of(a_status(contract))
     assert client.get("/livez").status_code == 200
     missing = client.get("/snapshot")
     assert missing.status_code == 404
-    assert missing.json() == {"error": "no clustering yet", "waiting_for": "1 of 2 clients have spoken."}
-    picture = client.get("/picture").json()
-    assert picture["models"][0]["drawn"] is None
-    assert picture["models"][0]["waiting_for"] == "1 of 2 clients have spoken."
+    assert missing.json() == {"error": "no clustering yet", "waiting_for": "1 of 2 clients have sent updates."}
+    status = client.get("/status").json()
+    assert status["models"][0]["clustering"] is None
+    assert status["models"][0]["waiting_for"] == "1 of 2 clients have sent updates."
     assert client.get("/metrics").text == ""
 
 
-def test_ready_is_said_only_when_the_log_has_been_read() -> None:
+def test_ready_only_after_the_log_has_been_read() -> None:
     contract = a_contract()
-    late = asking(a_picture(contract, ready=False, lag_records=7)).get("/readyz")
+    late = client_of(a_status(contract, ready=False, lag_records=7)).get("/readyz")
     assert late.status_code == 503
     assert "7 updates are left" in late.text
     assert late.text.count("\n") == 1
-    ready = asking(a_picture(contract)).get("/readyz")
+    ready = client_of(a_status(contract)).get("/readyz")
     assert (ready.status_code, ready.text) == (200, "ready\n")
 
 
 def test_a_server_that_is_not_ready_is_alive() -> None:
-    assert asking(a_picture(a_contract(), ready=False)).get("/livez").status_code == 200
+    assert client_of(a_status(a_contract(), ready=False)).get("/livez").status_code == 200
 
 
 @pytest.mark.parametrize("accept", ["", "text/plain", "application/openmetrics-text;version=1.0.0"])
-def test_metrics_are_those_of_the_registry_in_the_form_that_was_asked_for(accept: str) -> None:
+def test_metrics_are_those_of_the_registry_in_the_requested_format(accept: str) -> None:
     registry = CollectorRegistry()
     Counter("shoal_updates", "Updates", ["result"], registry=registry).labels("absorbed").inc(5)
-    answer = asking(a_picture(a_contract()), registry).get("/metrics", headers={"accept": accept})
+    answer = client_of(a_status(a_contract()), registry).get("/metrics", headers={"accept": accept})
     assert 'shoal_updates_total{result="absorbed"} 5.0' in answer.text
     assert answer.headers["content-type"].startswith("application/openmetrics" if "open" in accept else "text/plain")
     if "open" not in accept:
         assert list(text_string_to_metric_families(answer.text))
 
 
-def test_a_snapshot_is_told_in_the_units_of_the_contract() -> None:
+def test_a_snapshot_is_in_the_units_of_the_contract() -> None:
     contract = a_contract(2)
     arrays = some_nodes(2, 3, 12)
     arrays["weight"][0] = [0.5, 1.0]
     arrays["sigma"][1] = math.inf
-    told = asking(a_picture(contract, [a_snapshot(contract, arrays, version=4)])).get("/snapshot").json()
-    assert (told["model"], told["algorithm"], told["version"]) == ("fcac", "fcac", 4)
-    assert told["contract"] == contract.digest
-    assert told["positions"] == [[0, 480]]
-    assert told["features"] == [{"name": "temperature", "unit": "°C"}, {"name": "humidity", "unit": "%"}]
-    assert told["nodes"][0]["position"] == [20.0, 100.0]
-    assert told["nodes"][0]["count"] == arrays["count"][0]
-    assert told["nodes"][1]["sigma"] is None
-    assert [node["cluster"] for node in told["nodes"]] == arrays["cluster"].tolist()
-    assert told["edges"] == arrays["edge"].tolist()
-    assert [cluster["weight"] for cluster in told["clusters"]] == arrays["centre_weight"].tolist()
-    temperature = [cluster["centre"][0] for cluster in told["clusters"]]
+    body = client_of(a_status(contract, [a_snapshot(contract, arrays, version=4)])).get("/snapshot").json()
+    assert (body["model"], body["algorithm"], body["version"]) == ("fcac", "fcac", 4)
+    assert body["contract"] == contract.digest
+    assert body["positions"] == [[0, 480]]
+    assert body["features"] == [{"name": "temperature", "unit": "°C"}, {"name": "humidity", "unit": "%"}]
+    assert body["nodes"][0]["position"] == [20.0, 100.0]
+    assert body["nodes"][0]["mass"] == arrays["count"][0]
+    assert body["nodes"][1]["bandwidth"] is None
+    assert [node["cluster"] for node in body["nodes"]] == arrays["cluster"].tolist()
+    assert body["edges"] == arrays["edge"].tolist()
+    assert [cluster["mass"] for cluster in body["clusters"]] == arrays["centre_weight"].tolist()
+    temperature = [cluster["centre"][0] for cluster in body["clusters"]]
     assert np.allclose(temperature, -20 + 80 * arrays["centre"][:, 0])
-    assert told["privacy"]["formal"] is True
+    assert body["privacy"]["formal"] is True
 
 
-def test_a_snapshot_that_is_known_is_not_sent_again() -> None:
+def test_a_snapshot_the_client_has_is_not_sent_again() -> None:
     contract = a_contract(2)
-    first = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=1)])
+    first = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=1)])
     board = StatusBoard(first)
-    client = Asking(create_app(board, CollectorRegistry(), predict))
-    mark = client.get("/snapshot").headers["etag"]
-    again = client.get("/snapshot", headers={"if-none-match": f'"other", W/{mark}'})
-    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", mark)
-    board.set(a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
-    newer = client.get("/snapshot", headers={"if-none-match": mark})
+    client = WebClient(create_app(board, CollectorRegistry(), predict))
+    etag = client.get("/snapshot").headers["etag"]
+    again = client.get("/snapshot", headers={"if-none-match": f'"other", W/{etag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+    board.set(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12), version=2)]))
+    newer = client.get("/snapshot", headers={"if-none-match": etag})
     assert (newer.status_code, newer.json()["version"]) == (200, 2)
 
 
-def test_a_federation_that_began_anew_is_not_taken_for_the_old_one() -> None:
+def test_a_restarted_federation_has_another_etag_at_the_same_version() -> None:
     contract = a_contract(2)
     snapshot = a_snapshot(contract, some_nodes(2, 3, 12))
-    anew = replace(snapshot, made_at=snapshot.made_at + 3600)
-    marks = {asking(a_picture(contract, [one])).get("/snapshot").headers["etag"] for one in (snapshot, anew)}
-    assert len(marks) == 2
+    restarted = replace(snapshot, made_at=snapshot.made_at + 3600)
+    etags = {client_of(a_status(contract, [one])).get("/snapshot").headers["etag"] for one in (snapshot, restarted)}
+    assert len(etags) == 2
 
 
 def test_each_model_has_its_own_snapshot() -> None:
     contract = a_contract(2, models=("fast", "slow"))
     snapshot = a_snapshot(contract, some_nodes(2, 3, 12), model="slow")
-    client = asking(a_picture(contract, [snapshot]))
+    client = client_of(a_status(contract, [snapshot]))
     assert client.get("/snapshot").status_code == 404  # the first model of the contract has none
     assert client.get("/snapshot?model=slow").json()["model"] == "slow"
     unknown = client.get("/snapshot?model=<b>x</b>")
@@ -118,45 +118,44 @@ def test_each_model_has_its_own_snapshot() -> None:
     assert unknown.json() == {"error": "no such model; this federation has fast, slow"}
 
 
-def test_an_algorithm_with_centres_only_is_shown_as_its_centres() -> None:
+def test_a_snapshot_of_centres_only_has_one_node_per_centre() -> None:
     contract = a_contract(2)
-    arrays = some_nodes(2, 3, 12)
-    centres = {"centre": arrays["centre"]}
-    snapshot = replace(a_snapshot(contract, arrays), arrays=centres)
-    told = asking(a_picture(contract, [snapshot])).get("/snapshot").json()
-    assert [node["cluster"] for node in told["nodes"]] == [0, 1, 2]
-    assert told["edges"] == []
+    centres = {"centre": some_nodes(2, 3, 12)["centre"], "weight": np.array([5.0, 2.0, 9.0])}
+    snapshot = a_snapshot(contract, centres, algorithm="kmeans")
+    body = client_of(a_status(contract, [snapshot])).get("/snapshot").json()
+    assert [node["cluster"] for node in body["nodes"]] == [0, 1, 2]
+    assert body["edges"] == []
 
 
 def test_privacy_is_the_statement_of_the_contract() -> None:
-    picture = a_picture(a_contract(2))
-    told = asking(picture).get("/privacy").json()
-    assert told == picture.privacy
-    assert told["epsilon_per_reading"] == 4.0
+    status = a_status(a_contract(2))
+    body = client_of(status).get("/privacy").json()
+    assert body == status.privacy
+    assert body["epsilon_per_reading"] == 4.0
 
 
-def test_a_picture_that_is_known_is_not_sent_again() -> None:
+def test_a_status_the_client_has_is_not_sent_again() -> None:
     contract = a_contract(2)
-    picture = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
-    board = StatusBoard(picture)
-    client = Asking(create_app(board, CollectorRegistry(), predict))
-    mark = client.get("/picture").headers["etag"]
-    board.set(replace(picture, now=picture.now + 60))
-    assert client.get("/picture", headers={"if-none-match": mark}).status_code == 304
-    board.set(replace(picture, lag_records=1))
-    assert client.get("/picture", headers={"if-none-match": mark}).status_code == 200
+    status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
+    board = StatusBoard(status)
+    client = WebClient(create_app(board, CollectorRegistry(), predict))
+    etag = client.get("/status").headers["etag"]
+    board.set(replace(status, now=status.now + 60))
+    assert client.get("/status", headers={"if-none-match": etag}).status_code == 304
+    board.set(replace(status, lag_records=1))
+    assert client.get("/status", headers={"if-none-match": etag}).status_code == 200
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_the_page_and_its_parts_are_served_with_what_keeps_a_browser_from_running_anything_else(path: str) -> None:
-    answer = asking(a_picture(a_contract())).get(path)
+def test_every_file_of_the_page_is_served_with_headers_that_forbid_foreign_scripts(path: str) -> None:
+    answer = client_of(a_status(a_contract())).get(path)
     assert answer.status_code == 200
     for name, content in HEADERS.items():
         assert answer.headers[name] == content
     assert "unsafe" not in answer.headers["content-security-policy"]
 
 
-def test_every_part_of_the_page_in_the_folder_is_served_and_installed() -> None:
+def test_every_static_file_is_served_and_loads_nothing_from_elsewhere() -> None:
     folder = Path(web.__file__).parent / "static"
     parts = {file.name for file in folder.iterdir() if file.suffix in (".html", ".css", ".js", ".svg")}
     assert parts == {name for name, _ in FILES.values()}
@@ -166,27 +165,27 @@ def test_every_part_of_the_page_in_the_folder_is_served_and_installed() -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/page.html", "/../view.py", "/predict"])
-def test_what_is_not_there_is_refused_in_one_json_line(path: str) -> None:
-    answer = asking(a_picture(a_contract())).get(path)
+def test_an_unknown_path_or_method_gets_one_line_of_json(path: str) -> None:
+    answer = client_of(a_status(a_contract())).get(path)
     assert answer.status_code in (404, 405)
     assert set(json.loads(answer.text)) == {"error"}
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.json()["error"] in (
-        "nothing is at this address; the page is at /",
-        "this address answers POST only",
+        "there is nothing at this path; the page is at /",
+        "this path accepts POST only",
     )
 
 
-def test_what_nobody_foresaw_is_answered_in_one_json_line_with_the_same_headers_and_logged() -> None:
+def test_an_unexpected_error_gets_one_line_of_json_with_the_security_headers_and_is_raised() -> None:
     def broken(_: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         raise RuntimeError("never seen before")
 
     contract = a_contract(2)
-    picture = a_picture(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
-    client = Asking(create_app(StatusBoard(picture), CollectorRegistry(), broken), raise_errors=False)
+    status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
+    client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken), raise_errors=False)
     answer = client.post("/predict", json=[[1.0, 2.0]])
-    assert (answer.status_code, answer.json()) == (500, {"error": "the server is at fault here; its log says more"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "internal error; the server's log has the details"})
     for name, content in HEADERS.items():
         assert answer.headers[name] == content
     with pytest.raises(RuntimeError, match="never seen before"):
-        Asking(create_app(StatusBoard(picture), CollectorRegistry(), broken)).post("/predict", json=[[1.0, 2.0]])
+        WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken)).post("/predict", json=[[1.0, 2.0]])

@@ -1,4 +1,4 @@
-"""The live page in a real browser, as people see it."""
+"""The live page in a real browser."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
 from tests.server_node.web_browser import Browser, Tab, browsing
-from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(5, models=("fcac", "slow"))
-EMPTY = a_picture(CONTRACT, ready=False, lag_records=12)
+EMPTY = a_status(CONTRACT, ready=False, lag_records=12)
 ARRAYS = some_nodes(5, 6, 120)
-LEARNT = a_picture(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3})
+LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3})
 MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientStatus("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0)))
 
 COUNTERS = (
@@ -25,18 +25,22 @@ COUNTERS = (
 NODE_COLOURS = """
 (() => {
   const map = document.getElementById('map');
-  const dots = map.getContext('2d').getImageData(0, 0, map.width, map.height).data;
+  const pixels = map.getContext('2d').getImageData(0, 0, map.width, map.height).data;
   const style = getComputedStyle(document.documentElement);
   const parts = (i) => style.getPropertyValue(`--c${i}`).trim().match(/\\w\\w/g).map(h => parseInt(h, 16));
   const palette = Array.from({length: 10}, (_, i) => parts(i));
-  const near = (i, colour) => dots[i + 3] > 200 && colour.every((part, k) => Math.abs(dots[i + k] - part) < 4);
-  return palette.map(colour => { let n = 0; for (let i = 0; i < dots.length; i += 4) n += near(i, colour); return n; });
+  const near = (i, colour) => pixels[i + 3] > 200 && colour.every((part, k) => Math.abs(pixels[i + k] - part) < 4);
+  return palette.map(colour => {
+    let n = 0;
+    for (let i = 0; i < pixels.length; i += 4) n += near(i, colour);
+    return n;
+  });
 })()
 """
-"""how many points of the map are inked as a node is, in each colour of the palette"""
+"""the number of pixels of the map in each colour of the palette"""
 
 
-def test_the_page_shows_what_the_server_knows_and_never_complains(chromium: str, tmp_path: Path) -> None:
+def test_the_page_shows_the_status_without_console_errors(chromium: str, tmp_path: Path) -> None:
     board = StatusBoard(EMPTY)
     web = page_server(board, CollectorRegistry())
     port = web.start()
@@ -45,72 +49,72 @@ def test_the_page_shows_what_the_server_knows_and_never_complains(chromium: str,
             tab = browser.tab()
             tab.resize(1280, 900)
             tab.open(f"http://127.0.0.1:{port}/")
-            _empty_first(tab)
+            _shows_what_is_missing(tab)
             board.set(MARKUP)
-            _then_what_was_learnt(tab)
-            _nodes_are_read_with_the_keyboard(tab)
-            _it_fits_a_phone_and_the_dark(tab)
-            _another_model_is_chosen(tab)
-            _it_notices_a_server_that_says_nothing(tab)
-            assert tab.complaints() == []
+            _shows_a_snapshot(tab)
+            _explores_nodes_by_keyboard(tab)
+            _fits_a_phone_and_the_dark_theme(tab)
+            _chooses_another_model(tab)
+            _notices_a_stalled_stream(tab)
+            assert tab.console_errors() == []
             web.stop()
-            _it_says_when_the_server_is_gone(tab)
+            _shows_when_the_server_has_stopped(tab)
             web = page_server(board, CollectorRegistry(), port=port)
             web.start()
             tab.until("document.getElementById('connection').textContent === 'live'")
-            _a_policy_holds(browser, port)
+            _enforces_the_content_security_policy(browser, port)
     finally:
         web.stop()
 
 
-def _empty_first(tab: Tab) -> None:
+def _shows_what_is_missing(tab: Tab) -> None:
     tab.shows("greenhouse")
     tab.shows("No clustering yet")
-    tab.shows("1 of 2 clients have spoken.")
-    tab.shows("12 updates in the log are still to be read")
-    tab.shows("No client has been heard yet.")
+    tab.shows("1 of 2 clients have sent updates.")
+    tab.shows("12 updates in the log not read yet")
+    tab.shows("No client has sent anything yet.")
 
 
-def _then_what_was_learnt(tab: Tab) -> None:
+def _shows_a_snapshot(tab: Tab) -> None:
     tab.until(f"{COUNTERS}.Clusters === '6'")
     counters = tab.value_of(COUNTERS)
     assert counters["Nodes"] == "120"
     assert counters["Readings"] == "48,000"
     assert counters["Updates"] == "120"
     assert counters["Clients"] == "4"
-    assert counters["Set aside"] == "3"
+    assert counters["Rejected"] == "3"
     assert counters["Snapshot"] == "1"
-    for words in ("north-wing", "south-wing", "3 learnt under another contract"):
+    for words in ("north-wing", "south-wing", "3 under another contract"):
         tab.shows(words)
     for words in ("Formal guarantee for every reading", "ε per reading\n4", "Not covered", "they add up"):
         tab.shows(words)
     assert not tab.value_of("document.getElementById('empty').checkVisibility()")
     assert tab.value_of("document.querySelectorAll('#clusters tbody tr').length") == 6
-    silent = "[...document.querySelectorAll('#clients tr.silent .name')].map(name => name.textContent)"
-    assert tab.value_of(silent) == ["roof"]
+    inactive = "[...document.querySelectorAll('#clients tr.inactive .name')].map(name => name.textContent)"
+    assert tab.value_of(inactive) == ["roof"]
     assert tab.value_of("document.querySelector('#clients img') === null")
     tab.shows("<img src=x onerror=alert(1)>")
     assert [points > 100 for points in tab.value_of(NODE_COLOURS)] == [True] * 6 + [False] * 4
     assert tab.value_of("document.querySelector('#history .steps').getAttribute('d').includes('H')")
 
 
-def _nodes_are_read_with_the_keyboard(tab: Tab) -> None:
+def _explores_nodes_by_keyboard(tab: Tab) -> None:
     tab.value_of("document.getElementById('map').focus()")
-    said = "document.getElementById('map-said').textContent"
+    announcement = "document.getElementById('map-announcement').textContent"
     tab.press("ArrowRight")
     most = int(ARRAYS["count"].argmax())
     node = int(ARRAYS["node_id"][most])
-    tab.until(f"{said}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · won')")
+    tab.until(f"{announcement}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · won')")
     temperature = -20 + 80 * ARRAYS["weight"][most, 0]
     tab.shows(f"{temperature:.2f} °C")
     tab.shows("A learnt prototype, not a reading.")
     tab.press("ArrowLeft")
-    tab.until(f"!{said}.startsWith('Node {node} ')")
+    tab.until(f"!{announcement}.startsWith('Node {node} ')")
     tab.press("Escape")
     tab.until("document.getElementById('tip').hidden")
 
 
-def _it_fits_a_phone_and_the_dark(tab: Tab) -> None:
+def _fits_a_phone_and_the_dark_theme(tab: Tab) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     tab.prefer("light")
     light = tab.value_of(ground)
@@ -121,8 +125,8 @@ def _it_fits_a_phone_and_the_dark(tab: Tab) -> None:
     assert tab.value_of("document.documentElement.scrollWidth") == 360
 
 
-def _another_model_is_chosen(tab: Tab) -> None:
-    """By the keyboard, as tabs are: one is in the tab order, arrows go on from there, and round the corner."""
+def _chooses_another_model(tab: Tab) -> None:
+    """By keyboard: one tab is in the tab order, and arrow keys move to the others and wrap around."""
     tabs = "[...document.querySelectorAll('[role=tab]')]"
     assert tab.value_of(f"{tabs}.map(tab => [tab.firstChild.textContent, tab.ariaSelected, tab.tabIndex])") == [
         ["fcac", "true", 0],
@@ -135,14 +139,14 @@ def _another_model_is_chosen(tab: Tab) -> None:
     assert tab.value_of(f"{tabs}.map(tab => [tab.ariaSelected, tab.tabIndex])") == [["false", -1], ["true", 0]]
     assert tab.value_of(f"document.activeElement === {tabs}[1]")
     labelled = "document.getElementById(document.querySelector('[role=tabpanel]').getAttribute('aria-labelledby'))"
-    assert tab.value_of(f"{labelled}.textContent") == "slowfcac · nothing yet"
+    assert tab.value_of(f"{labelled}.textContent") == "slowfcac · no clusters yet"
     for key, selected in (("ArrowRight", 0), ("End", 1), ("Home", 0), ("ArrowLeft", 1)):
         tab.press(key)
         tab.until(f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement === {tabs}[{selected}]")
 
 
-def _it_notices_a_server_that_says_nothing(tab: Tab) -> None:
-    """A minute goes by at once on the page's clock: it takes the stream for dead, says so, and opens another."""
+def _notices_a_stalled_stream(tab: Tab) -> None:
+    """When the page's clock jumps by a minute, it treats the stream as stalled, shows that, and opens another."""
     tab.value_of("""void (() => {
       const [connection, clock] = [document.getElementById('connection'), Date.now];
       window.states = [];
@@ -150,20 +154,20 @@ def _it_notices_a_server_that_says_nothing(tab: Tab) -> None:
       Date.now = () => clock() + 60_000;
     })()""")
     tab.until("window.states.length === 2")
-    silent, live = tab.value_of("window.states")
-    assert silent.startswith("no word since ")
+    stalled, live = tab.value_of("window.states")
+    assert stalled.startswith("no data since ")
     assert live == "live"
     assert not tab.value_of("document.body.classList.contains('stale')")
 
 
-def _it_says_when_the_server_is_gone(tab: Tab) -> None:
+def _shows_when_the_server_has_stopped(tab: Tab) -> None:
     tab.until("/^disconnected since \\d\\d:\\d\\d:\\d\\d$/.test(document.getElementById('connection').textContent)")
     tab.until("document.body.classList.contains('stale')")
     assert tab.value_of("document.title").startswith("disconnected · greenhouse")
 
 
-def _a_policy_holds(browser: Browser, port: int) -> None:
-    """The browser itself refuses what the page did not come with, and the test sees it when it does."""
+def _enforces_the_content_security_policy(browser: Browser, port: int) -> None:
+    """The browser refuses a script that the server did not send, and logs an error."""
     tab = browser.tab()
     tab.open(f"http://127.0.0.1:{port}/")
     tab.shows("greenhouse")
@@ -171,4 +175,4 @@ def _a_policy_holds(browser: Browser, port: int) -> None:
         "void document.body.append(Object.assign(document.createElement('script'), {textContent: 'hacked = 1'}))"
     )
     assert tab.value_of("typeof hacked") == "undefined"
-    assert any("Content Security Policy" in complaint for complaint in tab.complaints())
+    assert any("Content Security Policy" in error for error in tab.console_errors())

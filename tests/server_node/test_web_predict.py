@@ -1,4 +1,4 @@
-"""Readings posted to be told their clusters."""
+"""Predictions: the clusters of readings posted to /predict."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from server_node.web import create_app, predict
 from server_node.web.posted_rows import BODY_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.errors import InvalidState
-from tests.server_node.web_asking import Asking
-from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_client import WebClient
+from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(2)
 ARRAYS = some_nodes(2, 3, 30)
 SNAPSHOT = a_snapshot(CONTRACT, ARRAYS, version=9)
-LEARNT = Asking(create_app(StatusBoard(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict))
+LEARNT = WebClient(create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict))
 SECRET = 31.41592
 
 
 def test_before_learning_every_reading_is_in_no_cluster() -> None:
-    client = Asking(create_app(StatusBoard(a_picture(CONTRACT)), CollectorRegistry(), predict))
+    client = WebClient(create_app(StatusBoard(a_status(CONTRACT)), CollectorRegistry(), predict))
     assert client.post("/predict", json=[[20.0, 50.0], [1.0, 2.0]]).json() == {
         "clusters": [-1, -1],
         "identities": [-1, -1],
@@ -42,10 +42,10 @@ def test_no_rows_have_no_clusters() -> None:
     assert LEARNT.post("/predict", json={"rows": []}).json() == {"clusters": [], "identities": [], "version": 9}
 
 
-def test_a_clustering_without_nodes_puts_everything_in_no_cluster() -> None:
-    nothing = {name: array[:0] for name, array in ARRAYS.items()}
-    picture = a_picture(CONTRACT, [a_snapshot(CONTRACT, nothing)])
-    client = Asking(create_app(StatusBoard(picture), CollectorRegistry(), predict))
+def test_without_nodes_every_reading_is_in_no_cluster() -> None:
+    empty = {name: array[:0] for name, array in ARRAYS.items()}
+    status = a_status(CONTRACT, [a_snapshot(CONTRACT, empty)])
+    client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
     assert client.post("/predict", json=[[20.0, 50.0]]).json() == {
         "clusters": [-1],
         "identities": [-1],
@@ -60,15 +60,15 @@ def test_a_node_is_in_its_own_cluster() -> None:
     assert answer.json() == {"clusters": numbers, "identities": numbers, "version": 9}
 
 
-def test_a_reading_is_told_the_identity_of_its_cluster_whatever_number_that_has_now() -> None:
-    picture = a_picture(CONTRACT, [SNAPSHOT])
+def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> None:
+    status = a_status(CONTRACT, [SNAPSHOT])
     renumbered = Lineage(9, of_cluster={0: 8, 1: 2, 2: 5})
-    picture = replace(picture, models={"fcac": replace(picture.models["fcac"], lineage=renumbered)})
-    client = Asking(create_app(StatusBoard(picture), CollectorRegistry(), predict))
-    told = client.get("/snapshot").json()
-    assert {cluster["cluster"]: cluster["identity"] for cluster in told["clusters"]} == {0: 8, 1: 2, 2: 5}
-    answer = client.post("/predict", json=[node["position"] for node in told["nodes"]]).json()
-    assert answer["identities"] == [renumbered.of_cluster[node["cluster"]] for node in told["nodes"]]
+    status = replace(status, models={"fcac": replace(status.models["fcac"], lineage=renumbered)})
+    client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
+    body = client.get("/snapshot").json()
+    assert {cluster["cluster"]: cluster["identity"] for cluster in body["clusters"]} == {0: 8, 1: 2, 2: 5}
+    answer = client.post("/predict", json=[node["position"] for node in body["nodes"]]).json()
+    assert answer["identities"] == [renumbered.of_cluster[node["cluster"]] for node in body["nodes"]]
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,13 +81,13 @@ def test_readings_in_units_are_predicted_as_the_algorithm_predicts_them_in_unit_
     assert LEARNT.post("/predict", json=readings).json()["clusters"] == expected
 
 
-def test_a_reading_outside_the_bounds_is_moved_into_them_as_the_clients_do() -> None:
+def test_a_reading_outside_the_bounds_is_clipped_as_clients_do() -> None:
     beyond, at_the_bound = [[1e308, -1e308], [-500, 50]], [[60, 0], [-20, 50]]
     assert LEARNT.post("/predict", json=beyond).json() == LEARNT.post("/predict", json=at_the_bound).json()
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("", "not JSON"),
         ("not json 31.41592", "not JSON"),
@@ -110,17 +110,17 @@ def test_a_reading_outside_the_bounds_is_moved_into_them_as_the_clients_do() -> 
         (f"[[{'9' * 5000}, 1]]", "not JSON"),
     ],
 )
-def test_what_cannot_be_a_reading_is_refused_without_repeating_it(body: str, says: str) -> None:
+def test_what_cannot_be_a_reading_is_refused_without_quoting_it(body: str, message: str) -> None:
     answer = LEARNT.post("/predict", content=body)
     assert answer.status_code == 422
-    told: dict[str, Any] = json.loads(answer.text)
-    assert set(told) == {"error"}
-    assert says in told["error"]
+    body: dict[str, Any] = json.loads(answer.text)
+    assert set(body) == {"error"}
+    assert message in body["error"]
     assert str(SECRET) not in answer.text
     assert "\n" not in answer.text
 
 
-def test_too_much_at_a_time_is_refused() -> None:
+def test_too_many_rows_and_too_large_bodies_are_refused() -> None:
     many = LEARNT.post("/predict", json=[[1.0, 1.0]] * (ROWS_MAX + 1))
     assert (many.status_code, str(ROWS_MAX) in many.json()["error"]) == (422, True)
     large = LEARNT.post("/predict", content=b" " * (BODY_BYTES_MAX + 1))
@@ -131,10 +131,10 @@ def test_an_unknown_model_predicts_nothing() -> None:
     assert LEARNT.post("/predict?model=other", json=[[1.0, 1.0]]).status_code == 404
 
 
-def test_a_prediction_that_fails_says_so_and_nothing_else() -> None:
+def test_a_failing_prediction_reveals_nothing() -> None:
     def failing(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:
         raise InvalidState(f"a secret {SECRET}")
 
-    client = Asking(create_app(StatusBoard(a_picture(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
+    client = WebClient(create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
     answer = client.post("/predict", json=[[1.0, 1.0]])
     assert (answer.status_code, answer.json()) == (503, {"error": "the server cannot answer this now"})

@@ -9,7 +9,7 @@ import pytest
 from server_node.web.privacy_text import EPSILON_HARDLY_ANY, privacy_text
 from shoal.config.contract import contract_of
 from shoal.privacy.statement import strength
-from tests.server_node.web_pictures import FEATURES, a_contract
+from tests.server_node.web_statuses import FEATURES, a_contract
 
 
 def test_a_formal_promise_names_its_epsilon_and_what_it_leaves_open() -> None:

@@ -1,4 +1,4 @@
-"""A real server killed under an open page and started again at the same address; then another federation there."""
+"""A page that stays open while its server is killed and restarted, and then replaced by that of another federation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COUNTED = """({
 })"""
 
 
-def shoal(folder: Path, *words: str) -> str:
-    """What a command said, once it has ended in order."""
-    command = [sys.executable, "-m", "shoal", *words]
+def shoal(folder: Path, *arguments: str) -> str:
+    """The standard output of a command that succeeded."""
+    command = [sys.executable, "-m", "shoal", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 def a_federation(folder: Path, name: str, port: int) -> str:
-    """Its file, in `folder`; its server listens at `port`."""
+    """The federation file `name` in `folder`; its server listens on `port`."""
     text = shoal(folder, "producer", "--synthetic", "gaussians", "--print-federation")
     (folder / name).mkdir()
     text = text.replace('name = "gaussians"', f'name = "{name}"') + SERVER.format(port)
@@ -42,9 +42,9 @@ def a_federation(folder: Path, name: str, port: int) -> str:
 
 @contextlib.contextmanager
 def serving(folder: Path, file: str) -> Iterator[None]:
-    """`shoal server`, killed at the end with SIGKILL, whatever it is doing."""
-    with (folder / "server.log").open("ab") as said:
-        server = subprocess.Popen([sys.executable, "-m", "shoal", "server", "--config", file], cwd=folder, stderr=said)
+    """`shoal server`, killed at the end with SIGKILL."""
+    with (folder / "server.log").open("ab") as log:
+        server = subprocess.Popen([sys.executable, "-m", "shoal", "server", "--config", file], cwd=folder, stderr=log)
         try:
             yield
         finally:
@@ -53,7 +53,7 @@ def serving(folder: Path, file: str) -> Iterator[None]:
 
 
 def learn(folder: Path, file: str, readings: int) -> None:
-    """The first so many readings of a stream, through a real producer and client; they go on where they were."""
+    """Send `readings` more readings of a stream through a real producer and client, which resume where they stopped."""
     shoal(folder, "producer", "--config", file, "--synthetic", "gaussians", "--speed", "max", "--limit", str(readings))
     shoal(folder, "client", "--config", file, "--name", "client-1", "--until-idle", "0.2")
 
@@ -64,7 +64,7 @@ def a_free_port() -> int:
         return int(trying.getsockname()[1])
 
 
-def test_a_page_outlives_its_server_and_says_when_another_federation_has_taken_its_place(
+def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federation(
     chromium: str, tmp_path: Path
 ) -> None:
     port = a_free_port()
@@ -75,35 +75,35 @@ def test_a_page_outlives_its_server_and_says_when_another_federation_has_taken_i
         tab = browser.tab()
         tab.resize(1280, 900)
         with serving(tmp_path, file):
-            _opened(tab, port)
+            _open(tab, port)
             tab.until(f"{FIGURES}.Readings === '2,000' && {COUNTED}.lines === 1")
-            tab.value_of("void (window.mine = 'not loaded anew')")
+            tab.value_of("void (window.marker = 'not reloaded')")
             before = tab.value_of(FIGURES)
         tab.until(f"{CONNECTION} === 'disconnected'")
         tab.until("/disconnected since \\d\\d:/.test(document.getElementById('connection').textContent)")
-        assert tab.value_of(FIGURES) == before, "what was shown last stays"
+        assert tab.value_of(FIGURES) == before, "the last values stay"
         learn(tmp_path, file, 4000)
         with serving(tmp_path, file):
             tab.until(f"{CONNECTION} === 'live' && {FIGURES}.Readings === '4,000'")
-            assert tab.value_of("window.mine") == "not loaded anew"
+            assert tab.value_of("window.marker") == "not reloaded"
             assert tab.value_of(COUNTED) == {"lines": 1, "clusters": True, "clients": ["client-1"]}
             seen = tab.value_of("document.querySelector('#history svg').ariaLabel")
             fresh = browser.tab()
             fresh.resize(1280, 900)
-            _opened(fresh, port)
+            _open(fresh, port)
             fresh.until(f"{FIGURES}.Readings === '4,000'")
             assert (
                 fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]")
                 == seen.split(" in ")[0]
             )
         with serving(tmp_path, other):
-            tab.shows("This address now shows federation barn; before, it was shed.")
-            assert tab.value_of("typeof window.mine") == "undefined"
+            tab.shows("This address now serves federation barn; before, it was shed.")
+            assert tab.value_of("typeof window.marker") == "undefined"
             tab.shows("No client has spoken yet.")
             assert tab.value_of("document.title") == "barn · 0 clusters · shoal"
 
 
-def _opened(tab: Tab, port: int) -> None:
-    """Loaded, however long the server takes to listen."""
-    tab.open_once_it_answers(f"http://127.0.0.1:{port}/")
+def _open(tab: Tab, port: int) -> None:
+    """Open the page, however long the server takes to listen."""
+    tab.open_with_retries(f"http://127.0.0.1:{port}/")
     tab.until(f"document.getElementById('connection') && {CONNECTION} === 'live'")

@@ -1,4 +1,4 @@
-"""Models in rounds on the page: how far they are, and their centres as what there is to draw."""
+"""Models in rounds on the page: the state of their rounds, and their centres on the map."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBo
 from server_node.web import create_app, page_server, predict
 from shoal.config.contract import Contract, contract_of
 from shoal.protocol.messages import Snapshot
-from tests.server_node.web_asking import Asking
 from tests.server_node.web_browser import browsing
-from tests.server_node.web_pictures import NOW, a_contract, a_picture, a_snapshot
+from tests.server_node.web_client import WebClient
+from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status
 
 CENTRES = np.array([[0.25, 0.5], [0.75, 0.1], [0.5, 0.9]])
 MASS = np.array([120.0, 60.0, 0.0])
@@ -27,76 +27,73 @@ MASS = np.array([120.0, 60.0, 0.0])
 def a_contract_in_rounds() -> Contract:
     tables = a_contract(2).model_dump(mode="json")
     models = [{"name": "heaps", "algorithm": "kmeans", "options": {"clusters": 3}}]
-    wanted = {"federation": {"name": "greenhouse"}, "features": tables["features"], "models": models}
-    return contract_of(wanted | {"privacy": {"mode": "formal", "epsilon_per_reading": 4.0}})
+    expected = {"federation": {"name": "greenhouse"}, "features": tables["features"], "models": models}
+    return contract_of(expected | {"privacy": {"mode": "formal", "epsilon_per_reading": 4.0}})
 
 
 CONTRACT = a_contract_in_rounds()
 
 
 def a_round(arrays: dict[str, NDArray[Any]]) -> Snapshot:
-    ours = {"centre": CENTRES, "centre_weight": MASS, "cluster": np.empty(0, dtype=np.int64), "edge": np.empty((0, 2))}
-    seed = a_snapshot(a_contract(2), {**ours, "node_id": np.empty(0), "weight": np.empty((0, 2))})
-    call = {"until": NOW + 5, "fraction": 1.0, "rows_min": 20}
-    sizes: dict[str, Any] = {"clusters": 2, "nodes": 3, "round": 7, "call": call}
-    return replace(seed, contract=CONTRACT.digest, model="heaps", algorithm="kmeans", arrays=arrays, **sizes)
+    request = {"until": NOW + 5, "fraction": 1.0, "rows_min": 20}
+    return replace(a_snapshot(CONTRACT, arrays, model="heaps", algorithm="kmeans"), round=7, call=request)
 
 
-def a_picture_of(seen: RoundStatus) -> ServerStatus:
-    picture = a_picture(CONTRACT, [a_round({"centre": CENTRES, "weight": MASS})])
-    return replace(picture, models={"heaps": replace(picture.models["heaps"], rounds=seen)})
+def status_with(rounds: RoundStatus) -> ServerStatus:
+    status = a_status(CONTRACT, [a_round({"centre": CENTRES, "weight": MASS})])
+    return replace(status, models={"heaps": replace(status.models["heaps"], rounds=rounds)})
 
 
-CALLING = a_picture_of(RoundStatus(7, "collecting", counted=4, received=1, shift=0.0123456, expected=5))
+COLLECTING = status_with(RoundStatus(7, "collecting", counted=4, received=1, shift=0.0123456, expected=5))
 
-UNTOUCHED = replace(
-    CALLING,
+NO_ANSWERS = replace(
+    COLLECTING,
     models={
         "heaps": replace(
-            a_picture_of(RoundStatus(1, "collecting", 0, 0, math.inf, expected=0)).models["heaps"],
+            status_with(RoundStatus(1, "collecting", 0, 0, math.inf, expected=0)).models["heaps"],
             waiting_for="Clients have been called; their first answers have not come yet.",
         )
     },
 )
-"""the call is out with the centres it starts from, and nobody has answered"""
+"""the first request, with the initial centres, has been published and has no answers"""
 
 
-def drawn(picture: ServerStatus) -> Any:
-    told = Asking(create_app(StatusBoard(picture), CollectorRegistry(), predict)).get("/picture")
-    return json.loads(told.content)["models"][0]
+def rendered(status: ServerStatus) -> Any:
+    body = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict)).get("/status")
+    return json.loads(body.content)["models"][0]
 
 
-def test_a_model_that_no_round_has_moved_has_no_shift_to_show() -> None:
-    assert drawn(a_picture_of(RoundStatus(1, "collecting", 0, 0, math.inf)))["rounds"]["shift"] is None
+def test_before_the_first_round_has_closed_there_is_no_shift() -> None:
+    assert rendered(status_with(RoundStatus(1, "collecting", 0, 0, math.inf)))["rounds"]["shift"] is None
 
 
-def test_the_round_its_answers_its_shift_and_its_state_are_told() -> None:
-    wanted = {"round": 7, "phase": "collecting", "counted": 4, "received": 1, "shift": 0.0123, "expected": 5}
-    assert drawn(CALLING)["rounds"] == wanted
+def test_the_status_has_the_round_its_phase_answers_and_shift() -> None:
+    expected = {"round": 7, "phase": "collecting", "counted": 4, "received": 1, "shift": 0.0123, "expected": 5}
+    assert rendered(COLLECTING)["rounds"] == expected
 
 
-def test_where_a_model_starts_anew_its_history_does_not_fall_to_nothing() -> None:
+def test_a_restart_of_the_rounds_leaves_no_zero_in_the_history() -> None:
     history = [HistoryPoint(NOW - 9 + i, clusters, 3, 0) for i, clusters in enumerate((0, 3, 0, 3, 2))]
-    heaps = replace(CALLING.models["heaps"], history=history)
-    assert drawn(replace(CALLING, models={"heaps": heaps}))["history"] == [[NOW - 8, 3], [NOW - 5, 2]]
+    heaps = replace(COLLECTING.models["heaps"], history=history)
+    assert rendered(replace(COLLECTING, models={"heaps": heaps}))["history"] == [[NOW - 8, 3], [NOW - 5, 2]]
 
 
-def test_centres_are_drawn_where_they_are_and_as_large_as_what_stands_behind_them() -> None:
-    model = drawn(CALLING)
-    assert model["drawn"]["nodes"]["count"] == MASS.tolist()
-    assert model["drawn"]["nodes"]["cluster"] == [0, 1, 2]
-    assert np.allclose(model["drawn"]["nodes"]["values"], [[0.0, 50.0], [40.0, 10.0], [20.0, 90.0]], atol=0.1)
-    assert [cluster["weight"] for cluster in model["drawn"]["clusters"]] == MASS.tolist()
+def test_centres_are_nodes_at_their_place_with_their_mass() -> None:
+    model = rendered(COLLECTING)
+    assert model["clustering"]["nodes"]["mass"] == MASS.tolist()
+    assert model["clustering"]["nodes"]["cluster"] == [0, 1, -1], "a centre without rows is no cluster"
+    assert np.allclose(model["clustering"]["nodes"]["values"], [[0.0, 50.0], [40.0, 10.0], [20.0, 90.0]], atol=0.1)
+    assert [cluster["mass"] for cluster in model["clustering"]["clusters"]] == MASS.tolist()
 
 
 def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
-    client = Asking(create_app(StatusBoard(CALLING), CollectorRegistry(), predict))
+    client = WebClient(create_app(StatusBoard(COLLECTING), CollectorRegistry(), predict))
     answer = client.post("/predict", json=[[0.0, 50.0], [39.0, 12.0]]).json()
     assert answer == {"clusters": [0, 1], "identities": [0, 1], "version": 1}
 
 
 def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
-    board = StatusBoard(UNTOUCHED)
+    board = StatusBoard(NO_ANSWERS)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
@@ -107,15 +104,15 @@ def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
             tab.shows("their first answers have not come yet")
             tab.shows("A first round of answers")
             assert not tab.value_of("document.getElementById('map-help').checkVisibility()")
-            board.set(CALLING)
+            board.set(COLLECTING)
             tab.shows("Each mark is the centre of a cluster")
-            said = "document.getElementById('counters').textContent"
-            tab.until(f"{said}.includes('Shift0.0123in the newest round')")
-            for words in ("Round7collecting answers", "Answers1of 5 asked", "Readings48,000in newest answers"):
-                assert words in tab.value_of(said)
-            board.set(a_picture_of(RoundStatus(7, "sleeping", counted=4, received=0, shift=0.0)))
-            tab.until(f"{said}.includes('Round7sleeping')")
-            assert "Answers4in the newest round" in tab.value_of(said)
+            counters = "document.getElementById('counters').textContent"
+            tab.until(f"{counters}.includes('Shift0.0123in the newest round')")
+            for words in ("Round7collecting answers", "Answers1of 5 requested", "Readings48,000in newest answers"):
+                assert words in tab.value_of(counters)
+            board.set(status_with(RoundStatus(7, "sleeping", counted=4, received=0, shift=0.0)))
+            tab.until(f"{counters}.includes('Round7sleeping')")
+            assert "Answers4in the newest round" in tab.value_of(counters)
             cells = (
                 "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
             )
@@ -123,7 +120,8 @@ def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
             tab.shows("its share is of the rows behind the newest answers")
             tab.value_of("document.getElementById('map').focus()")
             tab.press("ArrowRight")
-            tab.until("document.getElementById('map-said').textContent.startsWith('Centre of cluster 0 · weight 120')")
-            assert tab.complaints() == []
+            announcement = "document.getElementById('map-announcement').textContent"
+            tab.until(f"{announcement}.startsWith('Centre of cluster 0 · weight 120')")
+            assert tab.console_errors() == []
     finally:
         web.stop()

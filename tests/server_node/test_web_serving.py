@@ -1,4 +1,4 @@
-"""The web server in its thread: it listens, pushes what changes, and stops when told to."""
+"""The web server in its thread: it listens, sends events when the status changes, and stops."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from prometheus_client import CollectorRegistry
 
 from server_node.status import ServerStatus, StatusBoard
 from server_node.web import WebServer, create_app, page_server
-from server_node.web.event_stream import WATCHERS_MAX
+from server_node.web.event_stream import SUBSCRIBERS_MAX
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Snapshot
-from tests.server_node.web_pictures import a_contract, a_picture, a_snapshot, some_nodes
+from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(2)
-LEARNT = a_picture(CONTRACT, [a_snapshot(CONTRACT, some_nodes(2, 3, 12))])
-PATIENCE_S = 30
+LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(2, 3, 12))])
+TIMEOUT_S = 30
 
 
 class Event(NamedTuple):
-    mark: str
-    picture: dict[str, Any]
+    etag: str
+    status: dict[str, Any]
 
 
-class Watching:
+class Subscription:
     """An open event stream."""
 
-    def __init__(self, port: int, seen: str = "") -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-        self._connection.request("GET", "/events", headers={"last-event-id": seen} if seen else {})
+    def __init__(self, port: int, last_etag: str = "") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+        self._connection.request("GET", "/events", headers={"last-event-id": last_etag} if last_etag else {})
         self.answer = self._connection.getresponse()
-        self.signs_of_life = 0
+        self.heartbeats = 0
 
     def next(self) -> Event | None:
         """The next event, None when the stream has ended."""
-        told: dict[str, str] = {}
+        body: dict[str, str] = {}
         while line := self.answer.readline().decode():
             name, _, content = line.rstrip("\n").partition(": ")
-            told[name] = content
-            if not name and told.get("event") == "alive":
-                self.signs_of_life += 1
-                told = {}
-            elif not name and "data" in told:
-                assert told["event"] == "picture"
-                return Event(told["id"], json.loads(told["data"]))
+            body[name] = content
+            if not name and body.get("event") == "heartbeat":
+                self.heartbeats += 1
+                body = {}
+            elif not name and "data" in body:
+                assert body["event"] == "status"
+                return Event(body["id"], json.loads(body["data"]))
         return None
 
     def close(self) -> None:
@@ -63,8 +63,8 @@ class Watching:
 
 
 @contextmanager
-def serving(picture: ServerStatus = LEARNT) -> Iterator[tuple[StatusBoard, int, WebServer]]:
-    board = StatusBoard(picture)
+def serving(status: ServerStatus = LEARNT) -> Iterator[tuple[StatusBoard, int, WebServer]]:
+    board = StatusBoard(status)
     web = page_server(board, CollectorRegistry())
     port = web.start()
     try:
@@ -74,16 +74,16 @@ def serving(picture: ServerStatus = LEARNT) -> Iterator[tuple[StatusBoard, int, 
 
 
 @contextmanager
-def watching(port: int, seen: str = "") -> Iterator[Watching]:
-    watcher = Watching(port, seen)
+def subscribed(port: int, last_etag: str = "") -> Iterator[Subscription]:
+    subscriber = Subscription(port, last_etag)
     try:
-        yield watcher
+        yield subscriber
     finally:
-        watcher.close()
+        subscriber.close()
 
 
 def status(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -93,7 +93,7 @@ def status(port: int, path: str) -> int:
 
 def refuses(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
+        socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S).close()
     except ConnectionRefusedError:
         return True
     return False
@@ -119,14 +119,14 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("x" * 64, 0), ("127.0.0.1", 70_000), ("127.0.0.1", -1)])
-def test_an_address_that_cannot_be_had_is_refused(host: str, port: int) -> None:
+def test_an_address_that_cannot_be_used_is_refused(host: str, port: int) -> None:
     with pytest.raises(SettingsError):
         page_server(StatusBoard(LEARNT), CollectorRegistry(), host, port).start()
 
 
 def test_the_port_is_free_again_at_once_for_a_server_that_restarts() -> None:
-    with serving() as (board, port, web), watching(port) as watcher:
-        assert watcher.next()
+    with serving() as (board, port, web), subscribed(port) as subscriber:
+        assert subscriber.next()
         web.stop()
         again = page_server(board, CollectorRegistry(), port=port)
         assert again.start() == port
@@ -139,123 +139,123 @@ def test_signals_stay_with_the_main_thread() -> None:
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_an_empty_board_is_pushed_too() -> None:
-    with serving(a_picture(CONTRACT)) as (_, port, _web), watching(port) as watcher:
-        event = watcher.next()
+def test_a_status_without_snapshots_is_sent() -> None:
+    with serving(a_status(CONTRACT)) as (_, port, _web), subscribed(port) as subscriber:
+        event = subscriber.next()
         assert event
-        assert event.picture["models"][0]["drawn"] is None
+        assert event.status["models"][0]["clustering"] is None
 
 
-def test_what_changes_is_pushed_and_what_does_not_is_not() -> None:
-    with serving() as (board, port, _), watching(port) as watcher:
-        assert watcher.answer.headers["content-type"].startswith("text/event-stream")
-        first = watcher.next()
+def test_an_event_is_sent_only_when_more_than_the_clock_changes() -> None:
+    with serving() as (board, port, _), subscribed(port) as subscriber:
+        assert subscriber.answer.headers["content-type"].startswith("text/event-stream")
+        first = subscriber.next()
         board.set(replace(LEARNT, now=LEARNT.now + 1))  # nothing but the clock
         board.set(replace(LEARNT, lag_records=3))
-        second = watcher.next()
+        second = subscriber.next()
         assert first
         assert second
-        assert (first.picture["lag_records"], second.picture["lag_records"]) == (0, 3)
-        assert first.mark != second.mark
+        assert (first.status["lag_records"], second.status["lag_records"]) == (0, 3)
+        assert first.etag != second.etag
 
 
-def test_while_nothing_changes_a_watcher_hears_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_nothing_changes_subscribers_get_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.web.event_stream.HEARTBEAT_S", 0.3)
-    with serving() as (board, port, _), watching(port) as watcher:
-        assert watcher.next()
-        hung = threading.Timer(2.0, lambda: board.set(replace(LEARNT, lag_records=3)))
-        hung.start()
-        event = watcher.next()
+    with serving() as (board, port, _), subscribed(port) as subscriber:
+        assert subscriber.next()
+        change = threading.Timer(2.0, lambda: board.set(replace(LEARNT, lag_records=3)))
+        change.start()
+        event = subscriber.next()
         assert event
-        assert event.picture["lag_records"] == 3
-        assert watcher.signs_of_life >= 1
+        assert event.status["lag_records"] == 3
+        assert subscriber.heartbeats >= 1
 
 
-def test_a_watcher_that_comes_back_is_told_only_what_it_has_not_seen() -> None:
+def test_a_subscriber_that_reconnects_gets_only_what_is_new() -> None:
     with serving() as (board, port, _):
-        with watching(port) as watcher:
-            seen = watcher.next()
+        with subscribed(port) as subscriber:
+            seen = subscriber.next()
         assert seen
-        with watching(port, seen.mark) as watcher, watching(port, "something old") as other:
+        with subscribed(port, seen.etag) as subscriber, subscribed(port, "something old") as other:
             fresh = other.next()
             assert fresh
-            assert fresh.mark == seen.mark
+            assert fresh.etag == seen.etag
             board.set(replace(LEARNT, lag_records=5))
-            event = watcher.next()
+            event = subscriber.next()
             assert event
-            assert event.picture["lag_records"] == 5
+            assert event.status["lag_records"] == 5
 
 
-def test_all_watchers_are_let_go_when_the_server_stops() -> None:
+def test_all_event_streams_end_when_the_server_stops() -> None:
     with serving() as (_, port, web):
-        watchers = [Watching(port) for _ in range(5)]
-        assert all(watcher.next() for watcher in watchers)
+        subscribers = [Subscription(port) for _ in range(5)]
+        assert all(subscriber.next() for subscriber in subscribers)
         web.stop()
-        assert [watcher.next() for watcher in watchers] == [None] * 5
-        for watcher in watchers:
-            watcher.close()
+        assert [subscriber.next() for subscriber in subscribers] == [None] * 5
+        for subscriber in subscribers:
+            subscriber.close()
 
 
-def test_a_stream_is_ended_and_not_cut_off_when_the_server_stops() -> None:
-    with serving() as (_, port, web), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as watcher:
-        watcher.sendall(b"GET /events HTTP/1.1\r\nHost: shoal\r\n\r\n")
+def test_a_stream_ends_in_order_when_the_server_stops() -> None:
+    with serving() as (_, port, web), socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as subscriber:
+        subscriber.sendall(b"GET /events HTTP/1.1\r\nHost: shoal\r\n\r\n")
         received = b""
-        while b"event: picture" not in received:
-            received += watcher.recv(65536)
+        while b"event: status" not in received:
+            received += subscriber.recv(65536)
         web.stop()
-        while more := watcher.recv(65536):
+        while more := subscriber.recv(65536):
             received += more
         assert received.endswith(b"\r\n0\r\n\r\n")
 
 
-def test_a_watcher_that_does_not_read_cannot_hold_the_server(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_does_not_read_cannot_block_the_stop(caplog: pytest.LogCaptureFixture) -> None:
     more_than_any_buffer = replace(LEARNT, rejected={"x" * 16_000_000: 1})
-    with serving(more_than_any_buffer) as (_, port, web), socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect(("127.0.0.1", port))
-        deaf.sendall(b"GET /events HTTP/1.1\r\nHost: shoal\r\n\r\n")
+    with serving(more_than_any_buffer) as (_, port, web), socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect(("127.0.0.1", port))
+        reader.sendall(b"GET /events HTTP/1.1\r\nHost: shoal\r\n\r\n")
         received = b""
         while b"data: " not in received:
-            received += deaf.recv(64)
+            received += reader.recv(64)
         web.stop()
         assert refuses(port)
     assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
 
 
-def test_a_prediction_under_way_cannot_hold_the_server() -> None:
+def test_a_prediction_in_progress_cannot_block_the_stop() -> None:
     asked, go_on = threading.Event(), threading.Event()
 
     def slow(_: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         asked.set()
-        go_on.wait(PATIENCE_S)
+        go_on.wait(TIMEOUT_S)
         return np.zeros(len(rows), dtype=np.int64)
 
     web = WebServer(create_app(StatusBoard(LEARNT), CollectorRegistry(), slow))
     port = web.start()
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as asking:
-        asking.sendall(b"POST /predict HTTP/1.1\r\nHost: shoal\r\nContent-Length: 7\r\n\r\n[[1,1]]")
-        assert asked.wait(PATIENCE_S)
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as web_client:
+        web_client.sendall(b"POST /predict HTTP/1.1\r\nHost: shoal\r\nContent-Length: 7\r\n\r\n[[1,1]]")
+        assert asked.wait(TIMEOUT_S)
         web.stop()
         assert refuses(port)
     go_on.set()
 
 
-def test_too_many_watchers_are_refused_and_there_is_room_when_one_leaves() -> None:
+def test_too_many_subscribers_are_refused_until_one_leaves() -> None:
     with serving() as (board, port, _):
-        watchers = [Watching(port) for _ in range(WATCHERS_MAX)]
-        assert all(watcher.next() for watcher in watchers)
-        with watching(port) as rejected:
-            assert rejected.answer.status == 503
-        watchers.pop().close()
+        subscribers = [Subscription(port) for _ in range(SUBSCRIBERS_MAX)]
+        assert all(subscriber.next() for subscriber in subscribers)
+        with subscribed(port) as refused:
+            assert refused.answer.status == 503
+        subscribers.pop().close()
         lag = 0
-        while status_of_a_watch(port) == 503:
-            # A watcher that left is noticed when something is pushed to it.
+        while status_of_a_subscription(port) == 503:
+            # The server notices that a subscriber has left when it sends to it.
             lag += 1
             board.set(replace(LEARNT, lag_records=lag))
-        for watcher in watchers:
-            watcher.close()
+        for subscriber in subscribers:
+            subscriber.close()
 
 
-def status_of_a_watch(port: int) -> int:
-    with watching(port) as watcher:
-        return watcher.answer.status
+def status_of_a_subscription(port: int) -> int:
+    with subscribed(port) as subscriber:
+        return subscriber.answer.status

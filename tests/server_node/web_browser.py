@@ -1,4 +1,4 @@
-"""A real browser, driven over a pipe by the DevTools protocol: nothing to install but the browser itself."""
+"""A real browser, controlled over a pipe by the DevTools protocol; nothing but the browser needs to be installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Tab:
@@ -42,24 +42,24 @@ class Tab:
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
 
-    def open_once_it_answers(self, url: str) -> None:
-        """For a server that is only starting."""
-        deadline = time.monotonic() + PATIENCE_S
+    def open_with_retries(self, url: str) -> None:
+        """Open the page of a server that is still starting."""
+        deadline = time.monotonic() + TIMEOUT_S
         while self.call("Page.navigate", url=url).get("errorText"):
-            assert time.monotonic() < deadline, f"nobody ever answered at {url}"
+            assert time.monotonic() < deadline, f"no response from {url}"
             time.sleep(0.05)
 
     def value_of(self, expression: str) -> Any:
-        """What a JavaScript expression is worth in the page."""
+        """The value of a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def until(self, expression: str) -> Any:
         """Wait until the expression is truthy in the page; its value."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not (found := self.value_of(expression)):
-            assert time.monotonic() < deadline, f"the page never came to {expression}: {self.value_of(TEXT)}"
+            assert time.monotonic() < deadline, f"never true: {expression}; the page shows: {self.value_of(TEXT)}"
             time.sleep(0.02)
         return found
 
@@ -81,14 +81,14 @@ class Tab:
         """ "light" or "dark"."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def picture(self) -> bytes:
-        """What is in the window, as PNG."""
+    def screenshot(self) -> bytes:
+        """A PNG of the window."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
-    def complaints(self) -> list[str]:
-        """What the page wrote to the console as warnings and errors, and exceptions nobody caught."""
-        self.value_of("0")  # events stand in the pipe before the answer
-        return [said for session, said in self._browser.complaints if session == self._session]
+    def console_errors(self) -> list[str]:
+        """Warnings and errors on the console of the page, and its uncaught exceptions."""
+        self.value_of("0")  # earlier events are in the pipe before this result
+        return [error for session, error in self._browser.console_errors if session == self._session]
 
 
 TEXT = '(document.body?.innerText ?? "")'
@@ -101,14 +101,14 @@ class Browser:
         self._out, self._back = out, back
         self._number = 0
         self._unread = b""
-        self.complaints: list[tuple[str, str]] = []
+        self.console_errors: list[tuple[str, str]] = []
 
     def tab(self) -> Tab:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         return Tab(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """Send a command; its result. What the page complains about meanwhile is kept."""
+        """Send a command; its result. Console errors that arrive meanwhile are kept."""
         self._number += 1
         command = {"id": self._number, "method": method, "params": parameters} | (
             {"sessionId": session} if session else {}
@@ -122,24 +122,24 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
-            ready, _, _ = select.select([self._back], [], [], PATIENCE_S)
-            assert ready, "the browser says nothing"
+            ready, _, _ = select.select([self._back], [], [], TIMEOUT_S)
+            assert ready, "the browser does not respond"
             chunk = os.read(self._back, 1 << 20)
-            assert chunk, "the browser is gone"
+            assert chunk, "the browser has ended"
             self._unread += chunk
         line, self._unread = self._unread.split(b"\0", 1)
         message: dict[str, Any] = json.loads(line)
         return message
 
     def _note(self, message: dict[str, Any]) -> None:
-        method, told = message.get("method"), message.get("params", {})
+        method, event = message.get("method"), message.get("params", {})
         session = message.get("sessionId", "")
         if method == "Runtime.exceptionThrown":
-            self.complaints.append((session, json.dumps(told["exceptionDetails"])))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append((session, json.dumps(told["args"])))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append((session, json.dumps(told["entry"])))
+            self.console_errors.append((session, json.dumps(event["exceptionDetails"])))
+        elif method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
+            self.console_errors.append((session, json.dumps(event["args"])))
+        elif method == "Log.entryAdded" and event["entry"]["level"] in ("error", "warning"):
+            self.console_errors.append((session, json.dumps(event["entry"])))
 
 
 @contextlib.contextmanager
@@ -150,8 +150,8 @@ def browsing(chromium: str, folder: Path) -> Iterator[Browser]:
     # The protocol wants file descriptors 3 and 4; a shell puts them there.
     script = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
     command = ["/bin/bash", "-c", script, chromium, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
-    with (folder / "browser.log").open("wb") as said:
-        process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stdout=said, stderr=said)
+    with (folder / "browser.log").open("wb") as log:
+        process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stdout=log, stderr=log)
         os.close(theirs_in)
         os.close(theirs_out)
         browser = Browser(ours_out, ours_in)
@@ -161,7 +161,7 @@ def browsing(chromium: str, folder: Path) -> Iterator[Browser]:
             with contextlib.suppress(AssertionError, OSError):
                 browser.call("Browser.close")
             try:
-                process.wait(PATIENCE_S)
+                process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

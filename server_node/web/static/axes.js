@@ -1,12 +1,12 @@
-// The two axes of the map: mixtures of all features as the server made them, or features that somebody chose.
+// The two axes of the map: the server's projection of all features, or features that the user chose.
 
-import { fixed, named } from "./format.js";
+import { fixed, featureLabel } from "./format.js";
 
-// What lies along an axis: `at` (a number for each node), its label, and whether its numbers mean anything.
-export function axisOf(drawn, which, name) {
-  const j = drawn.features.findIndex((feature) => feature.name === name);
-  if (name && j >= 0) return { label: named(drawn.features[j]), at: drawn.nodes.values.map((row) => row[j]), numbered: true };
-  return { label: drawn.axes[which], at: which ? drawn.nodes.y : drawn.nodes.x, numbered: drawn.spread_shown === null };
+// One axis: `at` (a coordinate per node), its label, and whether its coordinates are shown as numbers.
+export function axisOf(clustering, which, name) {
+  const j = clustering.features.findIndex((feature) => feature.name === name);
+  if (name && j >= 0) return { label: featureLabel(clustering.features[j]), at: clustering.nodes.values.map((row) => row[j]), numbered: true };
+  return { label: clustering.axes[which], at: which ? clustering.nodes.y : clustering.nodes.x, numbered: clustering.explained_variance === null };
 }
 
 export function extent(numbers) {
@@ -16,19 +16,19 @@ export function extent(numbers) {
 }
 
 export function padded([low, high]) {
-  const room = 0.08 * (high - low) || Math.abs(low) * 0.1 || 0.5;
-  return [low - room, high + room];
+  const margin = 0.08 * (high - low) || Math.abs(low) * 0.1 || 0.5;
+  return [low - margin, high + margin];
 }
 
-// The span [low, high] of `size` about a middle.
-export const about = (middle, size) => [middle - size / 2, middle + size / 2];
+// The span [low, high] of `size` around its middle.
+export const spanAround = (middle, size) => [middle - size / 2, middle + size / 2];
 
-// Whether a view still serves points of this extent: none has left it, and they fill enough of it.
-export function serves(view, span) {
+// Whether a view still fits points of this extent: all lie within it and fill enough of it.
+export function fits(view, span) {
   return view && span[0] >= view[0] && span[1] <= view[1] && span[1] - span[0] > 0.6 * (view[1] - view[0]);
 }
 
-// Round numbers within a span, about as many as wanted, each with its text.
+// Round numbers within a span, about `wanted` of them, each with its text.
 function ticks([low, high], wanted) {
   const rough = (high - low) / Math.max(2, wanted);
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -39,41 +39,41 @@ function ticks([low, high], wanted) {
   return marks.map((mark) => [mark, fixed(mark, Math.min(digits, 12))]);
 }
 
-function shortened(pen, text, room) {
-  if (pen.measureText(text).width <= room) return text;
+function shortened(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
   let end = text.length;
-  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > room) end -= 1;
+  while (end > 1 && context.measureText(`${text.slice(0, end)}…`).width > width) end -= 1;
   return `${text.slice(0, end)}…`;
 }
 
-// Grid, numbers and labels. `axes` as of `axisOf`, `box` in pixels, `spans` what each axis reaches over.
-export function drawAxes(pen, colour, axes, box, spans) {
+// Draws grid, numbers and labels. `axes` as returned by `axisOf`, `box` in pixels, `spans` the range of each axis.
+export function drawAxes(context, colour, axes, box, spans) {
   const { left, right, top, bottom } = box;
   const x = (mark) => Math.round(left + ((mark - spans.x[0]) / (spans.x[1] - spans.x[0])) * (right - left)) + 0.5;
   const y = (mark) => Math.round(bottom - ((mark - spans.y[0]) / (spans.y[1] - spans.y[0])) * (bottom - top)) + 0.5;
-  pen.font = "12px system-ui, 'Liberation Sans', sans-serif";
-  pen.strokeStyle = colour.line;
-  pen.fillStyle = colour.quiet;
-  pen.lineWidth = 1;
-  pen.beginPath();
-  pen.textAlign = "center";
+  context.font = "12px system-ui, 'Liberation Sans', sans-serif";
+  context.strokeStyle = colour.line;
+  context.fillStyle = colour.quiet;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.textAlign = "center";
   for (const [mark, text] of ticks(spans.x, (right - left) / 90)) {
-    pen.moveTo(x(mark), top);
-    pen.lineTo(x(mark), bottom);
-    if (axes[0].numbered) pen.fillText(text, x(mark), bottom + 16);
+    context.moveTo(x(mark), top);
+    context.lineTo(x(mark), bottom);
+    if (axes[0].numbered) context.fillText(text, x(mark), bottom + 16);
   }
-  pen.textAlign = "right";
+  context.textAlign = "right";
   for (const [mark, text] of ticks(spans.y, (bottom - top) / 60)) {
-    pen.moveTo(left, y(mark));
-    pen.lineTo(right, y(mark));
-    if (axes[1].numbered) pen.fillText(text, left - 6, y(mark) + 4);
+    context.moveTo(left, y(mark));
+    context.lineTo(right, y(mark));
+    if (axes[1].numbered) context.fillText(text, left - 6, y(mark) + 4);
   }
-  pen.stroke();
-  pen.textAlign = "center";
-  pen.fillText(shortened(pen, axes[0].label, right - left), (left + right) / 2, bottom + (axes[0].numbered ? 36 : 18));
-  pen.save();
-  pen.translate(12, (top + bottom) / 2);
-  pen.rotate(-Math.PI / 2);
-  pen.fillText(shortened(pen, axes[1].label, bottom - top), 0, 0);
-  pen.restore();
+  context.stroke();
+  context.textAlign = "center";
+  context.fillText(shortened(context, axes[0].label, right - left), (left + right) / 2, bottom + (axes[0].numbered ? 36 : 18));
+  context.save();
+  context.translate(12, (top + bottom) / 2);
+  context.rotate(-Math.PI / 2);
+  context.fillText(shortened(context, axes[1].label, bottom - top), 0, 0);
+  context.restore();
 }

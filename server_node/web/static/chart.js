@@ -1,4 +1,4 @@
-// The number of clusters over time, as steps: it holds its value until it changes.
+// The chart of the number of clusters over time, a step function.
 
 import { duration } from "./format.js";
 
@@ -14,7 +14,7 @@ function shape(tag, attributes, text = "") {
   return element;
 }
 
-function marks(highest) {
+function ticks(highest) {
   const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((size) => highest / size <= 4) ?? Math.ceil(highest / 4);
   return Array.from({ length: Math.floor(highest / step) + 1 }, (_, i) => i * step);
 }
@@ -27,9 +27,9 @@ export function drawHistory(frame, history, now) {
   const highest = Math.max(2, ...history.map(([, clusters]) => clusters));
   const x = (time) => LEFT + ((Math.min(time, end) - start) / (end - start)) * (width - LEFT);
   const y = (clusters) => height - BOTTOM - (clusters / highest) * (height - BOTTOM - TOP);
-  for (const mark of marks(highest)) {
-    svg.append(shape("line", { class: "grid", x1: LEFT, x2: width, y1: y(mark), y2: y(mark) }));
-    svg.append(shape("text", { x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, mark));
+  for (const tick of ticks(highest)) {
+    svg.append(shape("line", { class: "grid", x1: LEFT, x2: width, y1: y(tick), y2: y(tick) }));
+    svg.append(shape("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, tick));
   }
   if (history.length) {
     const steps = history.map(([time, clusters], i) => `${i ? "H" : "M"}${x(time)}${i ? "V" : " "}${y(clusters)}`);
@@ -41,6 +41,6 @@ export function drawHistory(frame, history, now) {
     const latest = history[history.length - 1][1];
     svg.setAttribute("aria-label", `From ${history[0][1]} to ${latest} clusters in ${duration(end - start)}`);
   }
-  if (!history.length) svg.append(shape("text", { x: (LEFT + width) / 2, y: (height - BOTTOM) / 3, "text-anchor": "middle" }, "Nothing yet"));
+  if (!history.length) svg.append(shape("text", { x: (LEFT + width) / 2, y: (height - BOTTOM) / 3, "text-anchor": "middle" }, "No clusters yet"));
   frame.replaceChildren(svg);
 }

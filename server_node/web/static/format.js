@@ -1,18 +1,18 @@
-// Numbers and times in words, and elements from words. Text is only ever set as text, never as markup.
+// Formats numbers and times, and builds elements. Text is only ever set as text, never as markup.
 
-const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
-const few = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
+const integer = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
+const fiveDigits = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
 const compact = new Intl.NumberFormat("en-GB", { notation: "compact", maximumSignificantDigits: 3 });
 
-export const count = (number) => whole.format(number);
-// For a counter that must keep its place: exact up to ten million, then to three digits.
-export const short = (number) => (number < 1e7 ? whole : compact).format(number);
-export const value = (number) => few.format(number);
+export const count = (number) => integer.format(number);
+// For a counter of limited width: exact up to ten million, then three digits.
+export const short = (number) => (number < 1e7 ? integer : compact).format(number);
+export const value = (number) => fiveDigits.format(number);
 export const fixed = (number, digits) =>
   number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
-export const named = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
+export const featureLabel = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
 
 export function duration(seconds) {
   const s = Math.max(0, Math.round(seconds));
@@ -22,7 +22,7 @@ export function duration(seconds) {
   return `${Math.round(s / 86400)} days`;
 }
 
-// A rate is read at a glance: two digits are enough, and 0 is said only when it is 0.
+// Two digits are enough for a rate; 0 is shown only where it is 0.
 export function rate(perSecond) {
   if (perSecond >= 100) return count(perSecond);
   if (perSecond >= 10 || perSecond === 0) return perSecond.toFixed(0);
@@ -38,13 +38,13 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Keeps one child of `parent` for each item, in order, and lets `fill` bring it up to date.
-// Elements live as long as their item, so that focus, hover and selected text survive an update.
-export function keep(parent, items, key, build, fill) {
+// Keeps one child of `parent` per item, in order, and updates each with `fill`.
+// An element is kept as long as its item, so that focus, hover and selected text survive an update.
+export function reconcile(parent, items, key, build, fill) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   items.forEach((item, place) => {
     const name = String(key(item));
@@ -57,5 +57,5 @@ export function keep(parent, items, key, build, fill) {
     if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
     fill(child, item);
   });
-  for (const gone of old.values()) gone.remove();
+  for (const child of old.values()) child.remove();
 }

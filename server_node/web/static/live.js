@@ -1,47 +1,47 @@
-// The stream of pictures: each as it comes, and since when nothing comes any more.
+// The event stream from the server: each status as it arrives, and the state of the connection.
 
 const RETRY_MS = 2000;
-const QUIET_MS = 25_000; // the server gives a sign of life every ten seconds
+const TIMEOUT_MS = 25_000; // the server sends a heartbeat every ten seconds
 
-// Calls `onPicture(text)` for each picture, and `onState(state, since)` when that changes: "connecting", "live",
-// "disconnected" (the connection broke) or "silent" (it stands, and nothing comes through); `since` is a Date.
-export function listen(onPicture, onState) {
+// Calls `onStatus(text)` for each status, and `onState(state, since)` when the state changes: "connecting", "live",
+// "disconnected" (the connection broke) or "stalled" (it is open, and nothing arrives); `since` is a Date.
+export function subscribe(onStatus, onState) {
   let events = null;
-  let heardAt = Date.now();
+  let receivedAt = Date.now();
   let state = "";
 
-  function turn(next, since = Date.now()) {
-    if (state === next || (state === "silent" && next === "disconnected")) return;
+  function setState(next, since = Date.now()) {
+    if (state === next || (state === "stalled" && next === "disconnected")) return;
     state = next;
     onState(state, new Date(since));
   }
 
-  function heard() {
-    heardAt = Date.now();
-    turn("live");
+  function received() {
+    receivedAt = Date.now();
+    setState("live");
   }
 
   function open() {
     events?.close();
-    const mine = (events = new EventSource("events"));
-    mine.addEventListener("open", heard);
-    mine.addEventListener("alive", heard);
-    mine.addEventListener("picture", (event) => {
-      heard();
-      onPicture(event.data);
+    const source = (events = new EventSource("events"));
+    source.addEventListener("open", received);
+    source.addEventListener("heartbeat", received);
+    source.addEventListener("status", (event) => {
+      received();
+      onStatus(event.data);
     });
-    mine.addEventListener("error", () => {
-      turn("disconnected");
-      // A refused stream is closed for good by the browser; a broken one it opens again by itself.
-      if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === events && open(), RETRY_MS);
+    source.addEventListener("error", () => {
+      setState("disconnected");
+      // The browser reopens a broken stream by itself, but closes a refused one for good.
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => source === events && open(), RETRY_MS);
     });
   }
 
   setInterval(() => {
-    if (state !== "live" || Date.now() < heardAt + QUIET_MS) return;
-    turn("silent", heardAt);
+    if (state !== "live" || Date.now() < receivedAt + TIMEOUT_MS) return;
+    setState("stalled", receivedAt);
     open();
   }, 1000);
-  turn("connecting");
+  setState("connecting");
   open();
 }

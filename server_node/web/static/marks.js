@@ -1,4 +1,4 @@
-// How clusters are told apart: by ten colours, and by eight forms once the colours are used up.
+// The mark of a cluster: one of ten colours, and of eight shapes once the colours are used up.
 
 const SVG = "http://www.w3.org/2000/svg";
 export const COLOURS = 10;
@@ -9,21 +9,21 @@ const CORNERS = [
   [[0, -1.2], [1.15, 0.85], [-1.15, 0.85]],
 ];
 
-// slot -> which of the ten colours, which corners, and whether it is only an outline.
+// slot -> one of the ten colours, the corners of the shape (null: a disc), and whether it is only an outline.
 export function markOf(slot) {
-  const form = Math.floor(slot / COLOURS) % (2 * CORNERS.length);
-  return { colour: slot % COLOURS, corners: CORNERS[form >> 1], hollow: form % 2 === 1 };
+  const shape = Math.floor(slot / COLOURS) % (2 * CORNERS.length);
+  return { colour: slot % COLOURS, corners: CORNERS[shape >> 1], hollow: shape % 2 === 1 };
 }
 
-// Put the outline of a mark on the pen's path.
-export function trace(pen, { corners }, x, y, radius) {
-  pen.beginPath();
-  if (!corners) return pen.arc(x, y, radius, 0, 2 * Math.PI);
-  corners.forEach(([dx, dy], i) => pen[i ? "lineTo" : "moveTo"](x + radius * dx, y + radius * dy));
-  pen.closePath();
+// Adds the outline of a mark to the path of a canvas context.
+export function trace(context, { corners }, x, y, radius) {
+  context.beginPath();
+  if (!corners) return context.arc(x, y, radius, 0, 2 * Math.PI);
+  corners.forEach(([dx, dy], i) => context[i ? "lineTo" : "moveTo"](x + radius * dx, y + radius * dy));
+  context.closePath();
 }
 
-// The same mark for a table.
+// An element that shows a mark in a table; `fillSwatch` sets which.
 export function swatch() {
   const frame = document.createElementNS(SVG, "svg");
   frame.setAttribute("class", "swatch");

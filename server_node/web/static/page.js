@@ -1,32 +1,32 @@
-// The live page: listens to the server, and shows the newest picture once per frame.
+// The live page: subscribes to the server's status and shows the newest one once per frame.
 
 import { drawHistory } from "./chart.js";
 import { Clients } from "./clients.js";
 import { Clusters } from "./clusters.js";
 import { showCounters } from "./counters.js";
-import { listen } from "./live.js";
+import { subscribe } from "./live.js";
 import { NodeMap } from "./map.js";
 import { describeMap, offerAxes, showMissing } from "./map_text.js";
 import { showPrivacy, showRejected } from "./privacy.js";
 import { Tabs } from "./tabs.js";
-import { clock, plural, say } from "./format.js";
+import { clock, plural, setText } from "./format.js";
 
 const at = (id) => document.getElementById(id);
 const HIDDEN_MS = 1000;
-const SAID_EVERY_MS = 20_000;
-const map = new NodeMap(at("map"), at("tip"), at("map-said"));
-const clusters = new Clusters((name) => map.point(name), (name) => map.pin(name));
+const ANNOUNCE_EVERY_MS = 20_000;
+const map = new NodeMap(at("map"), at("tip"), at("map-announcement"));
+const clusters = new Clusters((identity) => map.hover(identity), (identity) => map.pin(identity));
 const clients = new Clients();
 const tabs = new Tabs(at("models"), at("model"), (name) => choose({ model: name }));
 
-let newest = null; // text of the newest picture, not read yet
-let picture = null;
+let newest = null; // text of the newest status, not parsed yet
+let status = null;
 let receivedAt = 0;
 let connected = true;
 let chosen = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-let mapped = null; // the model on the map
-let promised = ""; // the contract whose privacy is shown
-let saidAt = -SAID_EVERY_MS;
+let modelMapped = null; // the model on the map
+let privacyShown = ""; // digest of the contract whose privacy is shown
+let announcedAt = -ANNOUNCE_EVERY_MS;
 
 function choose(more) {
   chosen = Object.fromEntries(Object.entries({ ...chosen, ...more }).filter(([, value]) => value));
@@ -34,8 +34,8 @@ function choose(more) {
   show();
 }
 
-// Before the next frame. A tab that nobody sees gets no frames, and its title is read all the same.
-function soon(act) {
+// Calls `act` before the next frame. A tab in the background gets no frames, but its title is visible.
+function schedule(act) {
   let done = false;
   const once = () => {
     if (!done) act();
@@ -45,8 +45,8 @@ function soon(act) {
   setTimeout(once, HIDDEN_MS);
 }
 
-function onPicture(text) {
-  if (newest === null) soon(show);
+function onStatus(text) {
+  if (newest === null) schedule(show);
   newest = text;
   receivedAt = performance.now();
 }
@@ -54,123 +54,123 @@ function onPicture(text) {
 function onState(state, since) {
   connected = state === "live" || state === "connecting";
   at("connection").dataset.state = state;
-  say(at("connection"), connected ? state : `${state === "silent" ? "no word" : "disconnected"} since ${clock(since)}`);
+  setText(at("connection"), connected ? state : `${state === "stalled" ? "no data" : "disconnected"} since ${clock(since)}`);
   document.body.classList.toggle("stale", !connected);
-  retitle();
+  showTitle();
 }
 
-// The server's clock, kept going between pictures.
-const now = () => picture.now + (performance.now() - receivedAt) / 1000;
-const modelShown = () => picture.models.find(({ name }) => name === chosen.model) ?? picture.models[0];
+// The server's clock, extrapolated between statuses.
+const now = () => status.now + (performance.now() - receivedAt) / 1000;
+const modelShown = () => status.models.find(({ name }) => name === chosen.model) ?? status.models[0];
 
 function show() {
   if (newest !== null) {
     const next = JSON.parse(newest);
     newest = null;
-    if (picture && moved(picture, next)) return;
-    picture = next;
+    if (status && replaced(status, next)) return;
+    status = next;
   }
-  if (!picture) return;
+  if (!status) return;
   const model = modelShown();
-  say(at("federation"), picture.federation);
-  say(at("contract"), picture.contract.slice(0, 12));
-  say(at("shoal"), picture.shoal);
+  setText(at("federation"), status.federation);
+  setText(at("contract"), status.contract.slice(0, 12));
+  setText(at("shoal"), status.shoal);
   at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
-  tabs.show(picture.models, model);
+  tabs.show(status.models, model);
   showNotice();
   showMap(model);
-  showRejected(picture.rejected);
-  if (promised !== picture.contract) {
-    // It stands in the contract, so it changes only with it; what a reader has unfolded stays unfolded.
-    showPrivacy(picture.privacy);
-    promised = picture.contract;
+  showRejected(status.rejected);
+  if (privacyShown !== status.contract) {
+    // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
+    showPrivacy(status.privacy);
+    privacyShown = status.contract;
   }
-  retitle();
-  speak(model);
+  showTitle();
+  announce(model);
   tick();
 }
 
-// What goes on while no picture comes: ages.
+// Updates what changes with time alone: ages.
 function tick() {
-  if (!picture) return;
+  if (!status) return;
   const model = modelShown();
-  showCounters(picture, model, now());
+  showCounters(status, model, now());
   clusters.show(model, now());
-  clients.show(picture, now());
+  clients.show(status, now());
   drawHistory(at("history"), model.history, now());
 }
 
-// Another federation, another contract or another page at this address: begin anew, and say why.
-function moved(before, next) {
+// Reloads the page, with the reason, where the status is of another federation, contract or version of the page.
+function replaced(before, next) {
   const same = (name) => before[name] === next[name];
-  if (same("federation") && same("contract") && same("page")) return false;
-  const why = !same("federation") ? `This address now shows federation ${next.federation}; before, it was ${before.federation}.`
-    : !same("contract") ? "The federation has a new contract; what was shown before is of the old one." : "";
-  remember("moved", why);
+  if (same("federation") && same("contract") && same("page_version")) return false;
+  const reason = !same("federation") ? `This address now serves federation ${next.federation}; before, it was ${before.federation}.`
+    : !same("contract") ? "The federation has a new contract; what was shown before belongs to the old one." : "";
+  store("reload-reason", reason);
   location.reload();
   return true;
 }
 
-function remember(name, text) {
+function store(name, text) {
   try {
     sessionStorage.setItem(name, text);
   } catch {
-    // Storage may be forbidden; then the page begins anew without a word.
+    // The browser may forbid storage; then the page reloads without a reason.
   }
 }
 
-function sayWhatMoved() {
+function showReloadReason() {
   try {
-    const why = sessionStorage.getItem("moved");
-    sessionStorage.removeItem("moved");
-    at("moved").hidden = !why;
-    say(at("moved"), why ?? "");
+    const reason = sessionStorage.getItem("reload-reason");
+    sessionStorage.removeItem("reload-reason");
+    at("reload-reason").hidden = !reason;
+    setText(at("reload-reason"), reason ?? "");
   } catch {
     // As above.
   }
 }
 
 function showNotice() {
-  at("notice").hidden = picture.ready;
-  const left = picture.lag_records ? `${plural(picture.lag_records, "update")} in the log are still to be read.` : "";
-  say(at("notice"), picture.ready ? "" : `The server is not up to date with its log just now. ${left}`.trim());
+  at("notice").hidden = status.ready;
+  const left = status.lag_records ? `${plural(status.lag_records, "update")} in the log not read yet.` : "";
+  setText(at("notice"), status.ready ? "" : `The server has not read all of its log yet. ${left}`.trim());
 }
 
 function showMap(model) {
-  if (mapped !== model.name) {
-    map.forget();
-    clusters.forget();
+  if (modelMapped !== model.name) {
+    map.reset();
+    clusters.reset();
   }
-  mapped = model.name;
-  const anything = Boolean(model.drawn?.nodes.id.length) && !model.waiting_for;
-  at("empty").hidden = anything;
-  at("axes").hidden = !anything;
-  if (!anything) showMissing(picture, model);
-  else offerAxes(model.drawn, chosen);
-  map.turn(chosen.across ?? "", chosen.up ?? "");
-  const off = picture.privacy.mode === "off";
-  map.show(anything ? model.drawn : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
-  describeMap(model, anything, chosen);
+  modelMapped = model.name;
+  const shown = Boolean(model.clustering?.nodes.id.length) && !model.waiting_for;
+  at("empty").hidden = shown;
+  at("axes").hidden = !shown;
+  if (!shown) showMissing(status, model);
+  else offerAxes(model.clustering, chosen);
+  map.setAxes(chosen.across ?? "", chosen.up ?? "");
+  const off = status.privacy.mode === "off";
+  map.show(shown ? model.clustering : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
+  describeMap(model, shown, chosen);
 }
 
-function retitle() {
-  if (!picture) return;
+function showTitle() {
+  if (!status) return;
   const found = plural(modelShown().clusters_total, "cluster");
-  const title = connected ? `${picture.federation} · ${found} · shoal` : `disconnected · ${picture.federation} · shoal`;
+  const title = connected ? `${status.federation} · ${found} · shoal` : `disconnected · ${status.federation} · shoal`;
   if (document.title !== title) document.title = title;
 }
 
-// To screen readers, now and then: not every update is news.
-function speak(model) {
-  if (performance.now() < saidAt + SAID_EVERY_MS) return;
-  const words = model.drawn && !model.waiting_for ? `${model.name}: ${plural(model.clusters_total, "cluster")}` : `${model.name}: no clustering yet`;
-  if (at("headline").textContent === words) return;
-  saidAt = performance.now();
-  say(at("headline"), words);
+// Announces the number of clusters to screen readers, at most once in a while.
+function announce(model) {
+  if (performance.now() < announcedAt + ANNOUNCE_EVERY_MS) return;
+  const text = model.clustering && !model.waiting_for ? `${model.name}: ${plural(model.clusters_total, "cluster")}` : `${model.name}: no clustering yet`;
+  if (at("headline").textContent === text) return;
+  announcedAt = performance.now();
+  setText(at("headline"), text);
 }
 
 for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event) => choose({ [axis]: event.target.value }));
 new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
-sayWhatMoved();
-listen(onPicture, onState);
+showReloadReason();
+subscribe(onStatus, onState);

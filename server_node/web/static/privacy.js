@@ -1,31 +1,31 @@
-// The privacy panel, and what was set aside.
+// The privacy panel, and the list of rejected messages by reason.
 
-import { count, keep, make, named, plural, say, value } from "./format.js";
+import { count, reconcile, make, featureLabel, plural, setText, value } from "./format.js";
 
 const at = (id) => document.getElementById(id);
 const UNFOLDED_MAX = 6;
 const REASONS = {
-  type: "another kind of message",
-  version: "another version of shoal",
+  type: "of another type",
+  version: "of another version of shoal",
   oversized: "too large",
   malformed: "not a message",
   federation: "of another federation",
-  contract: "learnt under another contract",
+  contract: "under another contract",
   model: "of an unknown model",
-  privacy: "made under another privacy",
-  arrays: "arrays of a wrong form",
-  not_finite: "holding numbers that are not finite",
-  bounds: "outside the agreed bounds",
+  privacy: "under another privacy mode",
+  arrays: "with arrays of a wrong shape or type",
+  not_finite: "with numbers that are not finite",
+  bounds: "with values outside the agreed bounds",
   sequence: "with an impossible sequence number",
-  parts: "parts that fit no update",
+  parts: "with parts that match no update",
   signature: "not signed by the client they name",
 };
 
 export function showRejected(rejected) {
   const reasons = Object.entries(rejected);
   at("rejected").hidden = !reasons.length;
-  keep(at("rejected-reasons"), reasons, ([reason]) => reason, () => make("li"), (item, [reason, messages]) =>
-    say(item, `${count(messages)} ${REASONS[reason] ?? reason}`));
+  reconcile(at("rejected-reasons"), reasons, ([reason]) => reason, () => make("li"), (item, [reason, messages]) =>
+    setText(item, `${count(messages)} ${REASONS[reason] ?? reason}`));
 }
 
 export function showPrivacy(privacy) {
@@ -44,17 +44,17 @@ export function showPrivacy(privacy) {
 
 function epsilonTable(privacy) {
   const noisy = privacy.epsilon_per_feature.some(({ noise }) => noise !== null);
-  const heads = ["Feature", "Bounds", privacy.nominal ? "Nominal ε" : "ε", ...(noisy ? ["Noise"] : [])];
+  const headings = ["Feature", "Bounds", privacy.nominal ? "Nominal ε" : "ε", ...(noisy ? ["Noise"] : [])];
   const rows = privacy.epsilon_per_feature.map((part) => make("tr", {},
-    make("th", { scope: "row" }, named(part)),
+    make("th", { scope: "row" }, featureLabel(part)),
     ...[`${value(part.low)} to ${value(part.high)}`, value(part.epsilon), ...(noisy ? [`± ${value(part.noise)}`] : [])].map(
       (text) => make("td", { class: "number" }, text))));
   const table = make("table", {},
-    make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", { scope: "col", class: i ? "number" : "" }, head)))),
+    make("thead", {}, make("tr", {}, ...headings.map((heading, i) => make("th", { scope: "col", class: i ? "number" : "" }, heading)))),
     make("tbody", {}, ...rows));
   const frame = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Epsilon of each feature" }, table);
-  const about = noisy ? [make("p", { class: "quiet" }, "Noise: how far a value is moved on average, in its own unit.")] : [];
-  const folded = make("details", {}, make("summary", {}, `ε of ${plural(privacy.features_total, "feature")}`), frame, ...about);
+  const note = noisy ? [make("p", { class: "quiet" }, "Noise: how far a value is moved on average, in its own unit.")] : [];
+  const folded = make("details", {}, make("summary", {}, `ε of ${plural(privacy.features_total, "feature")}`), frame, ...note);
   if (privacy.features_total > rows.length) folded.append(make("p", { class: "quiet" }, `The first ${rows.length} are listed.`));
   folded.open = rows.length <= UNFOLDED_MAX;
   return folded;

@@ -1,23 +1,23 @@
-// Tables that people sort by a click on a heading, and that stay sorted as their rows change.
+// Sorting of a table by a click on a heading; the rows stay sorted as they change.
 
-import { keep, make } from "./format.js";
+import { reconcile, make } from "./format.js";
 
-const natural = new Intl.Collator("en", { numeric: true }).compare; // client-2 before client-10
+const compareNames = new Intl.Collator("en", { numeric: true }).compare; // client-2 before client-10
 
 export class Sorting {
-  // `by` is the key of a column, `onChange` is called when somebody chose another.
-  constructor(table, by, falling, onChange) {
-    [this.table, this.by, this.falling, this.onChange] = [table, by, falling, onChange];
+  // `by` is the key of a column; `onChange` is called when the user chose another.
+  constructor(table, by, descending, onChange) {
+    [this.table, this.by, this.descending, this.onChange] = [table, by, descending, onChange];
   }
 
-  // columns: {key, title, number: whether it holds numbers}. A number falls first, a name rises first.
+  // columns: {key, title, number: whether it holds numbers}. Numbers start in descending order, names in ascending.
   head(columns) {
     const rows = columns.length ? [columns] : [];
-    keep(
+    reconcile(
       this.table.tHead, rows, (row) => row.map(({ title }) => title).join("|"),
       (row) => make("tr", {}, ...row.map((column) => this.heading(column))),
       (row) => columns.forEach(({ key }, i) => {
-        const order = key !== this.by ? "none" : this.falling ? "descending" : "ascending";
+        const order = key !== this.by ? "none" : this.descending ? "descending" : "ascending";
         if (row.cells[i].ariaSort !== order) row.cells[i].ariaSort = order;
       }),
     );
@@ -26,20 +26,20 @@ export class Sorting {
   heading({ key, title, number }) {
     const button = make("button", { type: "button" }, title);
     button.addEventListener("click", () => {
-      this.falling = key === this.by ? !this.falling : Boolean(number);
+      this.descending = key === this.by ? !this.descending : Boolean(number);
       this.by = key;
       this.onChange();
     });
     return make("th", number ? { scope: "col", class: "number" } : { scope: "col" }, button);
   }
 
-  // columns: {key, of: row -> what to sort by}; what is null comes last either way.
+  // columns: {key, of: row -> value to sort by}; null comes last in both orders.
   order(rows, columns) {
     const { of } = columns.find(({ key }) => key === this.by) ?? columns[0];
-    const sign = this.falling ? -1 : 1;
+    const sign = this.descending ? -1 : 1;
     return rows.map((row) => [of(row), row]).sort(([a], [b]) => {
       if (a === null || b === null) return (a === null) - (b === null);
-      return sign * (typeof a === "string" ? natural(a, b) : a - b);
+      return sign * (typeof a === "string" ? compareNames(a, b) : a - b);
     }).map(([, row]) => row);
   }
 }

@@ -1,11 +1,11 @@
-// One tab for each model: by pointer, or by arrow keys, Home and End.
+// One tab per model, chosen by pointer or by the arrow keys, Home and End.
 
-import { keep, make, plural, say } from "./format.js";
+import { reconcile, make, plural, setText } from "./format.js";
 
 const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
 export class Tabs {
-  // `panel` is what the tabs are of; `onChoose` gets the name of a model.
+  // `panel` is the element that the tabs control; `onChoose` gets the name of a model.
   constructor(list, panel, onChoose) {
     [this.list, this.panel, this.onChoose] = [list, panel, onChoose];
     list.addEventListener("keydown", (event) => this.move(event));
@@ -13,12 +13,12 @@ export class Tabs {
 
   show(models, chosen) {
     this.list.hidden = models.length < 2;
-    keep(this.list, models, ({ name }) => name, ({ name }) => this.tab(name), (tab, model) => {
+    reconcile(this.list, models, ({ name }) => name, ({ name }) => this.tab(name), (tab, model) => {
       const selected = model === chosen;
       tab.ariaSelected = String(selected);
       tab.tabIndex = selected ? 0 : -1;
-      const found = model.drawn && !model.waiting_for ? plural(model.clusters_total, "cluster") : "nothing yet";
-      say(tab.lastChild, `${model.algorithm} · ${found}`);
+      const found = model.clustering && !model.waiting_for ? plural(model.clusters_total, "cluster") : "no clusters yet";
+      setText(tab.lastChild, `${model.algorithm} · ${found}`);
     });
     if (this.list.hidden) return ["role", "aria-labelledby"].forEach((name) => this.panel.removeAttribute(name));
     this.panel.setAttribute("role", "tabpanel");

@@ -1,4 +1,4 @@
-// Light or dark, before anything is drawn: as the system has it, or as was chosen on this page and remembered.
+// Sets the light or dark theme before the first paint: the system's, or the one chosen on this page and stored.
 
 (() => {
   const KEY = "shoal-theme";
@@ -7,7 +7,7 @@
   try {
     chosen = localStorage.getItem(KEY) ?? "";
   } catch {
-    // Storage may be forbidden; then nothing is remembered.
+    // The browser may forbid storage; then the choice lasts until the page is closed.
   }
   if (!["light", "dark"].includes(chosen)) chosen = "";
 

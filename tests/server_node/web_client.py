@@ -1,4 +1,4 @@
-"""Asking an application over HTTP without a socket."""
+"""An HTTP client of an application that needs no socket."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import httpx
 from starlette.applications import Starlette
 
 
-class Asking:
+class WebClient:
     """Requests to an application, one at a time."""
 
     def __init__(self, app: Starlette, raise_errors: bool = True) -> None:
-        """`raise_errors`: what the application did not foresee is raised here, as a server would log it."""
+        """`raise_errors`: an unhandled exception of the application is raised here, as a server would log it."""
         self._app, self._raise_errors = app, raise_errors
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
-        return asyncio.run(self._answer("GET", path, headers=headers))
+        return asyncio.run(self._response("GET", path, headers=headers))
 
     def post(self, path: str, json: Any = None, content: str | bytes | None = None) -> httpx.Response:
-        return asyncio.run(self._answer("POST", path, json=json, content=content))
+        return asyncio.run(self._response("POST", path, json=json, content=content))
 
-    async def _answer(self, method: str, path: str, **parts: Any) -> httpx.Response:
+    async def _response(self, method: str, path: str, **parts: Any) -> httpx.Response:
         transport = httpx.ASGITransport(self._app, raise_app_exceptions=self._raise_errors)
         async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
             return await client.request(method, path, **parts)

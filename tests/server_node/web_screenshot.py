@@ -1,4 +1,4 @@
-"""Draw the pictures of the live page in docs/pictures anew: `make picture`. It needs Chromium and half a minute."""
+"""Renews the screenshots of the live page in docs/pictures/: `make screenshots`. It needs Chromium and a minute."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from PIL import Image
 from tests.server_node.web_browser import Tab, browsing
 
 DOCS = Path(__file__).parents[2] / "docs" / "pictures"
-SHOTS = {"page.png": (1180, 1148, "light"), "page-narrow.png": (390, 1086, "dark")}
-"""file -> width, height, colours"""
+SCREENSHOTS = {"page.png": (1180, 1148, "light"), "page-narrow.png": (390, 1086, "dark")}
+"""file -> width, height, theme"""
 READINGS = 15_000
-"""of 20,560: enough has been learnt, and the demo is still running"""
-READ = "Number([...document.querySelectorAll('#counters dt')].find(name => name.textContent === 'Readings')"
-READ += "?.nextSibling.textContent.replaceAll(',', '') ?? 0)"
+"""of 20,560: enough to see clusters while the demo is still running"""
+READINGS_SHOWN = "Number([...document.querySelectorAll('#counters dt')].find(name => name.textContent === 'Readings')"
+READINGS_SHOWN += "?.nextSibling.textContent.replaceAll(',', '') ?? 0)"
 
 
 def main() -> None:
-    """Run the demo, look at its page, keep what was seen."""
+    """Run the demo and save screenshots of its page."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("there is no chromium on the PATH; on Debian: apt install chromium")
@@ -33,14 +33,14 @@ def main() -> None:
         demo = subprocess.Popen([sys.executable, "-m", "shoal", *command], stderr=subprocess.PIPE, text=True)
         try:
             with browsing(chromium, Path(folder) / "browser") as browser:
-                shoot(browser.tab(), address(demo))
+                take_screenshots(browser.tab(), page_url(demo))
         finally:
             demo.terminate()
             demo.communicate()
 
 
-def address(demo: subprocess.Popen[str]) -> str:
-    """Where the page of a demo is, once it says so."""
+def page_url(demo: subprocess.Popen[str]) -> str:
+    """The URL of the demo's page, once the demo has printed it."""
     assert demo.stderr is not None
     for line in demo.stderr:
         if line.startswith("The live page: "):
@@ -48,17 +48,17 @@ def address(demo: subprocess.Popen[str]) -> str:
     sys.exit("the demo ended before it showed a page")
 
 
-def shoot(tab: Tab, url: str) -> None:
-    tab.resize(*SHOTS["page.png"][:2])
+def take_screenshots(tab: Tab, url: str) -> None:
+    tab.resize(*SCREENSHOTS["page.png"][:2])
     tab.call("Emulation.setScrollbarsHidden", hidden=True)
     tab.open(url)
-    tab.until(f"{READ} >= {READINGS}")
-    for name, (width, height, scheme) in SHOTS.items():
+    tab.until(f"{READINGS_SHOWN} >= {READINGS}")
+    for name, (width, height, scheme) in SCREENSHOTS.items():
         tab.resize(width, height)
         tab.prefer(scheme)
         tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
         tab.value_of("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        Image.open(io.BytesIO(tab.picture())).convert("RGB").save(DOCS / name, optimize=True)
+        Image.open(io.BytesIO(tab.screenshot())).convert("RGB").save(DOCS / name, optimize=True)
         print(f"{DOCS / name}: {(DOCS / name).stat().st_size // 1000} kB")
 
 

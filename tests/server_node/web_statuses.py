@@ -1,4 +1,4 @@
-"""Pictures of servers that never ran: plain data for the tests of the web pages."""
+"""Statuses of servers that never ran: plain data for the tests of the web interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from server_node.lineage import Lineage, next_lineage, nodes_and_clusters
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
-from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, contract_of
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.privacy import expected_statement
@@ -33,7 +33,7 @@ def a_contract(
     models: Sequence[str] = ("fcac",),
     name: str = "greenhouse",
 ) -> Contract:
-    """A federation of `width` features; beyond the five with a name they are numbered."""
+    """A federation of `width` features: the five above, then numbered ones."""
     numbered = ({"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(len(FEATURES), width))
     return contract_of(
         {
@@ -46,11 +46,11 @@ def a_contract(
 
 
 def some_nodes(width: int, clusters: int, nodes: int, seed: int = 7) -> dict[str, NDArray[Any]]:
-    """Snapshot arrays of `nodes` nodes in `clusters` clusters far apart, by FCAC's table."""
+    """Snapshot arrays of `nodes` nodes in `clusters` clusters far apart, in the layout of FCAC."""
     rng = np.random.default_rng(seed)
-    middles = rng.uniform(0.15, 0.85, (clusters, width))
+    centres = rng.uniform(0.15, 0.85, (clusters, width))
     cluster = np.sort(np.arange(nodes) % clusters)
-    weight = middles[cluster] + rng.normal(0, 0.035, (nodes, width))
+    weight = centres[cluster] + rng.normal(0, 0.035, (nodes, width))
     count = np.maximum(1, rng.lognormal(4, 1, nodes)).astype(np.int64)
     edge = np.array(sorted(_pairs(weight, cluster)), dtype=np.int64).reshape(-1, 2)
     total = np.bincount(cluster, weights=count, minlength=clusters)
@@ -79,13 +79,19 @@ def _pairs(weight: NDArray[np.float64], cluster: NDArray[np.int64]) -> set[tuple
     return found
 
 
-def a_snapshot(contract: Contract, arrays: dict[str, NDArray[Any]], version: int = 1, model: str = "fcac") -> Snapshot:
-    summary = streaming_algorithm("fcac").summary(arrays)
+def a_snapshot(
+    contract: Contract,
+    arrays: dict[str, NDArray[Any]],
+    version: int = 1,
+    model: str = "fcac",
+    algorithm: str = "fcac",
+) -> Snapshot:
+    summary = load_algorithm(algorithm).summary(arrays)
     return Snapshot(
         federation=contract.federation,
         contract=contract.digest,
         model=model,
-        algorithm="fcac",
+        algorithm=algorithm,
         version=version,
         positions=[[0, 120 * version]],
         updates=120 * version,
@@ -100,8 +106,8 @@ def a_snapshot(contract: Contract, arrays: dict[str, NDArray[Any]], version: int
     )
 
 
-def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> ServerStatus:
-    """What the board shows: `snapshots` of some models, three clients of which one is silent, a history."""
+def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> ServerStatus:
+    """The status with `snapshots` of some models, a history, and three clients of which one is inactive."""
     history = [HistoryPoint(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
     models = {
         snapshot.model: ModelStatus(
@@ -113,9 +119,9 @@ def a_picture(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: boo
         )
         for snapshot in snapshots
     }
-    for agreed in contract.models:
-        waiting_for = "1 of 2 clients have spoken."
-        models.setdefault(agreed.name, ModelStatus(agreed.name, agreed.algorithm, waiting_for=waiting_for))
+    for configured in contract.models:
+        waiting_for = "1 of 2 clients have sent updates."
+        models.setdefault(configured.name, ModelStatus(configured.name, configured.algorithm, waiting_for=waiting_for))
     clients = (
         ClientStatus("north-wing", NOW - 2, 410, 164_000, 131.4),
         ClientStatus("roof", NOW - 340, 122, 48_800, 0.0),
