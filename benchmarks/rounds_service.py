@@ -26,8 +26,9 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, contract_of
+from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy_terms import privacy_terms_of
-from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings, ServerSettings
+from shoal.config.settings import ClientSettings, ServerSettings
 from shoal.privacy import expected_statement
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator

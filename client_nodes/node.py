@@ -21,8 +21,9 @@ from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import is_in_rounds
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, client_name
+from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy_terms import privacy_terms_of
-from shoal.config.settings import UPDATE_RECORD_BYTES_MAX, ClientSettings
+from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState
 from shoal.privacy import mechanism_for
 from shoal.protocol.messages import VERSION

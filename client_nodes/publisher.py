@@ -1,4 +1,4 @@
-"""What a client says: checked as the server will check it, and cut into parts where one record would be too large."""
+"""What a client says: checked as the server will check it, and cut into chunks where one record would be too large."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
-from shoal.protocol.chunking import split
+from shoal.protocol.chunking import split_update
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
@@ -14,7 +14,7 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers
 
 Said = list[OutboxRecord]
-"""the words of one update: one, or one for each of its parts"""
+"""the words of one update: one, or one for each of its chunks"""
 
 
 class Publisher:
@@ -30,8 +30,8 @@ class Publisher:
         """Raises `MessageRejected`."""
         # What the server would refuse is not said in the first place: a fault shows where it is made.
         self._border.check_update(update)
-        parts = split(update, load_algorithm(update.algorithm).update, self._record_bytes_max)
-        return [OutboxRecord(self._topic, part.encode(), update.model.encode(), Update.headers()) for part in parts]
+        chunks = split_update(update, load_algorithm(update.algorithm).update, self._record_bytes_max)
+        return [OutboxRecord(self._topic, chunk.encode(), update.model.encode(), Update.headers()) for chunk in chunks]
 
 
 def signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.protocol.messages import MOMENT_MAX, Reading
+from shoal.protocol.checks import MOMENT_MAX
+from shoal.protocol.messages import Reading
 from shoal.transports.base import Headers, Record
 
 NUMBER_BYTES = 8

@@ -49,7 +49,7 @@ class RoundAnswers:
     def expects_calls(self) -> bool:
         """Whether a model is in the midst of its rounds, so that the next call may come at any moment."""
         newest = (self._snapshots.newest(model.name) for model in self._models)
-        return any(snapshot is not None and snapshot.call is not None for snapshot in newest)
+        return any(snapshot is not None and snapshot.round_request is not None for snapshot in newest)
 
     def keep(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
         """Private rows (n, d) to answer from, with their event times."""
@@ -101,7 +101,7 @@ class RoundAnswers:
         if call is None or call.version <= self._answered[model.name]:
             return None
         rows_min = max(call.rows_min, model.rounds.rows_min)
-        if now >= call.until or len(self.window) < rows_min or not call.asks(self._contract, self._client):
+        if now >= call.deadline or len(self.window) < rows_min or not call.selects(self._contract, self._client):
             return None
         return call
 

@@ -59,13 +59,13 @@ class Ingest:
 
     def _take_in(self, update: Update, value: bytes) -> None:
         model, now = self._models[update.model], self._clock()
-        if update.parts > 1:
+        if update.chunks > 1:
             if model.clients.knows(update.client, update.sequence):
                 return self._counting.heard(update, False, now)
             whole = self._joining.take(update, value)
             if whole is None:
-                return self._counting.part()
-            # Each part can be true, and all of them together too large to be.
+                return self._counting.chunk()
+            # Each chunk can be true, and all of them together too large to be.
             self._border.check_update(whole)
             update = whole
         new = model.hear(update, now)

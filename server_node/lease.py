@@ -42,8 +42,8 @@ class LeaseHolder:
         self._config, self._take_over, self._clock = config, take_over, clock
         self._federation, self._topic = config.contract.federation, config.contract.snapshots_topic
         self._renew_s = config.server.lease_renew_s
-        self._life = secrets.token_hex(8)
-        self._place = f"process {os.getpid()} on {socket.gethostname()}"
+        self._process_id = secrets.token_hex(8)
+        self._holder = f"process {os.getpid()} on {socket.gethostname()}"
         self._watched: tuple[tuple[int, str], int, float] | None = None
         """rank and offset of another's claim, and when it was first seen"""
         self._log: Log
@@ -78,8 +78,8 @@ class LeaseHolder:
         greatest = self._read_on()
         if greatest is not None and greatest[0].rank > self._own.rank:
             raise LeaseHeld(
-                f"another server has taken over {self._federation} ({greatest[0].place}); this one ends. Started again "
-                "when that one has been stopped, it goes on from its checkpoint"
+                f"another server has taken over {self._federation} ({greatest[0].holder}); this one ends. Started "
+                "again when that one has been stopped, it goes on from its checkpoint"
             )
         self._say(self._own)
         self._due = now + self._renew_s
@@ -91,7 +91,7 @@ class LeaseHolder:
         if found is not None and not self._take_over:
             self._make_way(*found, instance)
         generation = 1 if found is None else found[0].generation + 1
-        self._own = Lease(self._federation, instance, self._life, generation, self._renew_s, self._place)
+        self._own = Lease(self._federation, instance, self._process_id, generation, self._renew_s, self._holder)
         self._say(self._own)
         self._due = self._clock() + self._renew_s
         self._take_over, self._watched = False, None
@@ -107,12 +107,12 @@ class LeaseHolder:
         rank, seen_offset, since = self._watched
         if (claim.rank, offset) != (rank, seen_offset):
             raise LeaseHeld(
-                f"another server answers for {self._federation} ({claim.place}). Stop that one; or start this one "
+                f"another server answers for {self._federation} ({claim.holder}). Stop that one; or start this one "
                 "with --take-over, and that one ends"
             )
         if now < since + MISSED * claim.renew_s:
             raise LeaseUncertain(
-                f"another server has claimed {self._federation} ({claim.place}); waiting up to "
+                f"another server has claimed {self._federation} ({claim.holder}); waiting up to "
                 f"{MISSED * claim.renew_s:.0f} s to see whether it still answers (--take-over does not wait)"
             )
 

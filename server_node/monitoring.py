@@ -30,7 +30,7 @@ class ServerMonitoring:
         self._labelled: set[str] = set()
         self._again = False
         # From 0 on, so that the first of a kind shows as one more and not as something new.
-        for result in ("absorbed", "repeated", "rejected", "part", "incomplete"):
+        for result in ("absorbed", "repeated", "rejected", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
         for result in ("learned", "replayed"):
             metrics.readings.labels(result=result).inc(0)
@@ -61,7 +61,7 @@ class ServerMonitoring:
         """An update that passed the border; `new` unless it was heard before."""
         new = new and not self._again
         self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
-        if update.round is None and update.part == 1:
+        if update.round is None and update.chunk == 1:
             # Answers to calls are about the same rows again and again.
             self.metrics.readings.labels(result="learned" if new else "replayed").inc(update.readings)
         if not new:
@@ -69,16 +69,16 @@ class ServerMonitoring:
         self._unshown[update.model].append(update.made_at)
         self._note_client(update.client, now)
 
-    def part(self) -> None:
-        """A part of an update that is not whole yet."""
-        self.metrics.updates.labels(result="part").inc(not self._again)
+    def chunk(self) -> None:
+        """A chunk of an update that is not whole yet."""
+        self.metrics.updates.labels(result="chunk").inc(not self._again)
 
     def waiting(self, updates: int) -> None:
-        """So many updates wait for their other parts."""
+        """So many updates wait for their other chunks."""
         self.metrics.waiting.set(updates)
 
-    def dropped(self, model: str, client: str, sequence: int, parts: int, wanted: int) -> None:
-        """An update of which only so many parts came, and no more will."""
+    def dropped(self, model: str, client: str, sequence: int, chunks: int, wanted: int) -> None:
+        """An update of which only so many chunks came, and no more will."""
         self.metrics.updates.labels(result="incomplete").inc()
         log_event(
             "update_incomplete",
@@ -86,7 +86,7 @@ class ServerMonitoring:
             model=model,
             client=client,
             sequence=sequence,
-            parts=parts,
+            chunks=chunks,
             wanted=wanted,
         )
 

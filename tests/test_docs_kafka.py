@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from server_node.reassembly import PATIENCE_PARTS, WAITING_BYTES_MAX, WAITING_MAX
+from server_node.reassembly import PATIENCE_CHUNKS, WAITING_BYTES_MAX, WAITING_MAX
+from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.config.settings import ClientSettings, LogSettings
-from shoal.protocol.chunking import UPDATE_BYTES_MAX
-from shoal.protocol.messages import PARTS_MAX
+from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.transports.kafka.errors import _FOR_GOOD, _FOR_NOW
@@ -53,9 +53,9 @@ def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
 
 
 def test_the_bounds_of_updates_in_parts_are_those_of_the_code() -> None:
-    assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {PARTS_MAX} parts" in PAGE
+    assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {CHUNKS_MAX} chunks" in PAGE
     assert f"No more than {WAITING_MAX} updates and {WAITING_BYTES_MAX // MIB} MiB wait" in PAGE
-    assert f"nothing was heard for {PATIENCE_PARTS} parts" in PAGE
+    assert f"nothing was heard for {PATIENCE_CHUNKS} chunks" in PAGE
 
 
 def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:

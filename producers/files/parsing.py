@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.protocol.messages import MOMENT_MAX
+from shoal.protocol.checks import MOMENT_MAX
 
 CELL_CHARS_MAX = 256
 """no number is longer; a longer cell is cut"""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.messages import COUNT_MAX
+from shoal.protocol.checks import COUNT_MAX
 
 AHEAD_MAX = 1024
 """how far a sequence number may run ahead of the highest heard, and how far below it one may still come late"""

@@ -71,7 +71,7 @@ class Participation:
 
     def expected(self, call: RoundRequest, known: Sequence[str]) -> list[str]:
         """Those of them that a call asks."""
-        return [client for client in self.waited_for(known) if call.asks(self._contract, client)]
+        return [client for client in self.waited_for(known) if call.selects(self._contract, client)]
 
     def enough(self, call: RoundRequest, known: Sequence[str], share: float) -> bool:
         """Whether so large a share of those expected, and one at least, has answered."""

@@ -10,7 +10,8 @@ from server_node.status import HistoryPoint, ModelStatus, RoundStatus
 from shoal.algorithms.streaming import Arrays
 from shoal.algorithms.view import Summary
 from shoal.config.contract import Contract, Model
-from shoal.protocol.messages import COUNT_MAX, Snapshot, Update
+from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest
 
 HISTORY_MAX = 600
@@ -89,7 +90,7 @@ class ModelPublisher:
             made_at=now,
             newest_reading_at=self.newest_reading_at,
             round=number,
-            call=None if call is None else call.table(),
+            round_request=None if call is None else call.table(),
         )
         self.said = self.snapshot.encode()
         self.lineage, self.turnover = next_lineage(self.lineage, *nodes_and_clusters(arrays))

@@ -19,15 +19,11 @@ from pydantic import Field, model_validator
 from shoal.config.base import Folder, Settings
 from shoal.config.contract import Contract, contract_of, read_toml, validated
 from shoal.config.environment import settings_from
+from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import SettingsError
 
-MIB = 1024 * 1024
 DAY_S = 86400.0
-RECORD_BYTES_MAX = 32 * MIB
-"""no message is larger: see shoal.protocol.messages, which is above this floor; a test holds the two together"""
-UPDATE_RECORD_BYTES_MAX = 960 * 1024
-"""with what Kafka adds, below the MiB that brokers take unless they are told otherwise"""
 SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "mqtt")
 FILES = ("ca_file", "certificate_file", "key_file", "secret_file")
 
@@ -102,7 +98,7 @@ class LogSettings(BrokerSettings):
         default=UPDATE_RECORD_BYTES_MAX,
         ge=128 * 1024,
         le=RECORD_BYTES_MAX,
-        description="largest record of updates, with key and headers; a larger update travels in parts",
+        description="largest record of updates, with key and headers; a larger update travels in chunks",
     )
     snapshot_bytes_max: int = Field(
         default=RECORD_BYTES_MAX,

@@ -1,7 +1,7 @@
-"""Plain values and numpy arrays to bytes and back: msgpack with arrays as an extension type, never pickle.
+"""The codec: plain values and numpy arrays to bytes and back, by msgpack with an extension type for arrays.
 
-One form for one value: mappings keep the order they were given, floats are 64 bit, arrays are C-ordered
-little-endian. So equal states have equal bytes, which the tests of replay rely on.
+Equal values have equal bytes, which the tests of replay rely on: mappings keep their order, floats have 64 bits, arrays
+are C-ordered and little-endian.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.config.limits import PACKED_BYTES_MAX
 from shoal.errors import MessageRejected
 
 ARRAY = 1
@@ -21,18 +22,17 @@ ARRAY = 1
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 DIMENSIONS_MAX = 4
 FORM_BYTES = 3
-BYTES_MAX = 64 * 1024 * 1024
 BUFFER_BYTES = 1024
-"""what packing begins with; msgpack's own 256 KiB is a page of the system asked for and given back at each reading"""
+"""first size of the buffer; msgpack's own 256 KiB would be allocated from the system and freed for each reading"""
 DEPTH_MAX = 16
-"""how deep mappings and lists may nest: a hostile message cannot exhaust the stack"""
-_LOOKED_INTO = (dict, list, tuple, msgpack.Timestamp)
+"""how deep mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
+_NESTED = (dict, list, tuple, msgpack.Timestamp)
 
 
 def pack(value: Any) -> bytes:
     """None, bool, int, float, str, bytes, arrays, and lists and mappings (by text) of these -> bytes.
 
-    Whatever it takes, `unpack` gives back; anything else raises TypeError.
+    `unpack` gives the same value back. Anything else raises TypeError.
     """
     if flaw := _flaw(value, DEPTH_MAX):
         raise TypeError(f"cannot pack {flaw}")
@@ -43,15 +43,16 @@ def pack(value: Any) -> bytes:
     return packed
 
 
-def unpack(packed: bytes, bytes_max: int = BYTES_MAX, items_max: int | None = None) -> Any:
-    """The value again; arrays own their memory and are writable. Raises `MessageRejected` ("oversized", "malformed").
+def unpack(packed: bytes, bytes_max: int = PACKED_BYTES_MAX, items_max: int | None = None) -> Any:
+    """The value that was packed; arrays own their memory and are writable.
 
-    `items_max` bounds how many values the whole is made of (an array is one): a byte on the wire can be a mapping of
-    64 bytes in memory, so what comes from others needs it. None is for what we wrote ourselves.
+    `items_max` bounds how many values it is made of (an array is one); None, no bound, is for our own files. Messages
+    need a bound: one byte of a message can become a mapping of 64 bytes in memory.
+    Raises `MessageRejected` ("oversized", "malformed").
     """
     if len(packed) > bytes_max:
-        raise MessageRejected("oversized", f"{len(packed)} bytes, at most {bytes_max} are accepted")
-    # A value takes a byte at least, so a short message cannot hold too many.
+        raise MessageRejected("oversized", f"{len(packed)} bytes, the limit is {bytes_max}")
+    # Each value takes a byte or more, so a short message cannot hold too many.
     if items_max is not None and len(packed) > items_max:
         _count(packed, items_max)
     try:
@@ -87,7 +88,7 @@ def _array_in(code: int, packed: bytes) -> NDArray[Any]:
     if form not in DTYPES or dimensions > DIMENSIONS_MAX or len(packed) < place:
         raise MessageRejected("malformed", "an array of an unknown type")
     shape = struct.unpack_from(f"<{dimensions}Q", packed, FORM_BYTES + 1)
-    if max(shape, default=0) > BYTES_MAX:
+    if max(shape, default=0) > PACKED_BYTES_MAX:
         raise MessageRejected("malformed", "an array with an impossible shape")
     elements = packed[place:]
     dtype = np.dtype(form)
@@ -99,8 +100,11 @@ def _array_in(code: int, packed: bytes) -> NDArray[Any]:
 
 
 class _Form(NamedTuple):
-    """What follows the first byte of a value: a length in `width` bytes, `payload` bytes, `inner` values; the last two
-    and then `payload_each` and `inner_each` times the length."""
+    """What follows the first byte of a value.
+
+    First a length, in `width` bytes; then `payload + payload_each * length` bytes; then `inner + inner_each * length`
+    values.
+    """
 
     width: int = 0
     payload: int = 0
@@ -110,7 +114,7 @@ class _Form(NamedTuple):
 
 
 def _forms() -> list[_Form]:
-    """By first byte, from the msgpack specification."""
+    """The form of a value by its first byte, from the msgpack specification."""
     single = _Form()
     lengths = [_Form(width, payload_each=1) for width in (1, 2, 4)]
     return [
@@ -134,7 +138,10 @@ _FORMS = _forms()
 
 
 def _count(packed: bytes, items_max: int) -> None:
-    """Refuse more values than `items_max`, also claimed ones, before any is built. Other faults are the decoder's."""
+    """Raise `MessageRejected` for more values than `items_max`, before any is built.
+
+    Values that a length announces count, whether they follow or not. Other faults are found by the decoder.
+    """
     place, waiting, seen = 0, 1, 0
     while waiting and place < len(packed):
         width, payload, inner, payload_each, inner_each = _FORMS[packed[place]]
@@ -151,7 +158,7 @@ def _count(packed: bytes, items_max: int) -> None:
 
 
 def _flaw(value: object, left: int) -> str | None:
-    """What keeps `value` from being plain, or None. Kinds that only one of the two directions knows are left to it."""
+    """What of `value` cannot be packed, or None. Types that only one direction meets are checked there."""
     if isinstance(value, msgpack.Timestamp):
         return "a timestamp"
     if not isinstance(value, dict | list | tuple):
@@ -161,6 +168,6 @@ def _flaw(value: object, left: int) -> str | None:
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         return "a mapping whose keys are not text"
     for inner in value.values() if isinstance(value, dict) else value:
-        if isinstance(inner, _LOOKED_INTO) and (flaw := _flaw(inner, left - 1)):
+        if isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1)):
             return flaw
     return None

@@ -1,57 +1,57 @@
-"""Claims: how servers of one federation know of each other. They stand among the snapshots, which all servers read."""
+"""The lease: the message by which one server says that it answers for a federation.
+
+Leases are records of the topic of snapshots, which every server reads. How a server takes, renews and loses one is in
+`server_node.lease`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shoal.errors import MessageRejected
-from shoal.protocol.messages import COUNT_MAX, Envelope
+from shoal.protocol.checks import is_count, is_number, is_text, require
+from shoal.protocol.messages import Envelope
 from shoal.transports.base import Record
 
 LEASE_KEY = b"@server"
-"""no model can have this name"""
-WORDS_MAX = 300
+"""the key of every lease; a model cannot have this name"""
+RENEW_S_MAX = 86400
 
 
 @dataclass(frozen=True)
 class Lease(Envelope):
-    """A server says that it answers for a federation. The greatest `rank` holds."""
+    """One server's lease of a federation. Of several, the one with the greatest `rank` holds."""
 
-    TYPE: ClassVar[str] = "claim"
+    TYPE: ClassVar[str] = "lease"
 
     federation: str
     instance: str
-    """of the server's memory: the same after every restart in the same folder"""
-    life: str
-    """of the process"""
+    """random name of the server's checkpoint: the same after every restart from the same folder"""
+    process_id: str
+    """random name of the process: another one after every restart"""
     generation: int
-    """one more than that of the claim it follows"""
+    """one more than that of the lease it follows"""
     renew_s: float
-    """how often it is said again"""
-    place: str
-    """for people: which process, where"""
+    """how often the lease is published again, in seconds"""
+    holder: str
+    """the process and its host, for people"""
     released: bool = False
-    """the server has ended in order"""
+    """whether the server has ended in order, so that another one need not wait"""
 
     def __post_init__(self) -> None:
-        words = (self.federation, self.instance, self.life, self.place)
-        if not all(isinstance(word, str) and word.isprintable() and len(word) <= WORDS_MAX for word in words):
-            raise MessageRejected("malformed", "names")
-        if type(self.generation) is not int or not 1 <= self.generation <= COUNT_MAX:
-            raise MessageRejected("malformed", "generation")
-        if not isinstance(self.renew_s, int | float) or not 0 < self.renew_s <= 86400:
-            raise MessageRejected("malformed", "renew_s")
-        if not isinstance(self.released, bool):
-            raise MessageRejected("malformed", "released")
+        for name in ("federation", "instance", "process_id", "holder"):
+            require(is_text(getattr(self, name)), "malformed", name)
+        require(is_count(self.generation, 1), "malformed", "generation")
+        require(is_number(self.renew_s) and 0 < self.renew_s <= RENEW_S_MAX, "malformed", "renew_s")
+        require(isinstance(self.released, bool), "malformed", "released")
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Two that were made at once have one generation, and chance decides: everybody sees the same one as greater,
-        whatever order they are read in and whatever compaction has left of them."""
-        return self.generation, self.life
+        """Leases in order. Two servers that start at once have the same generation; their random process ids then
+        decide, so that all readers agree, whatever order they read in and whatever compaction has removed."""
+        return self.generation, self.process_id
 
 
 def is_lease(record: Record) -> bool:
-    """Whether this record among the snapshots is for servers only."""
+    """Whether this record of the topic of snapshots is a lease, and so for servers only."""
     return ("type", Lease.TYPE.encode()) in record.headers

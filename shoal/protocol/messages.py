@@ -1,12 +1,11 @@
-"""What travels: readings (on the client's own premises), updates and snapshots, in a versioned envelope.
+"""Messages: readings (on the client's own site only), updates, snapshots and wakes, in one versioned envelope.
 
-The headers carry type and version, so that a reader can refuse before decoding. A message that cannot
-be true cannot be built: the same checks run where it is made and again where it is received.
+The headers carry type and version, so that a reader can refuse a message before decoding it. A message that cannot be
+true cannot be built: the same checks run where it is made and again where it is received.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
@@ -14,24 +13,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.config.contract import NAME_PATTERN
+from shoal.config.limits import MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX
 from shoal.errors import MessageRejected
+from shoal.protocol.checks import is_arrays, is_count, is_moment, is_name, is_pair, is_plain_table, require
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Headers, Positions
 
 VERSION = 1
 """of the envelope; a reader refuses any other before decoding"""
-RECORD_BYTES_MAX = 32 * 1024 * 1024
-"""of a record with its key and headers; updates are cut to less (`shoal.protocol.chunking`)"""
-MESSAGE_BYTES_MAX = RECORD_BYTES_MAX - 64 * 1024
-PARTS_MAX = 4096
+CHUNKS_MAX = 4096
 MESSAGE_ITEMS_MAX = 16_384
-"""values a message is made of; the largest honest one lists an epsilon or a number for each of 4096 features"""
-COUNT_MAX = 2**53
-MOMENT_MAX = 253_402_300_799
-"""seconds from 1970 to the end of the year 9999, which calendars end with; a clock in milliseconds lies beyond it"""
-ORIGINAL_HEADERS_BYTES_MAX = 64 * 1024
-"""how much of a refused message's headers is kept with it"""
+"""most values in a message; the largest valid one lists an epsilon or a number for each of 4096 features"""
 REASONS = (
     "type",
     "version",
@@ -45,151 +37,164 @@ REASONS = (
     "not_finite",
     "bounds",
     "sequence",
-    "parts",
+    "chunks",
     "signature",
 )
-"""every word `MessageRejected.reason` can be: a closed set, fit for a metric label"""
+"""every value of `MessageRejected.reason`: a closed set, fit for a metric label"""
+
+
+def envelope_headers(kind: str) -> Headers:
+    """The headers that every message has: its type and the version of the envelope."""
+    return (("type", kind.encode()), ("v", str(VERSION).encode()))
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What every message has in common. Subclasses add fields; `_check` refuses what cannot be true."""
+    """Base of every message: encoding, headers and decoding. Subclasses add fields and check them when built."""
 
     TYPE: ClassVar[str] = ""
 
     def encode(self) -> bytes:
-        """The value of the record. Raises `MessageRejected` ("oversized"): what nobody could receive is not sent."""
-        value = pack({part.name: getattr(self, part.name) for part in fields(self)})
+        """The value of the record. Raises `MessageRejected` ("oversized") for a message that no reader would accept."""
+        value = pack({one.name: getattr(self, one.name) for one in fields(self)})
         if len(value) > MESSAGE_BYTES_MAX:
-            detail = f"{len(value)} bytes to send, at most {MESSAGE_BYTES_MAX} travel; let its model keep fewer nodes"
+            detail = f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model keep fewer nodes"
             raise MessageRejected("oversized", detail)
         return value
 
     @classmethod
     def headers(cls) -> Headers:
         """The headers of the record."""
-        return (("type", cls.TYPE.encode()), ("v", str(VERSION).encode()))
+        return envelope_headers(cls.TYPE)
 
     @classmethod
     def decode(cls, value: bytes | None, headers: Headers) -> Self:
-        """Raises `MessageRejected` with one of `REASONS`; names that a newer sender added are ignored."""
+        """The message in a record. Fields that this version does not know are ignored.
+
+        Raises `MessageRejected` with one of `REASONS`.
+        """
         _check_headers(cls.TYPE, headers)
         if value is None:
             raise MessageRejected("malformed", "no value")
-        parts = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
-        if not isinstance(parts, dict):
+        table = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
+        if not isinstance(table, dict):
             raise MessageRejected("malformed", "not a mapping")
-        known = {part.name: parts[part.name] for part in fields(cls) if part.name in parts}
+        known = {one.name: table[one.name] for one in fields(cls) if one.name in table}
         try:
             return cls(**known)
         except TypeError:
-            missing = sorted({part.name for part in fields(cls)} - set(known))
+            missing = sorted({one.name for one in fields(cls)} - set(known))
             raise MessageRejected("malformed", f"without {', '.join(missing)}") from None
 
 
 @dataclass(frozen=True)
 class Reading(Envelope):
-    """One reading in the readings log of a client. Raw: it never leaves the client's premises."""
+    """One reading in a client's readings log. Raw: it never leaves the client's site."""
 
     TYPE: ClassVar[str] = "reading"
 
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
     values: NDArray[np.float64] | list[Any]
-    """d numbers in the order of the contract; a list when the source gave something that may not be numbers"""
+    """d numbers in the order of the contract; a list when some values from the source are not numbers"""
 
     def __post_init__(self) -> None:
-        _require(self.time is None or _moment(self.time), "malformed", "time")
+        require(self.time is None or is_moment(self.time), "malformed", "time")
 
 
 @dataclass(frozen=True)
-class Update(Envelope):
-    """What a client publishes for a model: what it has learnt, never what it has read."""
-
-    TYPE: ClassVar[str] = "update"
+class ModelMessage(Envelope):
+    """Base of every message about a model: the federation, contract and model it belongs to."""
 
     federation: str
     contract: str
-    """digest of the contract it was learnt under"""
+    """digest of the contract it was made under"""
     model: str
+
+    def __post_init__(self) -> None:
+        for name in ("federation", "contract", "model"):
+            require(is_name(getattr(self, name)), "malformed", name)
+
+
+@dataclass(frozen=True)
+class Wake(ModelMessage):
+    """A request to start the rounds of a model now. It is a record of the topic of updates."""
+
+    TYPE: ClassVar[str] = "wake"
+
+
+@dataclass(frozen=True)
+class Update(ModelMessage):
+    """What a client publishes for a model: what it has learnt from its readings, never the readings."""
+
+    TYPE: ClassVar[str] = "update"
+
     algorithm: str
     client: str
     sequence: int
-    """1, 2, 3, ... per client and model; a receiver drops what it has seen"""
+    """1, 2, 3, ... per client and model; a receiver drops the ones it has seen"""
     readings: int
     """readings learnt since the update before this one"""
     privacy: dict[str, Any]
     """the privacy statement (`shoal.privacy`)"""
     arrays: Mapping[str, NDArray[Any]]
     made_at: float
-    """the client's clock, seconds since 1970"""
+    """seconds since 1970, by the client's clock"""
     newest_reading_at: float | None = None
-    """event time of the newest reading behind it"""
+    """event time of the newest reading it was learnt from"""
     round: int | None = None
-    """the call it answers; None in the streaming family"""
-    part: int = 1
-    """which one this is, 1 to `parts`, of an update too large for one record"""
-    parts: int = 1
+    """the round it answers; None in the streaming family"""
+    chunk: int = 1
+    """number of this chunk, 1 to `chunks`, of an update too large for one record"""
+    chunks: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("federation", "contract", "model", "algorithm", "client"):
-            _require(_name(getattr(self, name)), "malformed", name)
-        _require(_count(self.sequence, 1), "sequence", "the sequence number must be 1 or more")
-        _require(_count(self.readings, 0), "malformed", "readings")
-        _require(_plain_table(self.privacy), "malformed", "privacy")
-        _require(_moment(self.made_at), "malformed", "made_at")
-        _require(self.newest_reading_at is None or _moment(self.newest_reading_at), "malformed", "newest_reading_at")
-        _require(self.round is None or _count(self.round, 0), "malformed", "round")
-        _require(_count(self.parts, 1) and self.parts <= PARTS_MAX, "parts", f"it must have 1 to {PARTS_MAX} parts")
-        _require(_count(self.part, 1) and self.part <= self.parts, "parts", "it is no part of so many parts")
-        _require_arrays(self.arrays)
+        super().__post_init__()
+        _check_contents(self)
+        require(is_name(self.client), "malformed", "client")
+        require(is_count(self.sequence, 1), "sequence", "the sequence number must be 1 or more")
+        require(is_count(self.readings), "malformed", "readings")
+        require(is_count(self.chunks, 1) and self.chunks <= CHUNKS_MAX, "chunks", f"chunks must be 1 to {CHUNKS_MAX}")
+        require(is_count(self.chunk, 1) and self.chunk <= self.chunks, "chunks", "chunk must be from 1 to chunks")
 
 
 @dataclass(frozen=True)
-class Snapshot(Envelope):
-    """What the server publishes for a model: the clustering as it stands."""
+class Snapshot(ModelMessage):
+    """What the server publishes for a model: the whole clustering at one moment."""
 
     TYPE: ClassVar[str] = "snapshot"
 
-    federation: str
-    contract: str
-    model: str
     algorithm: str
     version: int
     """1, 2, 3, ... per model; a reader ignores versions it has seen"""
     positions: list[list[int]]
-    """[partition, next offset] of the updates read so far: the log up to there *is* this model"""
+    """[partition, next offset] of the updates read so far: the log up to there determines this model"""
     updates: int
     """updates absorbed"""
     readings: int
-    """readings behind them"""
+    """readings they were learnt from"""
     clients: int
-    """distinct clients heard"""
+    """distinct clients they came from"""
     clusters: int
     nodes: int
     pooled: int
-    """updates that were merged together to begin with: a rebuild from the log begins in the same way"""
+    """updates merged together in the first clustering: a rebuild from the log starts with the same ones"""
     privacy: dict[str, Any]
     arrays: Mapping[str, NDArray[Any]]
     made_at: float
     newest_reading_at: float | None = None
     round: int | None = None
-    call: dict[str, Any] | None = None
-    """what the clients are asked for and until when; None when nothing is asked"""
+    round_request: dict[str, Any] | None = None
+    """what clients are asked for (`shoal.protocol.round_request`); None when they are asked for nothing"""
 
     def __post_init__(self) -> None:
-        for name in ("federation", "contract", "model", "algorithm"):
-            _require(_name(getattr(self, name)), "malformed", name)
-        _require(_count(self.version, 1), "sequence", "the version must be 1 or more")
+        super().__post_init__()
+        _check_contents(self)
+        require(is_count(self.version, 1), "sequence", "the version must be 1 or more")
         for name in ("updates", "readings", "clients", "clusters", "nodes", "pooled"):
-            _require(_count(getattr(self, name), 0), "malformed", name)
-        _require(isinstance(self.positions, list) and all(map(_pair, self.positions)), "malformed", "positions")
-        _require(_plain_table(self.privacy), "malformed", "privacy")
-        _require(_moment(self.made_at), "malformed", "made_at")
-        _require(self.newest_reading_at is None or _moment(self.newest_reading_at), "malformed", "newest_reading_at")
-        _require(self.round is None or _count(self.round, 0), "malformed", "round")
-        _require(self.call is None or _plain_table(self.call), "malformed", "call")
-        _require_arrays(self.arrays)
+            require(is_count(getattr(self, name)), "malformed", name)
+        require(isinstance(self.positions, list) and all(map(is_pair, self.positions)), "malformed", "positions")
+        require(self.round_request is None or is_plain_table(self.round_request), "malformed", "round_request")
 
     @property
     def read_up_to(self) -> Positions:
@@ -198,23 +203,8 @@ class Snapshot(Envelope):
 
 
 @dataclass(frozen=True)
-class Wake(Envelope):
-    """Somebody wants a model in rounds to look at its clients' rows now. It stands among the updates."""
-
-    TYPE: ClassVar[str] = "wake"
-
-    federation: str
-    contract: str
-    model: str
-
-    def __post_init__(self) -> None:
-        for name in ("federation", "contract", "model"):
-            _require(_name(getattr(self, name)), "malformed", name)
-
-
-@dataclass(frozen=True)
 class Rejected:
-    """A message that was set aside: its bytes untouched, why, and where it stood."""
+    """A message that failed a check, as it is kept: its bytes untouched, the reason, and where it came from."""
 
     value: bytes | None
     key: bytes | None
@@ -227,14 +217,17 @@ class Rejected:
 
     @property
     def record_key(self) -> bytes:
-        """The same for the same message: setting it aside twice changes nothing in the compacted view."""
+        """The same for the same message: rejecting it twice changes nothing in the compacted view."""
         return f"{self.topic}/{self.partition}/{self.offset}".encode()
 
     @property
     def headers(self) -> Headers:
-        """Why, where from, and the original key and headers, these up to `ORIGINAL_HEADERS_BYTES_MAX`: a record full
-        of small headers would outgrow the topic with their new names."""
-        why = (("type", b"rejected"), ("v", str(VERSION).encode()), ("reason", self.reason.encode()))
+        """Reason and origin, then the original key and headers.
+
+        The original headers are cut at `ORIGINAL_HEADERS_BYTES_MAX`: their new names are longer, so a record full of
+        small headers would outgrow the topic.
+        """
+        why = (*envelope_headers("rejected"), ("reason", self.reason.encode()))
         origin = (("detail", self.detail.encode()), ("origin", self.record_key), ("key", self.key or b""))
         return why + origin + tuple(self._kept_headers())
 
@@ -251,46 +244,17 @@ class Rejected:
 
 def _check_headers(wanted: str, headers: Headers) -> None:
     known = dict(headers)
-    if known.get("type") != wanted.encode():
-        raise MessageRejected("type", f"not marked as {wanted}")
-    if known.get("v") != str(VERSION).encode():
-        raise MessageRejected("version", f"another version than {VERSION}; upgrade the older side")
+    require(known.get("type") == wanted.encode(), "type", f"not marked as {wanted}")
+    same = known.get("v") == str(VERSION).encode()
+    require(same, "version", f"another version than {VERSION}; upgrade the older side")
 
 
-def _require(holds: bool, reason: str, detail: str) -> None:
-    if not holds:
-        raise MessageRejected(reason, detail)
-
-
-def _require_arrays(arrays: object) -> None:
-    holds = isinstance(arrays, Mapping) and all(
-        isinstance(name, str) and isinstance(array, np.ndarray) for name, array in arrays.items()
-    )
-    _require(holds, "malformed", "arrays")
-
-
-def _name(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
-
-
-def _count(value: object, smallest: int) -> bool:
-    return type(value) is int and smallest <= value <= COUNT_MAX
-
-
-def _moment(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -MOMENT_MAX <= value <= MOMENT_MAX
-
-
-def _plain_table(value: object) -> bool:
-    """A mapping of names to numbers, texts, None, or lists of these: comparing it can do no harm."""
-    return isinstance(value, dict) and all(
-        all(map(_plain, inner)) if isinstance(inner, list) else _plain(inner) for inner in value.values()
-    )
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_count(part, 0) for part in value)
+def _check_contents(message: Update | Snapshot) -> None:
+    """The fields that updates and snapshots have in common."""
+    require(is_name(message.algorithm), "malformed", "algorithm")
+    require(is_plain_table(message.privacy), "malformed", "privacy")
+    require(is_moment(message.made_at), "malformed", "made_at")
+    newest = message.newest_reading_at
+    require(newest is None or is_moment(newest), "malformed", "newest_reading_at")
+    require(message.round is None or is_count(message.round), "malformed", "round")
+    require(is_arrays(message.arrays), "malformed", "arrays")

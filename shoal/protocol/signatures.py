@@ -1,8 +1,8 @@
-"""Signatures: HMAC-SHA-256 over an update with a secret of its client, so that nobody speaks in another's name.
+"""Signatures: HMAC-SHA-256 over an update with a secret of its client, so that no client can publish as another.
 
-The client and the server hold the same secret, each in a file of its own. The server could forge an update; it is the
-one that absorbs them. A signature is over the topic, the type and version of the message and the bytes of its value;
-the client's name is in the value.
+The client and the server hold the same secret, each in a file of its own. So the server could forge an update; but it
+is the one that absorbs them. A signature covers the topic, the type and version of the message, and the bytes of its
+value, which hold the client's name.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shoal.transports.base import Headers
 HEADER: Final = "signature"
 KEY_BYTES = 32
 KEYS_MAX = 16
-"""in one file: the newest first, and those that earlier updates were signed with"""
+"""in one file: the newest first, then those that earlier updates were signed with"""
 _LINE = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 _FILE_BYTES_MAX = 4096
 
 
 def signature(key: bytes, topic: str, value: bytes) -> bytes:
-    """The 32 bytes with which the holder of `key` stands behind an update in `topic`."""
-    said = hmac.new(key, f"shoal signature 1\n{topic}\n{Update.TYPE}\n{VERSION}\n".encode(), "sha256")
-    said.update(value)
-    return said.digest()
+    """The signature, 32 bytes, of an update with the bytes `value` in `topic`."""
+    mac = hmac.new(key, f"shoal signature 1\n{topic}\n{Update.TYPE}\n{VERSION}\n".encode(), "sha256")
+    mac.update(value)
+    return mac.digest()
 
 
 def client_file(template: Path, client: str) -> Path:
@@ -62,8 +62,8 @@ def read_keys(file: Path) -> list[bytes]:
         ) from None
     if os.name == "posix" and mode & 0o077:
         raise SettingsError(
-            f"signing key {file} is open to others (mode {mode:o}), who could speak in this client's name. Run chmod "
-            f"600 {file} if nobody else had access, else make another one with `shoal keys new --again`"
+            f"signing key {file} is open to others (mode {mode:o}), who could publish as this client. Run chmod "
+            f"600 {file} if nobody else had access, else make a new one with `shoal keys new --again`"
         )
     lines = content.decode("ascii", "replace").split()
     if not 1 <= len(lines) <= KEYS_MAX or not all(map(_LINE.fullmatch, lines)):
@@ -75,9 +75,9 @@ def read_keys(file: Path) -> list[bytes]:
 
 
 def write_keys(file: Path, keys: list[bytes]) -> None:
-    """Put secrets in a file that its owner alone may read, whole or not at all. Raises `SettingsError`."""
+    """Write secrets to a file that only its owner may read, whole or not at all. Raises `SettingsError`."""
     if len(keys) > KEYS_MAX:
-        raise SettingsError(f"signing key {file} holds {KEYS_MAX} keys already; take out the last lines, the oldest")
+        raise SettingsError(f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest keys")
     aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,14 +96,14 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
 
 
 class ClientKeys:
-    """The server's folder of secrets, one file per client. A file that comes, changes or goes is seen at once."""
+    """The server's folder of secrets, one file per client. A file that is added, changed or removed counts at once."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `SettingsError` when the folder is not there or a file in it is no key."""
+        """Raises `SettingsError` when there is no such folder, or a file in it is not a key."""
         self._folder = folder
         self._known: dict[str, tuple[object, list[bytes]]] = {}
         if not folder.is_dir():
-            raise SettingsError(f"[server] client_keys: {folder} is no folder; make keys in it with `shoal keys new`")
+            raise SettingsError(f"[server] client_keys: {folder} is not a folder; make keys with `shoal keys new`")
         for file in sorted(folder.glob("*.key")):
             read_keys(file)
 
@@ -113,22 +113,22 @@ class ClientKeys:
         if given is None:
             raise MessageRejected("signature", "it is not signed")
         keys = self._keys_of(client)
-        # All are compared: how long it takes tells nothing of which one it was.
+        # All keys are compared, so that the time it takes does not tell which one matched.
         if not sum(hmac.compare_digest(given, signature(key, topic, value)) for key in keys):
             raise MessageRejected("signature", "it is not signed with a key of the client it names")
 
     def _keys_of(self, client: str) -> list[bytes]:
         file = server_file(self._folder, client)
         try:
-            about = file.stat()
-            made = (about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_size)
-            if client not in self._known or self._known[client][0] != made:
-                self._known[client] = (made, read_keys(file))
+            found = file.stat()
+            version = (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size)
+            if client not in self._known or self._known[client][0] != version:
+                self._known[client] = (version, read_keys(file))
         except FileNotFoundError:
             self._known.pop(client, None)
-            raise MessageRejected("signature", "no key of the client it names is known here") from None
+            raise MessageRejected("signature", "there is no key for the client it names") from None
         except (OSError, SettingsError) as unusable:
             self._known.pop(client, None)
             log_event("client_key_unusable", logging.WARNING, client=client, detail=str(unusable))
-            raise MessageRejected("signature", "the key of the client it names cannot be used here") from None
+            raise MessageRejected("signature", "the key for the client it names cannot be used") from None
         return self._known[client][1]

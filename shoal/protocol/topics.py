@@ -1,51 +1,52 @@
-"""The topics of a federation, declared once."""
+"""The topics of a federation, and those on a client's own site: their names, and how each is log."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from shoal.config.contract import Contract
+from shoal.config.limits import COPY_BYTES, DEFAULT_RECORD_BYTES_MAX, MIB
 from shoal.config.settings import ClientSettings, LogSettings
 from shoal.transports.base import Log, TopicSettings
 
-MIB = 1024 * 1024
-
 READINGS = "readings"
-"""on a client's own premises: raw readings, as its producer writes them"""
-REJECTED = "rejected"
-"""on a client's own premises: readings that could not be learnt, newest word per place"""
+"""on the client's site: raw readings, as its producer writes them"""
+REJECTED = "refused"
+"""on the client's site: readings that could not be learnt; keyed by place, the newest record counts"""
 LABELS = "labels"
-"""on a client's own premises: the cluster of each reading, newest word per place"""
+"""on the client's site: the cluster of each reading; keyed by place, the newest record counts"""
 
-READINGS_SETTINGS = TopicSettings(retain_bytes=ClientSettings().readings_bytes_max)
-# Whoever sets a record aside adds a few headers, so there must be room for more than the largest record itself.
+READINGS_SETTINGS = TopicSettings(
+    retain_bytes=ClientSettings().readings_bytes_max, record_bytes_max=DEFAULT_RECORD_BYTES_MAX
+)
+# A refused reading is kept with a few headers more, so its record is larger than the original.
 LOCAL_SETTINGS = TopicSettings(
-    compact=True, retain_bytes=256 * MIB, record_bytes_max=READINGS_SETTINGS.record_bytes_max + MIB
+    compact=True, retain_bytes=256 * MIB, record_bytes_max=DEFAULT_RECORD_BYTES_MAX + COPY_BYTES
 )
 
 
 def readings_settings(client: ClientSettings) -> TopicSettings:
-    """How this client's readings are kept."""
+    """How the topic of this client's readings is log."""
     return replace(READINGS_SETTINGS, retain_bytes=client.readings_bytes_max)
 
 
-def declared_topics(contract: Contract, kept: LogSettings) -> dict[str, TopicSettings]:
-    """The federation's topics by name, each as [log] says it is to be kept."""
+def declared_topics(contract: Contract, log: LogSettings) -> dict[str, TopicSettings]:
+    """The federation's topics by name, each with how it is kept by the settings of [log]."""
     return {
         contract.updates_topic: TopicSettings(
-            partitions=kept.partitions,
-            retain_s=kept.updates_keep_s or None,
-            retain_bytes=kept.updates_keep_bytes or None,
-            record_bytes_max=kept.update_bytes_max,
+            partitions=log.partitions,
+            retain_s=log.updates_keep_s or None,
+            retain_bytes=log.updates_keep_bytes or None,
+            record_bytes_max=log.update_bytes_max,
         ),
-        contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=kept.snapshot_bytes_max),
+        contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=log.snapshot_bytes_max),
         contract.rejected_topic: TopicSettings(
-            compact=True, retain_bytes=kept.rejected_keep_bytes, record_bytes_max=kept.update_bytes_max + MIB
+            compact=True, retain_bytes=log.rejected_keep_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
         ),
     }
 
 
-def ensure_topics(log: Log, contract: Contract, kept: LogSettings | None = None) -> None:
-    """Create the federation's topics where they are missing. Raises `LogError` when one is kept differently."""
-    for name, settings in declared_topics(contract, kept or LogSettings()).items():
-        log.ensure(name, settings)
+def ensure_topics(log: Log, contract: Contract, settings: LogSettings | None = None) -> None:
+    """Create the federation's topics where they are missing. Raises `LogError` when one has other settings."""
+    for name, topic in declared_topics(contract, settings or LogSettings()).items():
+        log.ensure(name, topic)

@@ -1,7 +1,7 @@
-"""What a receiver checks of a message beyond its form: is it ours, and can it be true?
+"""Validation of messages: whether a message belongs to this federation, and whether what it says is possible.
 
-The sender runs the same checks before it speaks, so a message that is refused here was damaged, made by
-another version, or made up.
+The sender runs the same checks before it publishes, so a message that fails them at the receiver was damaged, made by
+another version, or forged.
 """
 
 from __future__ import annotations
@@ -19,41 +19,44 @@ from shoal.config.privacy_terms import privacy_terms_of
 from shoal.errors import InvalidData, MessageRejected
 from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import Snapshot, Update, Wake
+from shoal.protocol.messages import ModelMessage, Snapshot, Update, Wake
 from shoal.protocol.round_request import round_request_of
 
 ROWS_MAX = 1_000_000
-"""the most nodes or edges one message may carry"""
+"""most nodes or edges in one message"""
 REACH_SLACK = 1e-9
-"""in unit coordinates: a mean of points on the edge may leave it by rounding"""
+"""in unit coordinates: the mean of points on a bound may lie beyond it by rounding"""
 
 
 class Validator:
-    """The checks of one federation, from its contract alone."""
+    """Checks messages against one contract. Stateless: the result depends on the message and the contract alone.
+
+    Each check raises `MessageRejected` with one of `shoal.protocol.messages.REASONS`.
+    """
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
-        # Not asked of the contract for each message: it is made of every feature.
+        # Computed once: it is a digest over every feature.
         self._digest = contract.digest
         terms = privacy_terms_of(contract)
-        self._statement = _sealed(expected_statement(terms))
+        self._statement = _canonical(expected_statement(terms))
         self._lowest, self._highest = reach_for(terms)
 
     def check_update(self, update: Update) -> None:
-        """Raises `MessageRejected` unless the update belongs here and can be true."""
-        model = self._admit(update)
+        """An update: of a model of this federation, with arrays that readings under this contract can produce."""
+        model = self._check_origin(update)
         if is_in_rounds(model.algorithm):
             if update.round is None:
-                raise MessageRejected("malformed", "an answer says which round it is for")
+                raise MessageRejected("malformed", "an answer needs the number of its round")
             if update.readings < model.rounds.rows_min:
-                raise MessageRejected("bounds", f"fewer than {model.rounds.rows_min} rows behind an answer")
+                raise MessageRejected("bounds", f"an answer from fewer than {model.rounds.rows_min} rows")
             self._check_arrays(update.arrays, rounds_algorithm(model.algorithm).update)
         else:
             self._check_arrays(update.arrays, streaming_algorithm(model.algorithm).update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
-        """Raises `MessageRejected` unless the snapshot belongs here and can be true."""
-        model = self._admit(snapshot)
+        """A snapshot: as `check_update`, and its counts of clusters and nodes agree with its arrays."""
+        model = self._check_origin(snapshot)
         if is_in_rounds(model.algorithm):
             round_request_of(snapshot)
             self.check_params(model, snapshot.arrays)
@@ -61,39 +64,39 @@ class Validator:
             self._check_arrays(snapshot.arrays, streaming_algorithm(model.algorithm).snapshot)
         sizes = load_algorithm(model.algorithm).summary(snapshot.arrays)
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
-            raise MessageRejected("arrays", "it names other numbers of clusters and nodes than it holds")
+            raise MessageRejected("arrays", "its numbers of clusters and nodes are not those of its arrays")
 
     def check_wake(self, wake: Wake) -> None:
-        """Raises `MessageRejected` unless it wakes a model in rounds of this federation."""
-        if not is_in_rounds(self._addressed(wake).algorithm):
-            raise MessageRejected("model", "it has no rounds to wake for")
+        """A wake: it must name a model in rounds of this federation."""
+        if not is_in_rounds(self._check_addressed(wake).algorithm):
+            raise MessageRejected("model", "the model has no rounds to start")
 
     def check_params(self, model: Model, params: Arrays) -> None:
-        """Raises `MessageRejected` unless these can be the parameters of a model in rounds."""
+        """The parameters of a model in rounds: their names, shapes and values."""
         self._check_arrays(params, rounds_algorithm(model.algorithm).snapshot)
 
     def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> None:
-        """Raises `MessageRejected` for an answer that cannot be combined: it must not stop the others'."""
+        """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all."""
         try:
             alone = rounds_algorithm(model.algorithm).combine(params, [update.arrays])
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         self.check_params(model, alone)
 
-    def _admit(self, message: Update | Snapshot) -> Model:
-        model = self._addressed(message)
+    def _check_origin(self, message: Update | Snapshot) -> Model:
+        model = self._check_addressed(message)
         if model.algorithm != message.algorithm:
             raise MessageRejected("model", "no such model with this algorithm in the contract")
-        if _sealed(message.privacy) != self._statement:
+        if _canonical(message.privacy) != self._statement:
             raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 
-    def _addressed(self, message: Update | Snapshot | Wake) -> Model:
+    def _check_addressed(self, message: ModelMessage) -> Model:
         contract = self._contract
         if message.federation != contract.federation:
-            raise MessageRejected("federation", f"of another federation than {contract.federation}")
+            raise MessageRejected("federation", f"its federation is not {contract.federation}")
         if message.contract != self._digest:
-            raise MessageRejected("contract", f"made under another contract than {self._digest}")
+            raise MessageRejected("contract", f"its contract is not {self._digest}")
         model = contract.model(message.model)
         if model is None:
             raise MessageRejected("model", "no such model in the contract")
@@ -101,14 +104,14 @@ class Validator:
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
         if set(arrays) != set(table):
-            raise MessageRejected("arrays", f"the arrays must be {', '.join(sorted(table))}")
+            raise MessageRejected("arrays", f"its arrays must be {', '.join(sorted(table))}")
         sizes = {"d": self._contract.width}
         for name, spec in table.items():
             _check_form(name, arrays[name], spec, sizes)
         for name, spec in table.items():
             _check_values(name, arrays[name], spec, sizes)
             if spec.rowlike and not self._within_reach(arrays[name]):
-                raise MessageRejected("bounds", f"{name} lies where no reading under this contract can put it")
+                raise MessageRejected("bounds", f"{name} holds a row outside the bounds of the contract")
 
     def _within_reach(self, rows: NDArray[Any]) -> bool:
         return bool(np.all(rows >= self._lowest - REACH_SLACK) and np.all(rows <= self._highest + REACH_SLACK))
@@ -119,9 +122,9 @@ def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str
         raise MessageRejected("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
     for size, wanted in zip(array.shape, spec.shape, strict=True):
         if size > ROWS_MAX:
-            raise MessageRejected("oversized", f"{name} has {size} entries, at most {ROWS_MAX} are accepted")
+            raise MessageRejected("oversized", f"{name} has {size} entries, the limit is {ROWS_MAX}")
         if size != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)):
-            raise MessageRejected("arrays", f"{name} has shape {array.shape}, declared {spec.shape}")
+            raise MessageRejected("arrays", f"{name} has shape {array.shape}, the declared one is {spec.shape}")
 
 
 def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
@@ -132,9 +135,9 @@ def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mappin
     if spec.above_zero and bool((array <= 0).any()):
         raise MessageRejected("bounds", f"{name} holds a value that is not above 0")
     if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
-        raise MessageRejected("bounds", f"{name} points to what is not there")
+        raise MessageRejected("bounds", f"{name} holds an index out of range")
 
 
-def _sealed(statement: Mapping[str, Any]) -> bytes:
-    """A privacy statement as bytes, whatever the order of its names: 1 is neither 1.0 nor true."""
+def _canonical(statement: Mapping[str, Any]) -> bytes:
+    """A privacy statement as bytes, in the order of its names. Equal bytes mean equal types: 1 is not 1.0 or true."""
     return pack(dict(sorted(statement.items())))

@@ -84,7 +84,7 @@ class ServerMetrics:
         """partition -> newest record counted; a node that is built again after an error hears some once more"""
         self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
         self.waiting = Gauge(
-            "shoal_updates_waiting", "Updates of which some parts are still to come", registry=self.registry
+            "shoal_updates_waiting", "Updates of which some chunks are still to come", registry=self.registry
         )
         self.rejected = Counter("shoal_rejected", "Messages set aside, by reason", ["reason"], registry=self.registry)
         self.readings = Counter("shoal_readings", "Readings behind the updates", ["result"], registry=self.registry)

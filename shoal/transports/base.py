@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from shoal.config.limits import DEFAULT_RECORD_BYTES_MAX
+
 Headers = tuple[tuple[str, bytes], ...]
 Positions = dict[int, int]
 """partition -> next offset to read"""
@@ -41,7 +43,7 @@ class TopicSettings:
     """drop the oldest records above this many bytes of keys, values and headers, per partition"""
     retain_s: float | None = None
     """drop records older than this many seconds"""
-    record_bytes_max: int = 8 * 1024 * 1024
+    record_bytes_max: int = DEFAULT_RECORD_BYTES_MAX
     """the largest record (key + value + headers) accepted"""
 
 

@@ -1,4 +1,4 @@
-"""What every log asks of a declared topic and of a record, before it is anybody's file or broker."""
+"""Limits of every log: the checks of a declared topic and of a record that all transports share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from shoal.errors import LogError, SettingsError
 from shoal.transports.base import Headers, TopicSettings
 
 PARTITIONS_MAX = 1024
-RECORD_BYTES_MAX = 512 * 1024 * 1024
-"""SQLite's own limit is 1e9 bytes a row"""
+LOG_RECORD_BYTES_MAX = 512 * 1024 * 1024
+"""what any topic may be declared with at most; SQLite stores rows of up to 1e9 bytes"""
 RETAIN_BYTES_MAX = 2**62
-"""what an integer of SQLite can count"""
+"""fits an integer of SQLite"""
 
 
 def check_settings(name: str, settings: TopicSettings) -> None:
@@ -20,7 +20,7 @@ def check_settings(name: str, settings: TopicSettings) -> None:
         "partitions": (settings.partitions, 1, PARTITIONS_MAX),
         "retain_bytes": (settings.retain_bytes, 1, RETAIN_BYTES_MAX),
         "retain_s": (settings.retain_s, 0, float("inf")),
-        "record_bytes_max": (settings.record_bytes_max, 1, RECORD_BYTES_MAX),
+        "record_bytes_max": (settings.record_bytes_max, 1, LOG_RECORD_BYTES_MAX),
     }
     for setting, (value, least, most) in ranges.items():
         if value is not None and not least <= value <= most:
@@ -28,7 +28,7 @@ def check_settings(name: str, settings: TopicSettings) -> None:
 
 
 def differences(found: TopicSettings, wanted: TopicSettings) -> str:
-    """What a declaration would have otherwise; empty when they agree."""
+    """Each setting that differs, in one line; empty when there is none."""
     have = asdict(found)
     return ", ".join(
         f"{setting} is {have[setting]}, not {value}"
@@ -38,13 +38,13 @@ def differences(found: TopicSettings, wanted: TopicSettings) -> str:
 
 
 def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Bytes of key, value and headers. Raises `LogError` for what is not bytes and could not be carried later."""
+    """Bytes of key, value and headers. Raises `LogError` for a part that is not bytes."""
     try:
         sizes = [len(title.encode()) + len(content) for title, content in headers]
         valid = all(isinstance(content, bytes) for _, content in headers)
     except (AttributeError, TypeError, ValueError) as error:
         raise LogError(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
-    # Not bytearray: the caller could still change it while it waits.
+    # Not bytearray: the caller could change it before it is stored.
     if not (valid and (value is None or isinstance(value, bytes)) and (key is None or isinstance(key, bytes))):
         raise LogError(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
     return sum(sizes) + len(key or b"") + len(value or b"")
@@ -59,5 +59,5 @@ def check_record(name: str, settings: TopicSettings, partition: int, key: bytes 
     if size > settings.record_bytes_max:
         raise LogError(
             f"topic {name!r} takes records up to {settings.record_bytes_max} bytes, this one has {size}; "
-            "send less at once, or make the topic with a larger record_bytes_max"
+            "send less at once, or declare the topic with a larger record_bytes_max"
         )

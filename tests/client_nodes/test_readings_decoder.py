@@ -11,8 +11,9 @@ import pytest
 from client_nodes.intake import Intake, take_in
 from client_nodes.readings_decoder import usual
 from shoal.errors import MessageRejected
+from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import MOMENT_MAX, Reading
+from shoal.protocol.messages import Reading
 from shoal.transports.base import Headers, Record
 
 WIDTH = 3

@@ -56,7 +56,7 @@ class Caller:
             arrays={"centre": CENTRES, "weight": np.zeros(len(CENTRES))},
             made_at=now,
             round=number,
-            call={"until": now + within_s, "fraction": 1.0, "rows_min": 10, **other},
+            round_request={"deadline": now + within_s, "fraction": 1.0, "rows_min": 10, **other},
         )
         self.publish(snapshot.encode())
         return snapshot
@@ -184,7 +184,7 @@ def test_who_is_not_asked_does_not_answer(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"until": None}, {"fraction": 0}, {"fraction": 1.5}, {"rows_min": 0}, {"until": float("nan")}]
+    "wrong", [{"deadline": None}, {"fraction": 0}, {"fraction": 1.5}, {"rows_min": 0}, {"deadline": float("nan")}]
 )
 def test_a_call_that_cannot_be_one_is_passed_over(site: Site, wrong: dict[str, Any]) -> None:
     site.measure(readings(30))

@@ -22,7 +22,7 @@ from shoal.protocol.validation import Validator
 FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}]
 CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])
 WEIGHT = np.array([3.0, 0.0])
-CALL = {"until": 1e9, "fraction": 0.5, "rows_min": 20}
+CALL = {"deadline": 1e9, "fraction": 0.5, "rows_min": 20}
 
 
 def agreed(*models: dict[str, Any]) -> Contract:
@@ -57,7 +57,7 @@ def a_call(**other: Any) -> Snapshot:
         arrays={"centre": CENTRES, "weight": WEIGHT},
         made_at=1e9,
         round=1,
-        call=CALL,
+        round_request=CALL,
     )
     return replace(snapshot, **other)
 
@@ -160,22 +160,22 @@ def test_an_algorithm_without_rounds_takes_no_table_of_them() -> None:
 
 
 def test_a_snapshot_that_asks_for_nothing_is_no_call() -> None:
-    assert round_request_of(a_call(call=None)) is None
+    assert round_request_of(a_call(round_request=None)) is None
 
 
 def test_a_call_is_read_as_it_was_made() -> None:
     call = new_round_request(Rounds(deadline_s=5, fraction=0.5, rows_min=7), "heaps", number=3, version=9, now=100.0)
-    assert round_request_of(a_call(round=3, version=9, call=call.table())) == call
-    assert (call.until, call.fraction, call.rows_min) == (105.0, 0.5, 7)
+    assert round_request_of(a_call(round=3, version=9, round_request=call.table())) == call
+    assert (call.deadline, call.fraction, call.rows_min) == (105.0, 0.5, 7)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {},
-        {"until": "soon"},
-        {"until": True},
-        {"until": float("inf")},
+        {"deadline": "soon"},
+        {"deadline": True},
+        {"deadline": float("inf")},
         {"fraction": 0.0},
         {"fraction": 1.5},
         {"fraction": float("nan")},
@@ -189,24 +189,25 @@ def test_a_call_that_cannot_be_one_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_what_a_newer_server_adds_to_a_call_is_ignored() -> None:
-    BORDER.check_snapshot(a_call(call={**CALL, "colour": "red"}))
+    BORDER.check_snapshot(a_call(round_request={**CALL, "colour": "red"}))
 
 
 def test_a_whole_federation_is_called_or_the_part_that_was_agreed() -> None:
     clients = [f"client-{n}" for n in range(2000)]
     for fraction in (0.05, 0.5, 1.0):
         call = RoundRequest("heaps", 1, 1, 1e9, fraction, 20)
-        asked = sum(call.asks(CONTRACT, client) for client in clients)
+        asked = sum(call.selects(CONTRACT, client) for client in clients)
         assert abs(asked / len(clients) - fraction) < 0.05
 
 
 def test_who_is_asked_is_the_same_on_every_machine_and_another_each_time() -> None:
     clients = [f"client-{n}" for n in range(12)]
     drawn = [
-        "".join(str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).asks(CONTRACT, c))) for c in clients) for v in (1, 2)
+        "".join(str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).selects(CONTRACT, c))) for c in clients)
+        for v in (1, 2)
     ]
-    assert drawn == ["011000011101", "101001010110"]
-    other = [RoundRequest("others", 1, 1, 0.0, 0.5, 1).asks(CONTRACT, client) for client in clients]
+    assert drawn == ["010000110011", "101100111001"]
+    other = [RoundRequest("others", 1, 1, 0.0, 0.5, 1).selects(CONTRACT, client) for client in clients]
     assert "".join(str(int(asked)) for asked in other) not in drawn
 
 
@@ -215,7 +216,7 @@ def test_who_is_asked_is_the_same_on_every_machine_and_another_each_time() -> No
 
 def test_honest_calls_and_answers_pass() -> None:
     BORDER.check_snapshot(a_call())
-    BORDER.check_snapshot(a_call(call=None))
+    BORDER.check_snapshot(a_call(round_request=None))
     BORDER.check_update(an_answer())
 
 

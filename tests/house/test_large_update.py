@@ -13,9 +13,10 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from server_node.bootstrap import open_server
 from shoal.algorithms.registry import load_algorithm
+from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.settings import Config, LogSettings, load_config
-from shoal.protocol.chunking import joined
-from shoal.protocol.messages import RECORD_BYTES_MAX, Update
+from shoal.protocol.chunking import join_chunks
+from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Record
@@ -77,11 +78,11 @@ def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(add
         assert server.stop() == 0
     assert "updates=1\n" in client.said()
     records = records_of(config)
-    parts = [Update.decode(record.value, record.headers) for record in records]
-    whole = joined(parts, load_algorithm("fcac").update)
+    chunks = [Update.decode(record.value, record.headers) for record in records]
+    whole = join_chunks(chunks, load_algorithm("fcac").update)
     assert len(whole.encode()) >= 8 * MIB
     assert max(len(record.value or b"") for record in records) < MIB
-    assert [part.part for part in parts] == list(range(1, len(records) + 1))
+    assert [chunk.chunk for chunk in chunks] == list(range(1, len(records) + 1))
     model, updates = model_of(config)
     assert updates == 1
 

@@ -214,7 +214,7 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
             box.step()
         published = box.server.models()["heaps"].snapshot
         assert published is not None
-        assert published.call is not None
+        assert published.round_request is not None
     for path in config.server.folder.iterdir():
         path.unlink()
     with pytest.raises(InvalidState, match="--rebuild"), open_server(config, clock=clock):

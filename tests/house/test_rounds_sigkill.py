@@ -90,7 +90,7 @@ def round_of(config: Config, log: Log) -> int:
 
 def asleep(config: Config, log: Log) -> bool:
     said = newest(config, log)
-    return all(model in said and said[model].call is None for model in ("heaps", "fuzzy"))
+    return all(model in said and said[model].round_request is None for model in ("heaps", "fuzzy"))
 
 
 def wait_for(what: Callable[[], bool], processes: list[Process]) -> None:

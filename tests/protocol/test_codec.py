@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from shoal.config.limits import PACKED_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.codec import ARRAY, BYTES_MAX, DEPTH_MAX, DIMENSIONS_MAX, DTYPES, pack, unpack
+from shoal.protocol.codec import ARRAY, DEPTH_MAX, DIMENSIONS_MAX, DTYPES, pack, unpack
 
 arrays = st.sampled_from(sorted(DTYPES)).flatmap(
     lambda form: hnp.arrays(
@@ -296,4 +297,4 @@ def test_a_hostile_message_takes_no_more_memory_than_its_size(kind: str) -> None
 
 
 def test_the_default_limit_leaves_room_for_a_full_message() -> None:
-    assert len(pack(np.zeros(32 * 1024 * 1024, np.uint8))) <= BYTES_MAX
+    assert len(pack(np.zeros(32 * 1024 * 1024, np.uint8))) <= PACKED_BYTES_MAX

@@ -11,25 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config import settings as declared
 from shoal.config.contract import FEATURES_MAX
+from shoal.config.limits import MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX, RECORD_BYTES_MAX
 from shoal.config.settings import LogSettings
 from shoal.errors import MessageRejected
+from shoal.protocol.checks import COUNT_MAX, MOMENT_MAX
 from shoal.protocol.codec import pack, unpack
-from shoal.protocol.messages import (
-    COUNT_MAX,
-    MESSAGE_BYTES_MAX,
-    MOMENT_MAX,
-    ORIGINAL_HEADERS_BYTES_MAX,
-    REASONS,
-    RECORD_BYTES_MAX,
-    VERSION,
-    Envelope,
-    Reading,
-    Rejected,
-    Snapshot,
-    Update,
-)
+from shoal.protocol.messages import REASONS, VERSION, Envelope, Reading, Rejected, Snapshot, Update
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
 from shoal.transports.kafka.settings import configs_of
 from tests.small_plant import a_snapshot, an_update, forged, parts_of, plant
@@ -116,7 +104,7 @@ def test_a_message_nobody_could_receive_is_not_sent() -> None:
 def test_what_can_be_sent_fits_its_topic_with_key_and_headers() -> None:
     room = 64 * 1024
     updates, snapshots, rejected = declared_topics(CONTRACT, LogSettings()).values()
-    assert snapshots.record_bytes_max == RECORD_BYTES_MAX == declared.RECORD_BYTES_MAX
+    assert snapshots.record_bytes_max == RECORD_BYTES_MAX
     assert MESSAGE_BYTES_MAX + room <= RECORD_BYTES_MAX
     assert updates.record_bytes_max + ORIGINAL_HEADERS_BYTES_MAX + room <= rejected.record_bytes_max
     assert READINGS_SETTINGS.record_bytes_max + room <= LOCAL_SETTINGS.record_bytes_max
@@ -164,7 +152,7 @@ BAD_SNAPSHOTS = [
     *bad("positions", [None, 0, [0], [[0]], [[0, 1, 2]], [[0, -1]], [[0, 1.0]], [["0", 1]], {"0": 1}]),
     *bad("made_at", [None, *BAD_MOMENTS]),
     *bad("privacy", BAD_TABLES),
-    *bad("call", [table for table in BAD_TABLES if table is not None]),
+    *bad("round_request", [table for table in BAD_TABLES if table is not None]),
     *bad("arrays", BAD_ARRAYS),
 ]
 

@@ -97,14 +97,14 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> Non
 def test_a_key_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"gone\.key cannot be read.*shoal keys new"):
         read_keys(tmp_path / "gone.key")
-    with pytest.raises(SettingsError, match="is no folder"):
+    with pytest.raises(SettingsError, match="is not a folder"):
         ClientKeys(tmp_path / "gone")
 
 
 def test_more_keys_than_a_file_takes_are_not_written(tmp_path: Path) -> None:
     file = tmp_path / "attic.key"
     write_keys(file, [KEY])
-    with pytest.raises(SettingsError, match="take out the last lines"):
+    with pytest.raises(SettingsError, match="remove the last lines"):
         write_keys(file, [OTHER] * (KEYS_MAX + 1))
     assert read_keys(file) == [KEY]
 
@@ -145,7 +145,7 @@ def test_only_the_holder_of_a_clients_key_speaks_in_its_name(tmp_path: Path) -> 
     assert reason(keys, "attic", b"v", b"") == not_its
     assert reason(keys, "attic", b"v", None) == "signature: it is not signed"
     assert reason(keys, "garden", b"v", signature(KEY, TOPIC, b"v")) == (
-        "signature: no key of the client it names is known here"
+        "signature: there is no key for the client it names"
     )
 
 
@@ -176,7 +176,7 @@ def test_a_key_that_is_spoilt_while_the_server_runs_stops_its_client_and_nobody_
     keys = ClientKeys(tmp_path)
     server_file(tmp_path, "attic").write_text("half a k", encoding="utf-8")
     told = reason(keys, "attic", b"v", signature(KEY, TOPIC, b"v"))
-    assert told == "signature: the key of the client it names cannot be used here"
+    assert told == "signature: the key for the client it names cannot be used"
     assert "client_key_unusable" in caplog.text
     assert reason(keys, "cellar", b"v", signature(OTHER, TOPIC, b"v")) is None
 

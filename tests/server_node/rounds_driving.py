@@ -99,7 +99,7 @@ class Driven:
     def asks(self, client: str) -> bool:
         """Whether the newest word calls this client."""
         call = round_request_of(self.newest)
-        return call is not None and call.asks(self.contract, client)
+        return call is not None and call.selects(self.contract, client)
 
     def restart(self) -> None:
         """The model anew, from what it remembers."""

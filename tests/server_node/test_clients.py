@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from server_node.models.clients import AHEAD_MAX, RECENT_MAX, Clients, SequenceWindow
 from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
-from shoal.protocol.messages import COUNT_MAX
 
 
 def saved(heard: SequenceWindow) -> SequenceWindow:

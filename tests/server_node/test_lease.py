@@ -179,9 +179,9 @@ CLAIM = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
         {"generation": True},
         {"renew_s": 0.0},
         {"renew_s": "soon"},
-        {"place": "attic\n"},
-        {"place": "x" * 1000},
-        {"life": 5},
+        {"holder": "attic\n"},
+        {"holder": "x" * 1000},
+        {"process_id": 5},
         {"released": 1},
     ],
 )

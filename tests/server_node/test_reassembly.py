@@ -1,4 +1,4 @@
-"""Updates in parts: whatever way the parts come, the model is that of the whole updates; what is kept is bounded."""
+"""Updates in chunks: whatever way the chunks come, the model is that of the whole updates; what is kept is bounded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server_node.models.clients import AHEAD_MAX
-from server_node.reassembly import PATIENCE_PARTS, WAITING_MAX, Reassembly
+from server_node.reassembly import PATIENCE_CHUNKS, WAITING_MAX, Reassembly
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
+from shoal.config.limits import UPDATE_BYTES_MAX, UPDATE_HEADERS_BYTES_MAX
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.errors import InvalidState, MessageRejected
 from shoal.privacy import expected_statement
-from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, split
+from shoal.protocol.chunking import split_update
 from shoal.protocol.codec import pack, unpack
-from shoal.protocol.messages import PARTS_MAX, Snapshot, Update
+from shoal.protocol.messages import CHUNKS_MAX, Snapshot, Update
 from tests.server_node.rounds_driving import contract_with, rows_of
 from tests.server_node.server_fixture import Room, models_of, remembered
 from tests.small_plant import an_update, forged, plant
@@ -36,14 +37,14 @@ def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
 
 
-def in_parts(update: Update, nodes_each: int = 9) -> list[Update]:
-    """The update in parts of at most so many nodes, as a topic with a small limit makes them."""
+def in_chunks(update: Update, nodes_each: int = 9) -> list[Update]:
+    """The update in chunks of at most so many nodes, as a topic with a small limit makes them."""
     empty = {name: array[:0] for name, array in update.arrays.items()}
     node = sum(array[:1].nbytes for array in update.arrays.values())
-    record = HEADERS_BYTES + len(replace(update, arrays=empty).encode()) + 32 + nodes_each * node
-    parts = split(update, load_algorithm(update.algorithm).update, record)
-    assert len(parts) > 2
-    return parts
+    record = UPDATE_HEADERS_BYTES_MAX + len(replace(update, arrays=empty).encode()) + 32 + nodes_each * node
+    chunks = split_update(update, load_algorithm(update.algorithm).update, record)
+    assert len(chunks) > 2
+    return chunks
 
 
 @cache
@@ -55,9 +56,9 @@ def reasons(room: Room) -> list[str]:
     return [dict(record.headers)["reason"].decode() for record in room.rejected().values()]
 
 
-def test_an_update_in_parts_is_absorbed_as_one_when_its_last_part_is_here(room: Room) -> None:
+def test_an_update_in_chunks_is_absorbed_as_one_when_its_last_chunk_is_here(room: Room) -> None:
     update = large("attic")
-    *first, last = in_parts(update)
+    *first, last = in_chunks(update)
     room.say(*first)
     room.run()
     assert room.snapshots() == []
@@ -76,27 +77,27 @@ STEPS = st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 9)),
 
 @settings(max_examples=20)
 @given(steps=STEPS, batch=st.integers(1, 5), stops=st.integers(1, 9))
-def test_parts_of_several_clients_in_any_order_repeated_and_with_restarts_give_the_model_of_the_whole(
+def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_the_model_of_the_whole(
     steps: list[tuple[int, bool, int]], batch: int, stops: int
 ) -> None:
     updates = [large(client) for client in ("attic", "cellar", "garden")]
-    left = [in_parts(update) for update in updates]
+    left = [in_chunks(update) for update in updates]
     sent: list[list[Update]] = [[], [], []]
     said: list[Update] = []
     whole: list[Update] = []
-    rest = [(client, False, 0) for client, parts in enumerate(left) for _ in parts]
+    rest = [(client, False, 0) for client, chunks in enumerate(left) for _ in chunks]
     for client, again, place in [*steps, *rest]:
         if again and sent[client]:
             said.append(sent[client][place % len(sent[client])])
         elif left[client]:
-            part = left[client].pop(place % len(left[client]))
-            said.append(part)
-            sent[client].append(part)
+            chunk = left[client].pop(place % len(left[client]))
+            said.append(chunk)
+            sent[client].append(chunk)
             if not left[client]:
                 whole.append(updates[client])
     # Where a sync costs nothing, if there is such a place.
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        room, plain = Room(Path(folder) / "parts", batch_updates_max=batch), Room(Path(folder) / "whole")
+        room, plain = Room(Path(folder) / "chunks", batch_updates_max=batch), Room(Path(folder) / "whole")
         room.folder.mkdir()
         plain.folder.mkdir()
         room.say(*said)
@@ -115,7 +116,7 @@ def test_parts_of_several_clients_in_any_order_repeated_and_with_restarts_give_t
 
 
 def test_what_waits_is_remembered_to_the_bit(room: Room) -> None:
-    room.say(*in_parts(large("attic"))[:-1], in_parts(large("cellar"))[1])
+    room.say(*in_chunks(large("attic"))[:-1], in_chunks(large("cellar"))[1])
     with room.server() as server:
         server.step()
         before = server._joining.state()
@@ -123,14 +124,14 @@ def test_what_waits_is_remembered_to_the_bit(room: Room) -> None:
         assert pack(server._joining.state()) == pack(before)
         assert len(server._joining) == 2
         assert server.metrics.registry.get_sample_value("shoal_updates_waiting") == 0.0, "nothing came yet"
-    room.say(in_parts(large("cellar"))[0])
+    room.say(in_chunks(large("cellar"))[0])
     with room.server() as server:
         server.step()
         assert server.metrics.registry.get_sample_value("shoal_updates_waiting") == 2.0
-        assert server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "part"}) == 1.0
+        assert server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "chunk"}) == 1.0
 
 
-def test_a_checkpoint_from_before_there_were_parts_goes_on(room: Room) -> None:
+def test_a_checkpoint_from_before_there_were_chunks_goes_on(room: Room) -> None:
     room.say(large("attic"))
     with room.server() as server:
         server.step()
@@ -145,14 +146,14 @@ def test_a_checkpoint_from_before_there_were_parts_goes_on(room: Room) -> None:
 
 @pytest.mark.parametrize("broken", [{}, {"came": 1}, {"came": 1, "waiting": [["clusters", "attic", 1, []]]}])
 def test_damage_to_what_waits_is_told(broken: dict[str, Any]) -> None:
-    with pytest.raises(InvalidState, match="updates in parts is damaged"):
+    with pytest.raises(InvalidState, match="updates in chunks is damaged"):
         Reassembly(lambda *_: None).restore(broken)
 
 
 def test_an_update_that_never_becomes_whole_goes_when_the_next_one_comes_and_is_told(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second, *_ = in_parts(large("attic"))
+    first, second, *_ = in_chunks(large("attic"))
     room.say(first, second, large("cellar"), large("attic", 2))
     with caplog.at_level(logging.WARNING, "shoal"), room.server() as server:
         while server.step():
@@ -160,8 +161,8 @@ def test_an_update_that_never_becomes_whole_goes_when_the_next_one_comes_and_is_
         assert len(server._joining) == 0
         count = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "incomplete"})
     told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_incomplete"]
-    wanted = len(in_parts(large("attic")))
-    assert told == [{"model": "clusters", "client": "attic", "sequence": 1, "parts": 2, "wanted": wanted}]
+    wanted = len(in_chunks(large("attic")))
+    assert told == [{"model": "clusters", "client": "attic", "sequence": 1, "chunks": 2, "wanted": wanted}]
     assert count == 1.0
     assert room.snapshots()[-1].updates == 2
     assert room.rejected() == {}
@@ -169,7 +170,7 @@ def test_an_update_that_never_becomes_whole_goes_when_the_next_one_comes_and_is_
 
 def test_a_client_that_repeats_its_words_in_order_is_heard_whole_whatever_came_the_first_time(room: Room) -> None:
     updates = [large("attic", sequence) for sequence in (1, 2, 3)]
-    words = [in_parts(update) for update in updates]
+    words = [in_chunks(update) for update in updates]
     room.say(words[0][0], words[1][0], words[1][1], words[2][-1])
     room.say(*words[0], *words[1], *words[2])
     plain = Room(room.folder / "whole")
@@ -180,38 +181,38 @@ def test_a_client_that_repeats_its_words_in_order_is_heard_whole_whatever_came_t
     assert room.rejected() == {}
 
 
-def test_parts_of_an_update_that_was_heard_change_nothing(room: Room) -> None:
-    room.say(*in_parts(large("attic")), *in_parts(large("cellar"))[:-1])
+def test_chunks_of_an_update_that_was_heard_change_nothing(room: Room) -> None:
+    room.say(*in_chunks(large("attic")), *in_chunks(large("cellar"))[:-1])
     with room.server() as server:
         server.step()
         before = remembered(server) | {"joining": pack(server._joining.state())}
-    room.say(*in_parts(large("attic")))
+    room.say(*in_chunks(large("attic")))
     with room.server() as server:
         server.step()
         assert remembered(server) | {"joining": pack(server._joining.state())} == before
         repeated = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "repeated"})
-    assert repeated == len(in_parts(large("attic")))
+    assert repeated == len(in_chunks(large("attic")))
 
 
-def test_answers_in_parts_close_a_round_as_whole_ones_do(tmp_path: Path) -> None:
+def test_answers_in_chunks_close_a_round_as_whole_ones_do(tmp_path: Path) -> None:
     contract = contract_with(options={"clusters": 30}, wake_s=86400, deadline_s=86400)
     outcomes = []
-    for name in ("parts", "whole"):
+    for name in ("chunks", "whole"):
         (tmp_path / name).mkdir()
         room = Room(tmp_path / name, contract)
         step(room)
         called = room.snapshots()[-1]
         answer = answer_to(room, called)
-        room.say(*(in_parts(answer) if name == "parts" else [answer]))
-        if name == "parts":
-            room.say(in_parts(answer)[1])
+        room.say(*(in_chunks(answer) if name == "chunks" else [answer]))
+        if name == "chunks":
+            room.say(in_chunks(answer)[1])
         step(room)
         assert room.rejected() == {}
         outcomes.append(room.snapshots()[-1])
         assert outcomes[-1].round == (called.round or 0) + 1
-    parts, whole = outcomes
-    assert (parts.round, parts.arrays.keys()) == (whole.round, whole.arrays.keys())
-    assert all(np.array_equal(parts.arrays[array], whole.arrays[array]) for array in whole.arrays)
+    chunks, whole = outcomes
+    assert (chunks.round, chunks.arrays.keys()) == (whole.round, whole.arrays.keys())
+    assert all(np.array_equal(chunks.arrays[array], whole.arrays[array]) for array in whole.arrays)
 
 
 def step(room: Room) -> None:
@@ -239,19 +240,19 @@ def answer_to(room: Room, called: Snapshot) -> Update:
 
 
 @pytest.mark.parametrize(
-    ("part", "parts"),
-    [(1, 10**9), (1, PARTS_MAX + 1), (3, 2), (0, 2), (1, 0), (1, -1), (1.0, 2), (True, 2), (1, None), (2**64 - 1, 2)],
+    ("chunk", "chunks"),
+    [(1, 10**9), (1, CHUNKS_MAX + 1), (3, 2), (0, 2), (1, 0), (1, -1), (1.0, 2), (True, 2), (1, None), (2**64 - 1, 2)],
 )
-def test_parts_that_cannot_be_are_refused_at_the_border(room: Room, part: Any, parts: Any) -> None:
-    room.publish(("clusters", forged(large("attic"), part=part, parts=parts), Update.headers()))
+def test_chunks_that_cannot_be_are_refused_at_the_border(room: Room, chunk: Any, chunks: Any) -> None:
+    room.publish(("clusters", forged(large("attic"), chunk=chunk, chunks=chunks), Update.headers()))
     with room.server() as server:
         server.step()
         assert len(server._joining) == 0
-    assert reasons(room) == ["parts"]
+    assert reasons(room) == ["chunks"]
 
 
 CONTRADICTIONS: list[dict[str, Any]] = [
-    {"parts": 99},
+    {"chunks": 99},
     {"readings": 1},
     {"made_at": 1e9 + 1},
     {"newest_reading_at": None},
@@ -260,42 +261,42 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", CONTRADICTIONS, ids=lambda change: next(iter(change)))
-def test_a_part_that_contradicts_the_others_is_set_aside_and_the_update_completes_without_it(
+def test_a_chunk_that_contradicts_the_others_is_set_aside_and_the_update_completes_without_it(
     room: Room, change: dict[str, Any]
 ) -> None:
-    first, *others = in_parts(large("attic"))
+    first, *others = in_chunks(large("attic"))
     contradiction = replace(others[0], **change)
     room.say(first, contradiction, *others)
     plain = Room(room.folder / "whole")
     plain.folder.mkdir()
     plain.say(large("attic"))
     assert room.run() == plain.run()
-    assert reasons(room) == ["parts"]
+    assert reasons(room) == ["chunks"]
     assert [record.value for record in room.rejected().values()] == [contradiction.encode()]
 
 
-def test_another_part_under_the_same_number_is_set_aside(room: Room) -> None:
-    first, *others = in_parts(large("attic"))
+def test_another_chunk_under_the_same_number_is_set_aside(room: Room) -> None:
+    first, *others = in_chunks(large("attic"))
     room.say(first, replace(first, arrays=others[0].arrays), *others)
     room.run()
-    assert reasons(room) == ["parts"]
+    assert reasons(room) == ["chunks"]
     assert room.snapshots()[-1].updates == 1
 
 
 def test_a_sequence_number_that_cannot_be_is_refused_with_its_first_part(room: Room) -> None:
-    room.say(large("attic"), in_parts(large("attic", AHEAD_MAX + 10))[0])
+    room.say(large("attic"), in_chunks(large("attic", AHEAD_MAX + 10))[0])
     with room.server() as server:
         server.step()
         assert len(server._joining) == 0
     assert reasons(room) == ["sequence"]
 
 
-def test_parts_that_are_together_more_than_an_update_may_be_are_refused(
+def test_chunks_that_are_together_more_than_an_update_may_be_are_refused(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.protocol.validation.ROWS_MAX", 20)
-    parts = in_parts(large("attic"))
-    room.say(*parts)
+    chunks = in_chunks(large("attic"))
+    room.say(*chunks)
     with room.server() as server:
         server.step()
         assert len(server._joining) == 0
@@ -305,26 +306,26 @@ def test_parts_that_are_together_more_than_an_update_may_be_are_refused(
 # Bounds.
 
 
-def tiny(client: str, sequence: int = 1, parts: int = 2) -> Update:
+def tiny(client: str, sequence: int = 1, chunks: int = 2) -> Update:
     few = {name: array[:1] for name, array in FIRST.arrays.items()}
-    return replace(FIRST, client=client, sequence=sequence, arrays=few, parts=parts)
+    return replace(FIRST, client=client, sequence=sequence, arrays=few, chunks=chunks)
 
 
 FIRST = large("attic")
 
 
-def take_all(joining: Reassembly, parts: Sequence[Update]) -> int:
+def take_all(joining: Reassembly, chunks: Sequence[Update]) -> int:
     """Take them; how many were refused."""
     rejected = 0
-    for part in parts:
+    for chunk in chunks:
         try:
-            joining.take(part, part.encode())
+            joining.take(chunk, chunk.encode())
         except MessageRejected as wrong:
-            rejected += wrong.reason == "parts"
+            rejected += wrong.reason == "chunks"
     return rejected
 
 
-def test_many_clients_with_one_part_each_are_refused_where_there_is_no_room_and_memory_stays_bounded() -> None:
+def test_many_clients_with_one_chunk_each_are_refused_where_there_is_no_room_and_memory_stays_bounded() -> None:
     dropped: list[str] = []
     joining = Reassembly(lambda model, client, *_: dropped.append(client))
     n = WAITING_MAX + 2000
@@ -347,15 +348,15 @@ def test_many_clients_with_one_part_each_are_refused_where_there_is_no_room_and_
 def test_who_goes_on_is_never_dropped_for_others() -> None:
     dropped: list[str] = []
     joining = Reassembly(lambda model, client, *_: dropped.append(client))
-    parts = in_parts(large("attic"))
-    assert joining.take(parts[0], parts[0].encode()) is None
-    for number, part in enumerate(parts[1:], start=1):
-        take_all(joining, [tiny(f"c{number}-{n}") for n in range(PATIENCE_PARTS - 1)])
-        whole = joining.take(part, part.encode())
+    chunks = in_chunks(large("attic"))
+    assert joining.take(chunks[0], chunks[0].encode()) is None
+    for number, chunk in enumerate(chunks[1:], start=1):
+        take_all(joining, [tiny(f"c{number}-{n}") for n in range(PATIENCE_CHUNKS - 1)])
+        whole = joining.take(chunk, chunk.encode())
     assert whole is not None
     assert whole.encode() == large("attic").encode()
     assert "attic" not in dropped
-    assert len(dropped) > PATIENCE_PARTS // 2
+    assert len(dropped) > PATIENCE_CHUNKS // 2
 
 
 def test_the_bytes_of_all_that_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,8 +369,8 @@ def test_the_bytes_of_all_that_waits_are_bounded(monkeypatch: pytest.MonkeyPatch
     assert len(joining) == 10
 
 
-def test_the_parts_of_one_update_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, third, *_ = in_parts(large("attic"))
+def test_the_chunks_of_one_update_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third, *_ = in_chunks(large("attic"))
     monkeypatch.setattr("server_node.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9)
     joining = Reassembly(lambda *_: None)
     joining.take(first, first.encode())
@@ -379,11 +380,11 @@ def test_the_parts_of_one_update_are_bounded_together(monkeypatch: pytest.Monkey
     assert UPDATE_BYTES_MAX < 900 * 1024 * 1024 // 10, "a checkpoint has room for many"
 
 
-def test_models_keep_their_parts_apart(tmp_path: Path) -> None:
+def test_models_keep_their_chunks_apart(tmp_path: Path) -> None:
     room = Room(tmp_path, plant(models=("clusters", "others")))
     update = an_update(room.contract, rows=300)
-    mine, yours = in_parts(update), in_parts(replace(update, model="others"))
-    room.say(*(part for pair in zip(mine, yours, strict=True) for part in pair))
+    mine, yours = in_chunks(update), in_chunks(replace(update, model="others"))
+    room.say(*(chunk for pair in zip(mine, yours, strict=True) for chunk in pair))
     plain = Room(tmp_path / "whole", room.contract)
     plain.folder.mkdir()
     plain.say(update, replace(update, model="others"))

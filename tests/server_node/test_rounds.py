@@ -42,8 +42,8 @@ def test_a_federation_of_nobody_is_called_again_and_again_and_nothing_breaks() -
     for n in range(1, 4):
         again = driven.look(10.0 * n)
         assert again is not None
-        assert again.call is not None
-        assert again.call["until"] == 10.0 * n + 10
+        assert again.round_request is not None
+        assert again.round_request["deadline"] == 10.0 * n + 10
     versions = [snapshot.version for snapshot in driven.said]
     assert versions == [1, 2, 3, 4]
     assert not driven.model.changed
@@ -374,11 +374,11 @@ def test_a_model_that_moves_no_more_sleeps_and_looks_up_in_one_round_now_and_the
     driven.look(0.0)
     run_rounds(driven, SITES)
     sleeping = driven.newest
-    assert sleeping.call is None
+    assert sleeping.round_request is None
     assert driven.look(59.0) is None
     probe = driven.look(60.0)
     assert probe is not None
-    assert probe.call is not None
+    assert probe.round_request is not None
     assert probe.round == (sleeping.round or 0) + 1
     assert run_rounds(driven, SITES) == 1
     assert driven.look(119.0) is None
@@ -409,7 +409,7 @@ def test_a_model_is_woken_on_demand_and_not_before_it_sleeps() -> None:
     driven.restart()
     woken = driven.look(2.0)
     assert woken is not None
-    assert woken.call is not None
+    assert woken.round_request is not None
 
 
 def test_a_model_that_does_not_move_at_all_sleeps_whatever_the_tolerance() -> None:
@@ -458,7 +458,9 @@ def test_a_restart_at_any_moment_changes_nothing() -> None:
                 if restarts:
                     driven.restart()
         ends.append(driven.said)
-    assert [(s.version, s.round, s.call) for s in ends[0]] == [(s.version, s.round, s.call) for s in ends[1]]
+    assert [(s.version, s.round, s.round_request) for s in ends[0]] == [
+        (s.version, s.round, s.round_request) for s in ends[1]
+    ]
     assert all(np.array_equal(one.arrays["centre"], two.arrays["centre"]) for one, two in zip(*ends, strict=True))
 
 
@@ -489,7 +491,7 @@ def test_a_model_that_was_asleep_when_its_memory_was_lost_wakes() -> None:
     after.model.rebuild(before.newest)
     woken = after.look(1.0)
     assert woken is not None
-    assert woken.call is not None
+    assert woken.round_request is not None
     assert np.array_equal(woken.arrays["centre"], before.newest.arrays["centre"])
 
 

@@ -132,7 +132,7 @@ def test_when_it_wakes_to_another_number_it_starts_anew_and_old_answers_count_no
     before = finder.learn(rows_of(0, 400))
     driven.look(0.0)
     answer_until_asleep(driven)
-    last_call = next(snapshot for snapshot in reversed(driven.said) if snapshot.call is not None)
+    last_call = next(snapshot for snapshot in reversed(driven.said) if snapshot.round_request is not None)
     after, n = before, 0
     while after == before:
         n += 1

@@ -12,9 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from server_node.node import ServerNode
+from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.settings import LogSettings
 from shoal.errors import InvalidState, MessageRejected, OffsetOutOfRange
-from shoal.protocol.messages import COUNT_MAX, REASONS, RECORD_BYTES_MAX, Update
+from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.messages import REASONS, Update
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Headers
 from tests.server_node.server_fixture import Room, models_of, remembered

@@ -35,8 +35,8 @@ CONTRACT = a_contract_in_rounds()
 
 
 def a_round(arrays: dict[str, NDArray[Any]]) -> Snapshot:
-    request = {"until": NOW + 5, "fraction": 1.0, "rows_min": 20}
-    return replace(a_snapshot(CONTRACT, arrays, model="heaps", algorithm="kmeans"), round=7, call=request)
+    request = {"deadline": NOW + 5, "fraction": 1.0, "rows_min": 20}
+    return replace(a_snapshot(CONTRACT, arrays, model="heaps", algorithm="kmeans"), round=7, round_request=request)
 
 
 def status_with(rounds: RoundStatus) -> ServerStatus:

@@ -17,7 +17,7 @@ const REASONS = {
   not_finite: "with numbers that are not finite",
   bounds: "with values outside the agreed bounds",
   sequence: "with an impossible sequence number",
-  parts: "with parts that match no update",
+  chunks: "with chunks that match no update",
   signature: "not signed by the client they name",
 };
 

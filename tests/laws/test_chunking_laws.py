@@ -1,4 +1,4 @@
-"""An update of any algorithm, cut into parts and joined again: nothing is lost, nothing is too large for its record."""
+"""An update of any algorithm, split into chunks and joined again: nothing is lost, each chunk fits its record."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import algorithm_names, load_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.config.limits import UPDATE_BYTES_MAX, UPDATE_HEADERS_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.chunking import HEADERS_BYTES, UPDATE_BYTES_MAX, alike, joined, split
-from shoal.protocol.messages import PARTS_MAX, Update
+from shoal.protocol.chunking import common_bytes, join_chunks, split_update
+from shoal.protocol.messages import CHUNKS_MAX, Update
 from shoal.transports.limits import size_of
 from tests.small_plant import an_update, plant
 
@@ -42,9 +43,9 @@ def update_of(name: str, arrays: Arrays) -> Update:
     return replace(NAMED, algorithm=name, arrays=arrays)
 
 
-def record_bytes(part: Update) -> int:
+def record_bytes(chunk: Update) -> int:
     headers = (*Update.headers(), ("signature", bytes(32)))
-    return size_of("plant.updates", part.encode(), part.model.encode(), headers)
+    return size_of("plant.updates", chunk.encode(), chunk.model.encode(), headers)
 
 
 @pytest.mark.parametrize("name", algorithm_names())
@@ -54,25 +55,30 @@ def record_bytes(part: Update) -> int:
     record=st.integers(3000, 60_000),
     seed=st.integers(0, 99),
 )
-def test_parts_joined_are_the_update_to_the_bit_and_each_fits_its_record(
+def test_chunks_joined_are_the_update_to_the_bit_and_each_fits_its_record(
     name: str, sizes: dict[str, int], d: int, record: int, seed: int
 ) -> None:
     update = update_of(name, arrays_of(name, sizes | {"d": d, "m": d * (d + 1) // 2}, seed))
     table = load_algorithm(name).update
     around = len(replace(update, arrays={**update.arrays, **cut(update, 0, 0)}).encode())
     node = sum(array[:1].nbytes for array in cut(update, 0, 1).values())
-    if around + node > record - HEADERS_BYTES - SLACK and len(update.encode()) > record - HEADERS_BYTES - SLACK:
+    if (
+        around + node > record - UPDATE_HEADERS_BYTES_MAX - SLACK
+        and len(update.encode()) > record - UPDATE_HEADERS_BYTES_MAX - SLACK
+    ):
         # It may just fit or just not; what is certain is that it is not cut wrongly.
         with suppress(MessageRejected):
-            assert all(record_bytes(part) <= record for part in split(update, table, record))
+            assert all(record_bytes(chunk) <= record for chunk in split_update(update, table, record))
         return
-    parts = split(update, table, record)
-    assert [(part.part, part.parts) for part in parts] == [(n + 1, len(parts)) for n in range(len(parts))]
-    assert all(record_bytes(part) <= record for part in parts)
-    assert len({alike(part, table) for part in parts}) == 1
-    again = [Update.decode(part.encode(), Update.headers()) for part in parts]
-    assert joined(again, table).encode() == update.encode()
-    assert len(parts) == 1 or len(update.encode()) > record - HEADERS_BYTES - SLACK, "it is cut only where it must be"
+    chunks = split_update(update, table, record)
+    assert [(chunk.chunk, chunk.chunks) for chunk in chunks] == [(n + 1, len(chunks)) for n in range(len(chunks))]
+    assert all(record_bytes(chunk) <= record for chunk in chunks)
+    assert len({common_bytes(chunk, table) for chunk in chunks}) == 1
+    again = [Update.decode(chunk.encode(), Update.headers()) for chunk in chunks]
+    assert join_chunks(again, table).encode() == update.encode()
+    assert len(chunks) == 1 or len(update.encode()) > record - UPDATE_HEADERS_BYTES_MAX - SLACK, (
+        "it is cut only where it must be"
+    )
 
 
 def cut(update: Update, first: int, end: int) -> Arrays:
@@ -88,41 +94,41 @@ def test_what_is_not_cut_is_of_one_size_whatever_the_number_of_nodes(name: str) 
     assert all(spec.per_node or spec.shape in ((1,), ("d",)) for spec in table.values())
 
 
-def test_the_first_part_has_the_nodes_that_won_most_often() -> None:
+def test_the_first_chunk_has_the_nodes_that_won_most_often() -> None:
     update = an_update(plant(), rows=400)
-    few_nodes = len(replace(update, arrays=cut(update, 0, 5)).encode()) + HEADERS_BYTES + 50
-    parts = split(update, load_algorithm("fcac").update, few_nodes)
-    assert len(parts) > 3
-    counts = [part.arrays["count"] for part in parts]
+    few_nodes = len(replace(update, arrays=cut(update, 0, 5)).encode()) + UPDATE_HEADERS_BYTES_MAX + 50
+    chunks = split_update(update, load_algorithm("fcac").update, few_nodes)
+    assert len(chunks) > 3
+    counts = [chunk.arrays["count"] for chunk in chunks]
     assert all(before.min() >= after.max() for before, after in pairwise(counts))
 
 
-def test_a_part_goes_with_the_longest_names_and_a_signature() -> None:
+def test_a_chunk_goes_with_the_longest_names_and_a_signature() -> None:
     update = replace(an_update(plant(), rows=400), model=LONGEST_NAME, client=LONGEST_NAME, federation=LONGEST_NAME)
-    assert record_bytes(update) - len(update.encode()) <= HEADERS_BYTES
+    assert record_bytes(update) - len(update.encode()) <= UPDATE_HEADERS_BYTES_MAX
 
 
-def test_what_cannot_travel_even_in_parts_is_refused_where_it_is_made() -> None:
+def test_what_cannot_travel_even_in_chunks_is_refused_where_it_is_made() -> None:
     table = load_algorithm("fcac").update
     wide = update_of("fcac", {"weight": np.zeros((2, 300)), "count": np.ones(2, dtype=np.int64)})
     with pytest.raises(MessageRejected, match=r"oversized: a node takes 2408 bytes"):
-        split(wide, table, 3000)
+        split_update(wide, table, 3000)
     n = UPDATE_BYTES_MAX // 24
     large = update_of("fcac", {"weight": np.zeros((n, 2)), "count": np.ones(n, dtype=np.int64)})
     with pytest.raises(MessageRejected, match=r"oversized.*fewer nodes"):
-        split(large, table, 960 * 1024)
-    n = PARTS_MAX * 1000
-    with pytest.raises(MessageRejected, match=f"at most {PARTS_MAX} parts"):
-        split(update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}), table, 1700)
+        split_update(large, table, 960 * 1024)
+    n = CHUNKS_MAX * 1000
+    with pytest.raises(MessageRejected, match=f"limits are {CHUNKS_MAX} chunks"):
+        split_update(update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}), table, 1700)
 
 
 def test_parts_that_differ_in_anything_but_their_nodes_are_not_alike() -> None:
     table = load_algorithm("gmm").update
-    part = update_of("gmm", arrays_of("gmm", {"k": 3, "c": 3, "d": 2, "m": 3}))
-    other_nodes = replace(part, part=2, parts=1 + part.part, arrays={**part.arrays, **cut(part, 1, 3)})
-    said = alike(replace(part, parts=2), table)
-    assert alike(other_nodes, table) == said
-    for change in ({"readings": 7}, {"made_at": 2e9}, {"parts": 3}, {"sequence": 9}, {"newest_reading_at": None}):
-        assert alike(replace(other_nodes, **change), table) != said
+    chunk = update_of("gmm", arrays_of("gmm", {"k": 3, "c": 3, "d": 2, "m": 3}))
+    other_nodes = replace(chunk, chunk=2, chunks=1 + chunk.chunk, arrays={**chunk.arrays, **cut(chunk, 1, 3)})
+    said = common_bytes(replace(chunk, chunks=2), table)
+    assert common_bytes(other_nodes, table) == said
+    for change in ({"readings": 7}, {"made_at": 2e9}, {"chunks": 3}, {"sequence": 9}, {"newest_reading_at": None}):
+        assert common_bytes(replace(other_nodes, **change), table) != said
     for name, array in {"rows": np.array([9.0]), "second": np.zeros((3, 4))}.items():
-        assert alike(replace(other_nodes, arrays={**other_nodes.arrays, name: array}), table) != said
+        assert common_bytes(replace(other_nodes, arrays={**other_nodes.arrays, name: array}), table) != said

@@ -1,4 +1,4 @@
-"""The power is cut between the parts of updates, at the client's end and at the server's: nothing changes."""
+"""The power is cut between the chunks of updates, at the client's end and at the server's: nothing changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.house.small_federation import all_records, begin, clock, final_model,
 
 CLIENTS = ("attic", "cellar")
 RECORD_BYTES_MAX = 1560
-"""a node or two: how many nodes there are depends on the noise, but they never fit into three parts"""
+"""a node or two: how many nodes there are depends on the noise, but they never fit into three chunks"""
 CALLS = ((Checkpoint, "save"), (SqliteLog, "publish"))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here")
 
@@ -44,13 +44,13 @@ def small_config(file: Path) -> Config:
 
 
 def outcome(file: Path) -> dict[str, Any]:
-    """The model, and what was said in parts, without when it was made."""
+    """The model, and what was said in chunks, without when it was made."""
     config = small_config(file)
     said: dict[tuple[Any, ...], bytes] = {}
     for record in all_records(config.log.address, config.contract.updates_topic):
-        part = Update.decode(record.value, record.headers)
-        arrays = pack(dict(part.arrays))
-        assert said.setdefault((part.client, part.sequence, part.part, part.parts), arrays) == arrays
+        chunk = Update.decode(record.value, record.headers)
+        arrays = pack(dict(chunk.arrays))
+        assert said.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays) == arrays
     with open_server(config, clock=clock) as server:
         waiting = len(server._joining)
     return {"model": final_model(file), "said": said, "waiting": waiting, "rejected": rejected(file)}
@@ -75,7 +75,7 @@ def store_each_word_at_once(kind: type) -> None:
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation with readings, and the keys that all runs share, before anything was learnt."""
-    folder = tmp_path_factory.mktemp("ready-for-parts")
+    folder = tmp_path_factory.mktemp("ready-for-chunks")
     sizes = {"publish_readings": 150, "batch_readings_max": 200, "pool_clients": 2, "batch_updates_max": 1}
     file = begin(folder, CLIENTS, readings=150, **sizes)
     file.write_text(file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8")
@@ -89,15 +89,15 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("kind", "name"), CALLS, ids=[name for _, name in CALLS])
-def test_a_cut_between_parts_changes_nothing(
+def test_a_cut_between_chunks_changes_nothing(
     kind: type, name: str, after: bool, ready: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ready, memory_folder / "undisturbed")
     run_to_end(memory_folder / "undisturbed" / "house.toml", CLIENTS)
     undisturbed = outcome(memory_folder / "undisturbed" / "house.toml")
-    parts = Counter((client, sequence) for client, sequence, *_ in undisturbed["said"])
-    assert len(parts) >= 2
-    assert min(parts.values()) > 2
+    chunks = Counter((client, sequence) for client, sequence, *_ in undisturbed["said"])
+    assert len(chunks) >= 2
+    assert min(chunks.values()) > 2
 
     def a_run(number: int) -> Path:
         shutil.copytree(ready, memory_folder / f"{number}")
@@ -115,7 +115,7 @@ def address(request: pytest.FixtureRequest) -> str:
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def test_a_client_killed_between_two_parts_says_them_all_again(address: str, tmp_path: Path) -> None:
+def test_a_client_killed_between_two_chunks_says_them_all_again(address: str, tmp_path: Path) -> None:
     file = begin(
         tmp_path, ["attic"], readings=150, publish_readings=150, batch_readings_max=200, pool_clients=1, address=address
     )
@@ -159,4 +159,4 @@ def rebuilt(config: Config, memory: Path) -> bytes:
 
 def parts_said(config: Config) -> list[int]:
     records = all_records(config.log.address, config.contract.updates_topic)
-    return [Update.decode(record.value, record.headers).part for record in records]
+    return [Update.decode(record.value, record.headers).chunk for record in records]

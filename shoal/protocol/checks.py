@@ -1,0 +1,74 @@
+"""Checks of single fields, the same for every message: names, counts, moments, tables of plain values, arrays.
+
+Each `is_...` is true or false for a value of any type and never raises; `require` raises `MessageRejected`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from shoal.config.contract import NAME_PATTERN
+from shoal.errors import MessageRejected
+
+COUNT_MAX = 2**53
+"""largest count or number: up to here a 64-bit float is exact, so readers in other languages agree"""
+MOMENT_MAX = 253_402_300_799
+"""seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds lies beyond it"""
+TEXT_CHARACTERS_MAX = 300
+
+
+def require(holds: bool, reason: str, detail: str) -> None:
+    """Raise `MessageRejected(reason, detail)` unless `holds`."""
+    if not holds:
+        raise MessageRejected(reason, detail)
+
+
+def is_name(value: object) -> bool:
+    """Whether this is a name as contracts allow it."""
+    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
+
+
+def is_text(value: object) -> bool:
+    """Whether this is one short line of printable text."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= TEXT_CHARACTERS_MAX
+
+
+def is_count(value: object, smallest: int = 0) -> bool:
+    """Whether this is a whole number from `smallest` to `COUNT_MAX`."""
+    return type(value) is int and smallest <= value <= COUNT_MAX
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a finite number; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value - value == 0
+
+
+def is_moment(value: object) -> bool:
+    """Whether this can be a time in seconds since 1970."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MOMENT_MAX <= value <= MOMENT_MAX
+
+
+def is_plain_table(value: object) -> bool:
+    """Whether this maps names to numbers, texts, None, or lists of these: values that are safe to compare."""
+    return isinstance(value, dict) and all(
+        all(map(_is_plain, inner)) if isinstance(inner, list) else _is_plain(inner) for inner in value.values()
+    )
+
+
+def is_arrays(value: object) -> bool:
+    """Whether this maps names to arrays."""
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(array, np.ndarray) for name, array in value.items()
+    )
+
+
+def is_pair(value: object) -> bool:
+    """Whether this is a list of two counts."""
+    return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
