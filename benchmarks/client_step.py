@@ -16,24 +16,24 @@ import click
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
-from client_nodes import node
+from client_nodes import intake
 from client_nodes.bootstrap import open_client
-from client_nodes.learner import Learner
-from client_nodes.node import ClientNode
+from client_nodes.learner import ModelLearner
+from client_nodes.monitoring import ClientMonitoring
 from shoal.config.settings import load_config
 from shoal.privacy.mechanisms import FormalNoise
 from shoal.runtime.outbox import Outbox
 from shoal.transports.sqlite.log import SqliteLog
 
 PARTS: dict[str, tuple[Any, str]] = {
-    "learn (CA+)": (Learner, "learn"),
-    "intake (decode and check)": (node, "take_in"),
+    "learn (CA+)": (ModelLearner, "learn"),
+    "intake (decode and check)": (intake, "decode_batch"),
     "privacy (clip, noise)": (FormalNoise, "privatise"),
     "read the readings log": (SqliteLog, "read"),
-    "make updates": (Learner, "make_updates"),
+    "make updates": (ModelLearner, "make_update"),
     "store (checkpoint)": (Outbox, "store"),
     "publish": (Outbox, "publish_pending"),
-    "count (metrics)": (ClientNode, "_count"),
+    "count (metrics)": (ClientMonitoring, "stepped"),
 }
 """the parts of `ClientNode.step`, by the function that is all of the part; none is called within another"""
 

@@ -7,7 +7,6 @@ no process of its own. The server is whole.
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import spread
+from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Publisher
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
@@ -27,9 +27,7 @@ from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, contract_of
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ClientSettings, ServerSettings
-from shoal.privacy import expected_statement
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
@@ -81,7 +79,6 @@ class _House:
     def __init__(self, folder: Path, name: str, windows: Sequence[Rows], stack: ExitStack) -> None:
         self._contract = _contract(name, len(windows))
         self._algorithm = rounds_algorithm(name)
-        self._statement = expected_statement(privacy_terms_of(self._contract))
         self._log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
         ensure_topics(self._log, self._contract)
         server_log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
@@ -89,14 +86,14 @@ class _House:
         settings = ServerSettings(pool_clients=len(windows), pool_s=PATIENCE_S)
         self._server = ServerNode(self._contract, settings, server_log, memory)
         self._server.resume()
-        border = Validator(self._contract)
-        voice = Publisher(self._contract, border, UPDATE_RECORD_BYTES_MAX)
+        validator = Validator(self._contract)
+        publisher = Publisher(self._contract, validator, UPDATE_RECORD_BYTES_MAX)
         self._clients = []
         for number, rows in enumerate(windows):
-            snapshots = Snapshots(self._contract, border, self._log)
+            snapshots = Snapshots(self._contract, validator, self._log)
             settings_of_it = ClientSettings(window_rows=len(rows))
-            client = RoundAnswers(self._contract, f"client-{number}", voice, snapshots, settings_of_it)
-            client.keep(rows, [float(place) for place in range(len(rows))], time.time())
+            client = RoundAnswers(self._contract, f"client-{number}", publisher, snapshots, settings_of_it)
+            client.keep(PrivateBatch(rows, [float(place) for place in range(len(rows))]), time.time())
             self._clients.append(client)
         while self._server.step():
             pass
@@ -104,8 +101,8 @@ class _House:
     def round(self) -> None:
         """From an open call to the next one."""
         for client in self._clients:
-            for word in itertools.chain.from_iterable(client.make_answers(self._statement, time.time())):
-                self._log.publish(word.topic, word.value, word.key, word.headers)
+            for record in (record for update in client.make_answers(time.time()).updates for record in update.records):
+                self._log.publish(record.topic, record.value, record.key, record.headers)
             self._log.flush()
         before = self._closed()
         while self._closed() == before:

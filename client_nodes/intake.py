@@ -1,65 +1,105 @@
-"""Readings in: what a sensor says becomes rows of numbers, or is set aside with a reason. Never fatal."""
+"""The first stage of a step: reads records of the readings log and decodes them, or rejects them with a reason."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.readings_decoder import usual
+from shoal.config.settings import ClientSettings
 from shoal.errors import MessageRejected
-from shoal.protocol.messages import Reading
-from shoal.transports.base import Record
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS
+from shoal.runtime.reader import read_next
+from shoal.transports.base import Log, Positions, Record
 
 Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite"]
 
+INTERRUPT_POLL_S = 0.02
+"""how often `Intake.read` asks whether to stop waiting"""
+
 
 class RejectedReading(NamedTuple):
-    """A reading that cannot be learnt, and why. It stays on the client."""
+    """A record that is no reading of d finite numbers, and why. It stays on the client."""
 
     record: Record
     reason: Reason
 
 
-class Intake(NamedTuple):
-    """One batch, sorted into what can be learnt and what cannot."""
+class Batch(NamedTuple):
+    """Records of the readings log, decoded."""
 
     values: NDArray[np.float64]
     """(n, d) in the units of the contract"""
     places: list[tuple[int, int]]
-    """(partition, offset) of each row"""
+    """(partition, offset) of each of the n readings"""
     times: list[float | None]
-    """event time of each row, seconds since 1970"""
+    """event time of each, seconds since 1970"""
     rejected: list[RejectedReading]
 
+    @property
+    def records(self) -> int:
+        """Number of records that were read."""
+        return len(self.places) + len(self.rejected)
 
-def take_in(records: Sequence[Record], width: int) -> Intake:
-    """Sort records of the readings log; `width` is the number of features d."""
+
+class Intake:
+    """Reads a client's readings log from a position on."""
+
+    def __init__(self, readings: Log, width: int, settings: ClientSettings) -> None:
+        """`width` is the number of features d."""
+        self._readings = readings
+        self._width = width
+        self._settings = settings
+        self.positions: Positions = {}
+        """the next offsets to read"""
+
+    def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None) -> Batch:
+        """The next batch. Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true.
+
+        Raises as `Log.read` does, and `OffsetOutOfRange` unless the settings accept gaps.
+        """
+        limit, accept_gap, left_s = self._settings.batch_readings_max, self._settings.accept_gap, timeout_s
+        while True:
+            wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)
+            records, self.positions = read_next(self._readings, READINGS, self.positions, limit, wait_s, accept_gap)
+            left_s -= wait_s
+            if records or left_s <= 0 or (interrupt is not None and interrupt()):
+                return decode_batch(records, self._width)
+
+    def lag_records(self) -> int:
+        """Number of records that are not read yet."""
+        ends = self._readings.bounds(READINGS)
+        return sum(max(0, end - self.positions.get(partition, 0)) for partition, (_, end) in ends.items())
+
+
+def decode_batch(records: Sequence[Record], width: int) -> Batch:
+    """Decode records of the readings log; `width` is the number of features d. Rejects records, and raises nothing."""
     values = np.empty((len(records), width))
     times: list[float | None] = [None] * len(records)
-    fit = np.zeros(len(records), dtype=np.bool_)
+    accepted = np.zeros(len(records), dtype=np.bool_)
     rejected: list[RejectedReading] = []
-    together = usual(records, width)
-    values[together.which] = together.values
-    fit[together.which] = True
-    for number, time in zip(together.which.tolist(), together.times.tolist(), strict=True):
+    decoded = Reading.decode_many(records, width)
+    values[decoded.indices] = decoded.values
+    accepted[decoded.indices] = True
+    for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
         times[number] = time
-    for number in np.flatnonzero(~fit).tolist():
-        taken = _take_one(records[number], width)
-        if isinstance(taken, RejectedReading):
-            rejected.append(taken)
+    for number in np.flatnonzero(~accepted).tolist():
+        result = _decode_one(records[number], width)
+        if isinstance(result, RejectedReading):
+            rejected.append(result)
         else:
-            times[number], values[number] = taken
-            fit[number] = True
-    kept = np.flatnonzero(fit).tolist()
+            times[number], values[number] = result
+            accepted[number] = True
+    kept = np.flatnonzero(accepted).tolist()
     places = [(records[number].partition, records[number].offset) for number in kept]
-    return Intake(values[fit], places, [times[number] for number in kept], rejected)
+    return Batch(values[accepted], places, [times[number] for number in kept], rejected)
 
 
-def _take_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | RejectedReading:
+def _decode_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | RejectedReading:
     try:
         reading = Reading.decode(record.value, record.headers)
     except MessageRejected:
@@ -72,8 +112,8 @@ def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | 
     if isinstance(values, list):
         if len(values) != width:
             return "width"
-        unfit = next((reason for value in values if (reason := _unfit(value))), None)
-        return unfit or np.array(values, dtype=np.float64)
+        flaw = next((reason for value in values if (reason := _flaw(value))), None)
+        return flaw or np.array(values, dtype=np.float64)
     if not isinstance(values, np.ndarray) or values.dtype != np.float64:
         return "malformed"
     if values.shape != (width,):
@@ -83,7 +123,7 @@ def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | 
     return "not_a_number" if np.isnan(values).any() else "infinite"
 
 
-def _unfit(value: object) -> Reason | None:
+def _flaw(value: object) -> Reason | None:
     if value is None:
         return "missing"
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):

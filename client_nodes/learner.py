@@ -1,25 +1,116 @@
-"""One model on a client: its algorithm's client half and the updates it has made."""
+"""The third stage of a step: every streaming model learns the private rows and makes its updates when they are due."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from client_nodes.publisher import Publisher, Said
-from shoal.algorithms.registry import streaming_algorithm
+from client_nodes.privacy import PrivateBatch
+from client_nodes.publisher import EncodedUpdate, Publisher
+from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
+from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState
+from shoal.privacy import expected_statement
 from shoal.protocol.messages import Update
 
 
 class Learner:
-    """Learns rows for one model and says what changed."""
+    """Learns each row once, in order, for all streaming models of a client.
 
-    def __init__(self, contract: Contract, model: Model, client: str, voice: Publisher) -> None:
+    Updates are due after `publish_readings` rows, wherever batches begin and end, and `publish_s` seconds after the
+    previous ones if anything was learnt since.
+    """
+
+    def __init__(
+        self, contract: Contract, client: str, publisher: Publisher, settings: ClientSettings, started_at: float
+    ) -> None:
+        """`started_at`: the client's clock now, seconds since 1970."""
+        models = [model for model in contract.models if not is_in_rounds(model.algorithm)]
+        self._models = [ModelLearner(contract, model, client, publisher) for model in models]
+        self._settings = settings
+        self._rows_since_update = 0
+        self._republish = False
+        self._updated_at = started_at
+        self.newest_reading_at: float | None = None
+        """event time of the newest reading learnt, seconds since 1970"""
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """model -> number of its nodes."""
+        return {model.name: model.nodes for model in self._models}
+
+    @property
+    def has_unpublished(self) -> bool:
+        """Whether anything is to be published that no update has yet."""
+        return self._rows_since_update > 0 or self._republish
+
+    def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
+        """Learn the rows of the batch; returns the updates that became due, in the order of the contract's models."""
+        updates: list[EncodedUpdate] = []
+        start = 0
+        while start < len(batch.rows):
+            stop = start + self._settings.publish_readings - self._rows_since_update
+            rows = batch.rows[start:stop]
+            for model in self._models:
+                model.learn(rows)
+            known = [time for time in (*batch.times[start:stop], self.newest_reading_at) if time is not None]
+            self.newest_reading_at = max(known, default=None)
+            self._rows_since_update += len(rows)
+            start += len(rows)
+            if self._rows_since_update >= self._settings.publish_readings:
+                updates += self._make_updates(now)
+        if self.has_unpublished and self._interval_elapsed(now):
+            updates += self._make_updates(now)
+        return updates
+
+    def reset_published(self) -> None:
+        """The server has none of the earlier updates: the next ones hold everything, and need no new reading."""
+        for model in self._models:
+            model.reset_published()
+        self._republish = True
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "models": {model.name: model.state() for model in self._models},
+            "rows_since_update": self._rows_since_update,
+            "republish": self._republish,
+            "newest_reading_at": self.newest_reading_at,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`."""
+        try:
+            for model in self._models:
+                model.restore(state["models"][model.name])
+            self._rows_since_update = state["rows_since_update"]
+            self._republish = state["republish"]
+            self.newest_reading_at = state["newest_reading_at"]
+        except (KeyError, TypeError) as broken:
+            raise InvalidState(f"the checkpoint of the models is damaged: {broken}") from None
+
+    def _make_updates(self, now: float) -> list[EncodedUpdate]:
+        updates = [model.make_update(now, self.newest_reading_at) for model in self._models]
+        self._rows_since_update, self._republish = 0, False
+        self._updated_at = now
+        return [update for update in updates if update is not None]
+
+    def _interval_elapsed(self, now: float) -> bool:
+        # A clock that was set back must not lengthen the interval.
+        self._updated_at = min(self._updated_at, now)
+        return now >= self._updated_at + self._settings.publish_s
+
+
+class ModelLearner:
+    """The client half of one streaming model, and the number of its newest update."""
+
+    def __init__(self, contract: Contract, model: Model, client: str, publisher: Publisher) -> None:
         self._contract = contract
         self._model = model
         self._client = client
-        self._voice = voice
+        self._publisher = publisher
+        self._statement = expected_statement(privacy_terms_of(contract))
         self._half = streaming_algorithm(model.algorithm).client(model.options, contract.width)
         self._sequence = 0
         self._readings = 0
@@ -30,7 +121,7 @@ class Learner:
 
     @property
     def nodes(self) -> int:
-        """Nodes it has now."""
+        """Number of nodes the model has on this client."""
         return self._half.size
 
     def learn(self, rows: Rows) -> None:
@@ -38,11 +129,11 @@ class Learner:
         self._half.learn(rows)
         self._readings += len(rows)
 
-    def make_updates(self, statement: dict[str, Any], now: float, newest_reading_at: float | None) -> Said:
-        """The next update as words to be remembered, none when there is nothing to say yet."""
+    def make_update(self, now: float, newest_reading_at: float | None) -> EncodedUpdate | None:
+        """What changed since the previous update; None when there is nothing to publish yet."""
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
-            return []
+            return None
         self._sequence += 1
         update = Update(
             federation=self._contract.federation,
@@ -52,16 +143,16 @@ class Learner:
             client=self._client,
             sequence=self._sequence,
             readings=self._readings,
-            privacy=statement,
+            privacy=self._statement,
             arrays=arrays,
             made_at=now,
             newest_reading_at=newest_reading_at,
         )
         self._readings = 0
-        return self._voice.say(update)
+        return self._publisher.make_records(update)
 
     def reset_published(self) -> None:
-        """Nobody remembers what was said before: the next update says everything."""
+        """The server has none of the earlier updates: the next one holds everything."""
         self._half.reset_published()
 
     def state(self) -> dict[str, Any]:

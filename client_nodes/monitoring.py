@@ -1,91 +1,135 @@
-"""What a client counts while it works: the one place that turns what happened into metrics and events."""
+"""The metrics and the log events of a client, all derived here from what a step did."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from client_nodes.intake import RejectedReading
-from shoal.privacy import PrivacyTerms, epsilon_spent
+from client_nodes.intake import Batch
+from client_nodes.privacy import PrivateBatch
+from client_nodes.publisher import EncodedUpdate
+from client_nodes.round_answers import RejectedRequest
+from shoal.errors import MessageRejected
+from shoal.privacy import PrivacyTerms, epsilon_spent, expected_statement
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
-READINGS_BECAME = ("learned", "rejected", "withheld", "clipped")
-"""what can become of a reading; a clipped one is learnt too"""
+READING_RESULTS = ("learned", "rejected", "withheld", "clipped")
+"""what can become of a reading; a clipped one is learned too"""
+TOTALS = (*READING_RESULTS, "updates")
+
+
+class StepOutcome(NamedTuple):
+    """What the stages of one step returned."""
+
+    batch: Batch
+    private: PrivateBatch
+    updates: Sequence[EncodedUpdate]
+    """of streaming models and answers to round requests"""
+    rejected_requests: Sequence[RejectedRequest]
+    rejected_snapshots: Sequence[MessageRejected]
+    learn_s: float
+    """seconds that privacy and learning took"""
+
+    @property
+    def did_something(self) -> bool:
+        """Whether records were read or updates made."""
+        return bool(self.batch.records or self.updates)
+
+    def counts(self) -> dict[str, int]:
+        """What the step adds to each of `TOTALS`."""
+        return {
+            "learned": len(self.private.rows),
+            "rejected": len(self.batch.rejected),
+            "withheld": self.private.withheld,
+            "clipped": self.private.clipped,
+            "updates": len(self.updates),
+        }
 
 
 class ClientMonitoring:
-    """Tells the metrics, if anybody looks at them, and the log what became of the readings; decides nothing."""
+    """Writes metrics, if they are served, and events. Decides nothing."""
 
-    def __init__(self, metrics: ClientMetrics | None) -> None:
+    def __init__(
+        self,
+        metrics: ClientMetrics | None,
+        lag_records: Callable[[], int],
+        clock: Callable[[], float],
+        newest_reading_at: Callable[[], float | None],
+    ) -> None:
+        """`lag_records` asks the log; `newest_reading_at` is asked whenever the metrics are read."""
         self._metrics = metrics
+        self._lag_records = lag_records
+        if metrics is not None:
+            metrics.watch_event_time(clock, newest_reading_at)
 
-    @property
-    def asked(self) -> bool:
-        """Whether there is anybody to count for."""
-        return self._metrics is not None
-
-    def watch_event_time(self, clock: Callable[[], float], newest: Callable[[], float | None]) -> None:
-        """How far the newest reading lies in the past is asked for when somebody looks."""
-        if self._metrics is not None:
-            self._metrics.watch_event_time(clock, newest)
-
-    def begun(self, statement: Mapping[str, Any], terms: PrivacyTerms, totals: Mapping[str, int], lag: int) -> None:
-        """A node begins, with these totals from its checkpoint and `lag` readings to read."""
+    def resumed(self, terms: PrivacyTerms, totals: Mapping[str, int], from_checkpoint: bool, new_log: bool) -> None:
+        """A node resumed with these totals; `new_log`: the federation's log is not the one of the checkpoint."""
+        if new_log:
+            log_event("federation_log_recreated", logging.WARNING)
+        if from_checkpoint:
+            log_event("checkpoint_restored", learned=totals["learned"], updates=totals["updates"])
         if self._metrics is None:
             return
-        # Also where no step ever ends, because nothing can be saved: that is when somebody must see it.
-        self._metrics.lag.labels(topic=READINGS).set(lag)
+        # Set here too, as no step may ever end: when nothing can be saved, the lag must still show.
+        self._metrics.lag.labels(topic=READINGS).set(self._lag_records())
+        statement = expected_statement(terms)
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
         spent, limit = epsilon_spent(terms)
         self._metrics.epsilon.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted
-        # What an earlier node of this process had learnt and not saved is learnt again: that counts once as learnt.
+        # What an earlier node of this process learned and did not store is learned again, and counts as learned once.
         replayed = max(0, counted["learned"] - totals["learned"]) if counted else 0
         self._metrics.readings.labels(result="replayed").inc(replayed)
         if not counted:
             counted.update(totals)
-        # From 0 on, so that the first of a kind shows as one more and not as something new.
-        for result in READINGS_BECAME:
+        # Series begin at 0, so that the first increment is seen as one.
+        for result in READING_RESULTS:
             self._metrics.readings.labels(result=result).inc(0)
         self._metrics.updates.labels(result="published").inc(0)
 
-    def learnt(self, seconds: float) -> None:
-        """A batch was made private and learnt."""
+    def stepped(
+        self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int], stored_at: float | None
+    ) -> None:
+        """A step ended with these totals and this number of nodes of each model.
+
+        `stored_at`: when it stored the checkpoint, seconds since 1970; None if it did not.
+        """
         if self._metrics is not None:
-            self._metrics.learn.observe(seconds)
-
-    def remembered(self, now: float) -> None:
-        """A checkpoint was saved."""
-        if self._metrics is not None:
-            self._metrics.checkpoint_at.set(now)
-
-    def stepped(self, totals: Mapping[str, int], nodes: Mapping[str, int], lag: int) -> None:
-        """A step has ended; `nodes` of each model, `lag` readings not read yet."""
-        if self._metrics is None:
-            return
-        for result in READINGS_BECAME:
-            new = max(0, totals[result] - self._metrics.counted[result])
-            self._metrics.readings.labels(result=result).inc(new)
-            self._metrics.counted[result] += new
-        for model, number in nodes.items():
-            self._metrics.nodes.labels(model=model).set(number)
-        self._metrics.lag.labels(topic=READINGS).set(lag)
-
-    def rejected(self, rejected: Sequence[RejectedReading]) -> None:
-        """Readings were set aside."""
-        for reason, number in Counter(each.reason for each in rejected).items():
+            if stored_at is not None:
+                self._metrics.checkpoint_at.set(stored_at)
+            if outcome.batch.records:
+                self._metrics.learn.observe(outcome.learn_s)
+        for reason, number in Counter(rejected.reason for rejected in outcome.batch.rejected).items():
             log_event("readings_rejected", reason=reason, readings=number)
+        for request in outcome.rejected_requests:
+            detail = request.detail
+            log_event(
+                "round_request_rejected", logging.WARNING, model=request.model, round=request.round, detail=detail
+            )
+        for rejected in outcome.rejected_snapshots:
+            log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+        # Asking the log for the lag takes longer than the rest, so only where it is shown.
+        if outcome.updates or (self._metrics is not None and outcome.did_something):
+            self._show_progress(outcome, totals, nodes)
 
-    def published(self, updates: Mapping[str, int], learned: int, lag: int) -> None:
-        """So many updates of each model went out."""
-        for model, number in updates.items():
-            if self._metrics is not None:
-                self._metrics.updates.labels(result="published").inc(number)
-            log_event("updates_published", model=model, updates=number, learned=learned, lag=lag)
+    def _show_progress(self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int]) -> None:
+        lag = self._lag_records()
+        if self._metrics is not None:
+            for result in READING_RESULTS:
+                new = max(0, totals[result] - self._metrics.counted[result])
+                self._metrics.readings.labels(result=result).inc(new)
+                self._metrics.counted[result] += new
+            for model, number in nodes.items():
+                self._metrics.nodes.labels(model=model).set(number)
+            self._metrics.lag.labels(topic=READINGS).set(lag)
+            self._metrics.updates.labels(result="published").inc(len(outcome.updates))
+        for model, number in Counter(update.model for update in outcome.updates).items():
+            log_event("updates_published", model=model, updates=number, learned=totals["learned"], lag=lag)

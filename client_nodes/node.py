@@ -1,288 +1,193 @@
-"""The client's step: take readings in, make them private, learn them once, remember, speak."""
+"""The client node: one step reads a batch of readings, makes it private, learns it and publishes what is due."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from client_nodes.intake import Intake, RejectedReading, take_in
-from client_nodes.labels import Labeller
+from client_nodes.intake import Intake
+from client_nodes.labels import Labeller, LocalResults
 from client_nodes.learner import Learner
-from client_nodes.monitoring import READINGS_BECAME, ClientMonitoring
-from client_nodes.publisher import Publisher, Said, signer
+from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
+from client_nodes.privacy import privatise
+from client_nodes.publisher import Publisher, make_signer
 from client_nodes.resources import ClientResources
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
-from shoal.algorithms.registry import is_in_rounds
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, client_name
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState
-from shoal.privacy import mechanism_for
-from shoal.protocol.messages import VERSION
-from shoal.protocol.topics import LOCAL_SETTINGS, READINGS, REJECTED, readings_settings
+from shoal.privacy import Mechanism, mechanism_for
+from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.outbox import Outbox
-from shoal.runtime.reader import read_next
-from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import Log, beginning
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
 STATE_VERSION = 1
-CALLS_POLL_S = 0.02
-"""how often one looks for the next call, while readings are waited for and a model is in the midst of its rounds"""
-TOTALS = (*READINGS_BECAME, "updates")
 
 
 class ClientNode:
-    """Learns one client's readings and publishes what it has learnt. `step` is what runs and tests drive.
+    """Learns one client's readings and publishes what it learned: `resume` once, then `step` again and again.
 
-    The readings log alone decides what is learnt. `clock` (seconds since 1970) decides only when an update is
-    published before enough readings came, and what it decided is in the checkpoint.
+    What is learned depends on the readings log alone. `clock` (seconds since 1970) decides only when an update is
+    published before enough readings arrived, and that decision is in the checkpoint.
     """
+
+    _mechanism: Mechanism
+    """of `resume`, as the noise is bound to the identity of the readings log"""
 
     def __init__(
         self,
         contract: Contract,
         client: str,
         settings: ClientSettings,
-        premises: ClientResources,
+        resources: ClientResources,
         log: Log,
         metrics: ClientMetrics | None = None,
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
     ) -> None:
-        """`log` is the federation's, with its topics in it; a record of updates may have `update_bytes_max`.
+        """`log` is the federation's and has its topics; `update_bytes_max` is the largest record for updates.
 
-        Raises `InvalidState` and `SettingsError`.
+        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have.
         """
-        client = client_name(client)
-        readings, checkpoint, key, signing_key = premises
+        self._client = client_name(client)
         self._contract = contract
         self._settings = settings
-        self._readings = readings
+        self._resources = resources
+        self._log = log
         self._clock = clock
         self.metrics = metrics
-        """None: nobody looks at them"""
-        self._counting = ClientMonitoring(metrics)
-        readings.ensure(READINGS, readings_settings(settings))
-        readings.ensure(REJECTED, LOCAL_SETTINGS)
-        self._source = readings.identity(READINGS)
-        self._listener = log.identity(contract.updates_topic)
-        self._mechanism = mechanism_for(privacy_terms_of(contract), key, client, self._source)
-        border = Validator(contract)
-        streaming = [model for model in contract.models if not is_in_rounds(model.algorithm)]
-        voice = Publisher(contract, border, update_bytes_max)
-        self._learners = [Learner(contract, model, client, voice) for model in streaming]
-        snapshots = Snapshots(contract, border, log)
-        self._answers = RoundAnswers(contract, client, voice, snapshots, settings)
-        self._labeller = Labeller(contract, snapshots, readings) if settings.label else None
-        self._outbox = Outbox(checkpoint, log, signer(signing_key))
-        self._since_update = 0
-        self._unheard = False
-        self._newest_reading_at: float | None = None
+        validator = Validator(contract)
+        publisher = Publisher(contract, validator, update_bytes_max)
+        self._intake = Intake(resources.readings, contract.width, settings)
+        self._learner = Learner(contract, client, publisher, settings, clock())
+        self._snapshots = Snapshots(contract, validator, log)
+        self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
+        labeller = Labeller(contract, self._snapshots, resources.readings) if settings.label else None
+        self._local_results = LocalResults(resources.readings, labeller)
+        self._outbox = Outbox(resources.checkpoint, log, make_signer(resources.signing_key))
         self._totals: Counter[str] = Counter()
-        self._spoke_at = clock()
-        self._checkpoint = checkpoint
-        self._positions: Positions = {}
+        self._monitoring = ClientMonitoring(
+            metrics, self._intake.lag_records, clock, lambda: self._learner.newest_reading_at
+        )
 
     def resume(self) -> None:
-        """Restore the checkpoint and publish its outbox again; a node may step only after this.
+        """Restore the checkpoint and publish its outbox again. Once, before the first step.
 
-        Raises `InvalidState` when the checkpoint does not fit the contract or the readings log, and as the logs do.
+        Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and the readings log,
+        `SettingsError` when a noise key is missing, and as the logs do.
         """
-        self._positions = self._restore(self._checkpoint.load())
-        self._counting.watch_event_time(self._clock, lambda: self._newest_reading_at)
-        self._counting.begun(self._mechanism.statement, privacy_terms_of(self._contract), self._totals, self._lag())
+        readings = self._resources.readings
+        readings.ensure(READINGS, readings_settings(self._settings))
+        self._local_results.ensure_topics()
+        self._readings_log = readings.identity(READINGS)
+        self._updates_log = self._log.identity(self._contract.updates_topic)
+        terms = privacy_terms_of(self._contract)
+        self._mechanism = mechanism_for(terms, self._resources.noise_key, self._client, self._readings_log)
+        state = self._resources.checkpoint.load()
+        new_log = False
+        if state is None:
+            self._intake.positions = beginning(readings, READINGS)
+        else:
+            self._restore(state)
+            new_log = state["updates_log"] != self._updates_log
+        if new_log:
+            self._learner.reset_published()
+            self._round_answers.reset_published()
+        self._monitoring.resumed(terms, self._totals, from_checkpoint=state is not None, new_log=new_log)
         self._outbox.publish_pending()
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Learn one batch of readings and publish what is due. False when there was nothing to do.
+
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
+        step again: a new one resumes from the checkpoint.
+        """
+        batch = self._intake.read(timeout_s, self._request_is_due if self._round_answers.expects_requests else None)
+        began = time.perf_counter()
+        private = privatise(self._mechanism, batch)
+        self._round_answers.keep(private, self._clock())
+        updates = self._learner.learn(private, self._clock())
+        learn_s = time.perf_counter() - began
+        answers = self._round_answers.make_answers(self._clock())
+        self._local_results.write(batch)
+        updates += answers.updates
+        outcome = StepOutcome(batch, private, updates, answers.rejected, self._snapshots.take_rejected(), learn_s)
+        stored_at = self._store_and_publish(outcome)
+        self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
+        return outcome.did_something
 
     @property
     def totals(self) -> dict[str, int]:
-        """`TOTALS` since the client first started. For its own premises only."""
+        """`TOTALS` since the client was first started. They must not leave its site."""
         return {name: self._totals[name] for name in TOTALS}
 
     @property
     def nodes(self) -> int:
-        """Nodes of all models."""
-        return sum(learner.nodes for learner in self._learners)
+        """Number of nodes of all models together."""
+        return sum(self._learner.nodes.values())
 
     @property
     def window(self) -> Rows:
-        """(n, d) the private rows from which calls are answered; none where no model is in rounds."""
-        return self._answers.window.rows
+        """(n, d) the private rows from which round requests are answered; none where no model is in rounds."""
+        return self._round_answers.window.rows
 
     @property
     def up_to_date(self) -> bool:
-        """Whether every reading in the log is learnt and nothing learnt waits to be said."""
-        ends = self._readings.bounds(READINGS)
-        read = all(self._positions.get(partition, 0) >= end for partition, (_, end) in ends.items())
-        return read and not self._since_update and not self._unheard
+        """Whether every reading in the log is learned and published in an update."""
+        return not self._learner.has_unpublished and self._intake.lag_records() == 0
 
-    def step(self, timeout_s: float = 0.0) -> bool:
-        """Learn one batch of readings and say what is due. True when anything was done.
+    def _request_is_due(self) -> bool:
+        return self._round_answers.is_due(self._clock())
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node
-        from the checkpoint may go on.
-        """
-        records, after = self._read(timeout_s)
-        intake = take_in(records, self._contract.width)
-        began = time.perf_counter()
-        updates = self._learn(intake)
-        if records:
-            self._counting.learnt(time.perf_counter() - began)
-        if (self._since_update or self._unheard) and self._waited_long_enough():
-            updates += self._make_updates()
+    def _store_and_publish(self, outcome: StepOutcome) -> float | None:
+        """When the checkpoint was stored, None if that was not due."""
+        self._totals.update(outcome.counts())
         now = self._clock()
-        updates += self._answers.make_answers(self._mechanism.statement, now)
-        self._keep_locally(intake)
-        self._positions = after
-        if updates or self._outbox.should_store(len(records), self._settings.batch_readings_max, now):
-            self._remember(updates, now)
-            self._outbox.publish_pending()
-        if records or updates:
-            self._count(intake, updates)
-        return bool(records or updates)
+        records, limit = outcome.batch.records, self._settings.batch_readings_max
+        if not outcome.updates and not self._outbox.should_store(records, limit, now):
+            return None
+        self._outbox.store(self._state(), [record for update in outcome.updates for record in update.records], now)
+        self._outbox.publish_pending()
+        return now
 
-    def _read(self, timeout_s: float) -> tuple[Sequence[Record], Positions]:
-        """The next readings. Who waits for readings must not keep others waiting for an answer."""
-        limit, gaps, left_s = self._settings.batch_readings_max, self._settings.accept_gap, timeout_s
-        while True:
-            wait_s = min(left_s, CALLS_POLL_S) if self._answers.expects_calls else left_s
-            records, after = read_next(self._readings, READINGS, self._positions, limit, wait_s, gaps)
-            left_s -= wait_s
-            if records or left_s <= 0 or self._answers.due(self._clock()):
-                return records, after
-
-    def _learn(self, intake: Intake) -> list[Said]:
-        """Updates fall due after a number of readings, wherever the batches happen to begin and end."""
-        released = self._mechanism.privatise(intake.values, np.array(intake.places, dtype=np.int64).reshape(-1, 2))
-        self._totals["clipped"] += released.clipped
-        self._totals["withheld"] += len(intake.places) - len(released.rows)
-        times = [time for time, kept in zip(intake.times, released.kept, strict=True) if kept]
-        self._answers.keep(released.rows, times, self._clock())
-        updates: list[Said] = []
-        start = 0
-        while start < len(released.rows):
-            stop = start + self._settings.publish_readings - self._since_update
-            rows = released.rows[start:stop]
-            for learner in self._learners:
-                learner.learn(rows)
-            known = [time for time in (*times[start:stop], self._newest_reading_at) if time is not None]
-            self._newest_reading_at = max(known, default=None)
-            self._since_update += len(rows)
-            self._totals["learned"] += len(rows)
-            start += len(rows)
-            if self._since_update >= self._settings.publish_readings:
-                updates += self._make_updates()
-        return updates
-
-    def _waited_long_enough(self) -> bool:
-        now = self._clock()
-        # A clock that was set back must not make the wait longer than it ever was.
-        self._spoke_at = min(self._spoke_at, now)
-        return now >= self._spoke_at + self._settings.publish_s
-
-    def _make_updates(self) -> list[Said]:
-        now = self._clock()
-        said = [
-            learner.make_updates(self._mechanism.statement, now, self._newest_reading_at) for learner in self._learners
-        ]
-        self._since_update, self._unheard = 0, False
-        self._spoke_at = now
-        return [words for words in said if words]
-
-    def _keep_locally(self, intake: Intake) -> None:
-        """What is for these premises alone. Keyed by place, so that a repeat after a kill changes nothing."""
-        for rejected in intake.rejected:
-            self._set_aside(rejected)
-        if self._labeller is not None:
-            self._labeller.label(intake)
-        if intake.rejected or (self._labeller is not None and intake.places):
-            self._readings.flush()
-
-    def _set_aside(self, rejected: RejectedReading) -> None:
-        record = rejected.record
-        key = f"{record.partition}/{record.offset}".encode()
-        headers = (("type", b"rejected"), ("v", str(VERSION).encode()), ("reason", rejected.reason.encode()))
-        # No value would mean that nothing was refused here: it is set aside as an empty one.
-        self._readings.publish(REJECTED, record.value or b"", key, headers)
-        self._totals["rejected"] += 1
-
-    def _remember(self, updates: Sequence[Said], now: float) -> None:
-        self._totals["updates"] += len(updates)
-        state = {
+    def _state(self) -> dict[str, Any]:
+        return {
             "version": STATE_VERSION,
             "contract": self._contract.digest,
-            "source": self._source,
-            "listener": self._listener,
-            "positions": [[partition, offset] for partition, offset in sorted(self._positions.items())],
+            "readings_log": self._readings_log,
+            "updates_log": self._updates_log,
+            "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
             "privacy": self._mechanism.state(),
-            "models": {learner.name: learner.state() for learner in self._learners},
-            "since_update": self._since_update,
-            "newest_reading_at": self._newest_reading_at,
+            "learner": self._learner.state(),
+            "round_answers": self._round_answers.state(),
             "totals": dict(self._totals),
         }
-        if self._answers:
-            state["answers"] = self._answers.state()
-        self._outbox.store(state, [word for words in updates for word in words], now)
-        self._counting.remembered(now)
 
-    def _restore(self, state: dict[str, Any] | None) -> Positions:
-        if state is None:
-            return beginning(self._readings, READINGS)
+    def _restore(self, state: dict[str, Any]) -> None:
         if state.get("version") != STATE_VERSION:
-            raise InvalidState("the client's checkpoint is of another version of shoal; run that one")
+            raise InvalidState("the client's checkpoint is of another version of shoal; run that version")
         if state["contract"] != self._contract.digest:
             raise InvalidState(
-                "the client's checkpoint was made under another contract; put the old federation file back, "
-                "or begin under a new client name"
+                "the client's checkpoint was made under another contract; restore the old federation file, "
+                "or start under a new client name"
             )
-        if state["source"] != self._source:
+        if state["readings_log"] != self._readings_log:
             raise InvalidState(
-                "the readings log was made anew since the checkpoint was saved, so positions in it mean nothing; "
-                "restore the readings log, or begin under a new client name"
+                "the readings log was created anew since the checkpoint was stored, so its positions mean nothing; "
+                "restore the readings log, or start under a new client name"
             )
         self._mechanism.restore(state["privacy"])
-        for learner in self._learners:
-            learner.restore(state["models"][learner.name])
-        if self._answers:
-            self._answers.restore(state["answers"])
-        if state.get("listener", self._listener) != self._listener:
-            self._unsay()
-        self._since_update = state["since_update"]
-        self._newest_reading_at = state["newest_reading_at"]
+        self._learner.restore(state["learner"])
+        self._round_answers.restore(state["round_answers"])
         self._totals.update(state["totals"])
-        log_event("checkpoint_restored", learned=self._totals["learned"], updates=self._totals["updates"])
-        return dict(state["positions"])
-
-    def _unsay(self) -> None:
-        """The federation's log was made anew: whoever reads it has heard nothing of this client yet."""
-        log_event("log_made_anew", logging.WARNING)
-        for learner in self._learners:
-            learner.reset_published()
-        self._answers.reset_published()
-        self._unheard = True
-
-    def _count(self, intake: Intake, updates: Sequence[Said]) -> None:
-        self._counting.rejected(intake.rejected)
-        if not updates and not self._counting.asked:
-            return
-        lag = self._lag()
-        self._counting.stepped(self._totals, {learner.name: learner.nodes for learner in self._learners}, lag)
-        if updates:
-            models = Counter((words[0].key or b"").decode() for words in updates)
-            self._counting.published(models, self._totals["learned"], lag)
-
-    def _lag(self) -> int:
-        """Readings not read yet."""
-        ends = self._readings.bounds(READINGS)
-        return sum(end - self._positions.get(partition, 0) for partition, (_, end) in ends.items())
+        self._intake.positions = dict(state["positions"])

@@ -1,8 +1,9 @@
-"""What a client says: checked as the server will check it, and cut into chunks where one record would be too large."""
+"""Encodes the updates of a client: validated as the server validates them, in chunks where one record is too small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
@@ -13,29 +14,36 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Headers
 
-Said = list[OutboxRecord]
-"""the words of one update: one, or one for each of its chunks"""
+
+class EncodedUpdate(NamedTuple):
+    """An update as the records that go to the outbox."""
+
+    model: str
+    records: list[OutboxRecord]
+    """one, or one for each chunk"""
 
 
 class Publisher:
-    """Turns updates into words to be remembered and then said."""
+    """Turns updates into records for the topic of updates."""
 
-    def __init__(self, contract: Contract, border: Validator, record_bytes_max: int) -> None:
-        """`record_bytes_max` is what the topic of updates takes."""
+    def __init__(self, contract: Contract, validator: Validator, record_bytes_max: int) -> None:
+        """`record_bytes_max` is the largest record that the topic accepts, in bytes."""
         self._topic = contract.updates_topic
-        self._border = border
+        self._validator = validator
         self._record_bytes_max = record_bytes_max
 
-    def say(self, update: Update) -> Said:
-        """Raises `MessageRejected`."""
-        # What the server would refuse is not said in the first place: a fault shows where it is made.
-        self._border.check_update(update)
+    def make_records(self, update: Update) -> EncodedUpdate:
+        """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made."""
+        self._validator.check_update(update)
         chunks = split_update(update, load_algorithm(update.algorithm).update, self._record_bytes_max)
-        return [OutboxRecord(self._topic, chunk.encode(), update.model.encode(), Update.headers()) for chunk in chunks]
+        key, headers = update.model.encode(), Update.headers()
+        return EncodedUpdate(
+            update.model, [OutboxRecord(self._topic, chunk.encode(), key, headers) for chunk in chunks]
+        )
 
 
-def signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
-    """What a word is signed with when it is said; nothing without a key."""
+def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
+    """A function that gives a record's signature header when it is published; no header without a key."""
     if key is None:
         return lambda _: ()
-    return lambda word: ((HEADER, signature(key, word.topic, word.value or b"")),)
+    return lambda record: ((HEADER, signature(key, record.topic, record.value or b"")),)

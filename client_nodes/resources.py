@@ -1,4 +1,4 @@
-"""What a client needs of its own to run; `client_nodes.bootstrap` opens it."""
+"""The files and keys that a client runs on; `client_nodes.bootstrap` opens them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shoal.transports.base import Log
 
 
 class ClientResources(NamedTuple):
-    """What a client has of its own; nothing of it leaves the place."""
+    """What belongs to one client alone; none of it leaves its site."""
 
     readings: Log
-    """raw readings, and what is kept about each of them"""
+    """the client's own log: raw readings, rejected ones, labels"""
     checkpoint: Checkpoint
-    key: bytes | None
-    """the noise key; none is needed where no noise is added"""
+    noise_key: bytes | None
+    """None in privacy mode `off`, which adds no noise"""
     signing_key: bytes | None = None
-    """what updates are signed with; None: they are not"""
+    """None: updates are not signed"""

@@ -1,47 +1,52 @@
-"""The newest snapshot of each model, as this client has read it."""
+"""Reads snapshots: keeps the newest one of each model for round answers and labels."""
 
 from __future__ import annotations
-
-import logging
 
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
 from shoal.protocol.lease import is_lease
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
-from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Record, beginning
+from shoal.transports.base import Log, Positions, Record, beginning
 
 
 class Snapshots:
-    """Follows the snapshots of all models. What fails a check is passed over, and said."""
+    """Follows the topic of snapshots of all models from its beginning. Skips records that fail validation."""
 
-    def __init__(self, contract: Contract, border: Validator, log: Log) -> None:
-        self._border = border
+    def __init__(self, contract: Contract, validator: Validator, log: Log) -> None:
+        self._validator = validator
         self._log = log
         self._topic = contract.snapshots_topic
-        self._positions = beginning(log, self._topic)
+        self._positions: Positions | None = None
         self._newest: dict[str, Snapshot] = {}
+        self._rejected: list[MessageRejected] = []
 
     def newest(self, model: str) -> Snapshot | None:
-        """The newest one read, None before the first."""
+        """The newest snapshot read of this model, None before the first."""
         return self._newest.get(model)
 
     def follow(self) -> None:
-        """Read everything there is. Raises as the log does."""
+        """Read all snapshots that are not read yet. Raises as the log does."""
+        if self._positions is None:
+            self._positions = beginning(self._log, self._topic)
         records, self._positions = self._log.read(self._topic, self._positions)
         while records:
             for record in records:
                 if not is_lease(record):
-                    self._take(record)
+                    self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
 
-    def _take(self, record: Record) -> None:
+    def take_rejected(self) -> list[MessageRejected]:
+        """Why records were skipped since the previous call."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
+    def _keep_if_newer(self, record: Record) -> None:
         try:
             snapshot = Snapshot.decode(record.value, record.headers)
-            self._border.check_snapshot(snapshot)
+            self._validator.check_snapshot(snapshot)
         except MessageRejected as rejected:
-            log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+            self._rejected.append(rejected)
             return
         known = self._newest.get(snapshot.model)
         if known is None or known.version < snapshot.version:

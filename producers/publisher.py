@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from producers.source import Sourced
 from shoal.errors import OffsetOutOfRange, SettingsError
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.transports.base import Log, Record, TopicSettings
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from shoal.config.contract import Contract, load_contract
     from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
     from shoal.estimators.streaming import FCAC
-    from shoal.protocol.messages import Reading, Snapshot, Update
+    from shoal.protocol.messages import Snapshot, Update
+    from shoal.protocol.readings import Reading
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,7 +38,8 @@ _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
     "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
     "shoal.estimators.streaming": ("FCAC",),
-    "shoal.protocol.messages": ("Reading", "Snapshot", "Update"),
+    "shoal.protocol.messages": ("Snapshot", "Update"),
+    "shoal.protocol.readings": ("Reading",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -16,7 +16,7 @@ from benchmarks.streams import Blobs
 from shoal.config.settings import LogSettings
 from shoal.estimators.streaming import FCAC
 from shoal.privacy import Bounds, PrivacyTerms, mechanism_for
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.transports import open_log
 

@@ -1,4 +1,4 @@
-"""Messages: readings (on the client's own site only), updates, snapshots and wakes, in one versioned envelope.
+"""Messages: updates, snapshots and wakes, in one versioned envelope that readings (`readings`) have too.
 
 The headers carry type and version, so that a reader can refuse a message before decoding it. A message that cannot be
 true cannot be built: the same checks run where it is made and again where it is received.
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from shoal.config.limits import MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX
@@ -85,21 +84,6 @@ class Envelope:
         except TypeError:
             missing = sorted({one.name for one in fields(cls)} - set(known))
             raise MessageRejected("malformed", f"without {', '.join(missing)}") from None
-
-
-@dataclass(frozen=True)
-class Reading(Envelope):
-    """One reading in a client's readings log. Raw: it never leaves the client's site."""
-
-    TYPE: ClassVar[str] = "reading"
-
-    time: float | None
-    """event time, seconds since 1970; None when the source has none"""
-    values: NDArray[np.float64] | list[Any]
-    """d numbers in the order of the contract; a list when some values from the source are not numbers"""
-
-    def __post_init__(self) -> None:
-        require(self.time is None or is_moment(self.time), "malformed", "time")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from client_nodes.resources import ClientResources
 from shoal.config.contract import Contract
 from shoal.config.settings import ClientSettings
 from shoal.protocol.codec import unpack
-from shoal.protocol.messages import Reading, Update
+from shoal.protocol.messages import Update
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import LABELS, READINGS, REJECTED, ensure_topics, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ClientMetrics

@@ -11,7 +11,7 @@ import pytest
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports import open_log
 from tests.client_nodes.resources import readings
@@ -106,7 +106,7 @@ def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
 def test_lost_readings_are_not_a_new_beginning(config: Config) -> None:
     folder = measured(config, "attic")
     (folder / "readings.db").unlink()
-    with pytest.raises(InvalidState, match="the readings log was made anew"), open_client(config, "attic"):
+    with pytest.raises(InvalidState, match="the readings log was created anew"), open_client(config, "attic"):
         pass
 
 

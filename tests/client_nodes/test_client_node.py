@@ -16,7 +16,7 @@ from client_nodes.intake import Reason
 from client_nodes.node import ClientNode
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.protocol.validation import Validator
 from shoal.telemetry.metrics import ClientMetrics
@@ -308,7 +308,7 @@ def test_a_readings_log_made_anew_is_refused(site: Site) -> None:
     site.run()
     for file in site.folder.glob("readings.db*"):
         file.unlink()
-    with pytest.raises(InvalidState, match="readings log was made anew"), site.node():
+    with pytest.raises(InvalidState, match="readings log was created anew"), site.node():
         pass
 
 

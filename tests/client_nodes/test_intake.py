@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_nodes.intake import take_in
+from client_nodes.intake import decode_batch
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.transports.base import Headers, Record
 
 HEADERS = Reading.headers()
@@ -28,14 +28,14 @@ def of(values: Any, time: Any = 1e9) -> bytes:
 
 
 def test_no_records_are_no_rows() -> None:
-    intake = take_in([], 3)
+    intake = decode_batch([], 3)
     assert intake.values.shape == (0, 3)
     assert intake.values.dtype == np.float64
     assert (intake.places, intake.times, intake.rejected) == ([], [], [])
 
 
 def test_only_refused_records_are_no_rows() -> None:
-    intake = take_in([record(b"junk")], 3)
+    intake = decode_batch([record(b"junk")], 3)
     assert intake.values.shape == (0, 3)
     assert len(intake.rejected) == 1
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_learnt_is_refused_for_its_reason_and_the_rest_is_learnt(
     value: bytes | None, reason: str
 ) -> None:
     good = of([1.0, 2.0])
-    intake = take_in([record(good, offset=4), record(value, offset=5), record(good, offset=6)], 2)
+    intake = decode_batch([record(good, offset=4), record(value, offset=5), record(good, offset=6)], 2)
     assert intake.values.tolist() == [[1.0, 2.0], [1.0, 2.0]]
     assert intake.places == [(0, 4), (0, 6)]
     assert intake.times == [1e9, 1e9]
@@ -105,29 +105,29 @@ def test_what_cannot_be_learnt_is_refused_for_its_reason_and_the_rest_is_learnt(
     [(), (("type", b"reading"),), (("type", b"reading"), ("v", b"2")), (("type", b"update"), ("v", b"1"))],
 )
 def test_records_of_another_kind_or_version_are_refused(headers: Headers) -> None:
-    ((_, why),) = take_in([record(of([1.0, 2.0]), headers)], 2).rejected
+    ((_, why),) = decode_batch([record(of([1.0, 2.0]), headers)], 2).rejected
     assert why == "malformed"
 
 
 def test_whole_numbers_are_numbers_and_large_ones_are_clipped_later() -> None:
     values: list[Any] = [[1, 2], [0, -(2**63)], [2**64 - 1, 1e308], [-0.0, 5e-324]]
-    intake = take_in([record(of(value)) for value in values], 2)
+    intake = decode_batch([record(of(value)) for value in values], 2)
     assert intake.values.tolist() == [[float(a), float(b)] for a, b in values]
 
 
 def test_a_list_and_an_array_of_the_same_numbers_are_the_same_row() -> None:
-    intake = take_in([record(of([1.5, 2.5])), record(of(np.array([1.5, 2.5])))], 2)
+    intake = decode_batch([record(of([1.5, 2.5])), record(of(np.array([1.5, 2.5])))], 2)
     assert intake.values[0].tobytes() == intake.values[1].tobytes()
 
 
 def test_a_reading_without_a_time_is_a_reading() -> None:
-    intake = take_in([record(of([1.0, 2.0], time=None)), record(of([1.0, 2.0], time=5))], 2)
+    intake = decode_batch([record(of([1.0, 2.0], time=None)), record(of([1.0, 2.0], time=5))], 2)
     assert intake.times == [None, 5]
 
 
 @given(st.lists(st.binary(max_size=60) | st.none(), max_size=5))
 def test_any_bytes_are_sorted_one_way_or_the_other(values: list[bytes | None]) -> None:
-    intake = take_in([record(value, offset=n) for n, value in enumerate(values)], 2)
+    intake = decode_batch([record(value, offset=n) for n, value in enumerate(values)], 2)
     assert len(intake.places) + len(intake.rejected) == len(values)
 
 
@@ -136,6 +136,6 @@ def test_flipped_bytes_are_learnt_or_set_aside_and_what_is_learnt_is_finite(data
     value = bytearray(of(data.draw(st.sampled_from([[1.0, 2], np.array([1.0, 2.0])]))))
     for _ in range(data.draw(st.integers(1, 3))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
-    intake = take_in([record(bytes(value))], 2)
+    intake = decode_batch([record(bytes(value))], 2)
     assert len(intake.places) + len(intake.rejected) == 1
     assert np.isfinite(intake.values).all()

@@ -16,7 +16,8 @@ from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import Reading, Update
+from shoal.protocol.messages import Update
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.config.settings import load_config
-from shoal.protocol.messages import Reading, Update
+from shoal.protocol.messages import Update
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.readings_log import open_premises
 from shoal.transports import open_log

@@ -12,7 +12,7 @@ from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.errors import OffsetOutOfRange
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.readings_log import open_readings
 from shoal.telemetry.events import start_logging

@@ -129,7 +129,7 @@ def test_a_topic_made_anew_has_no_place_in_common_with_the_old_one(tmp_path: Pat
         with pytest.raises(LogError, match="made again"):
             running.step()
         assert running.totals == spoken
-    with pytest.raises(InvalidState, match="made anew"), open_client(config, "attic", clock=clock):
+    with pytest.raises(InvalidState, match="created anew"), open_client(config, "attic", clock=clock):
         pass
 
 

@@ -26,7 +26,7 @@ from producers.mqtt.silence import Silence
 from producers.publisher import Outlet
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
 from tests.house.power import cut_the_power, in_a_process

@@ -12,7 +12,7 @@ import numpy as np
 from producers.files.replay import Columns, Replay
 from producers.files.split import RoundRobin, Split
 from producers.source import Sourced
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning

@@ -13,7 +13,7 @@ from producers.pacing import Pacing
 from producers.publisher import Mark
 from producers.pump import GATHER_S, Pump
 from shoal.errors import SettingsError
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
 from tests.producers.running_producer import Clock, Stored, csv_of, logs_in, replay, stored_in

@@ -12,7 +12,7 @@ from producers.bookmark import Bookmark, open_bookmark
 from producers.files.replay import Replay
 from producers.files.split import split_of
 from shoal.errors import InvalidState
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports.base import Log, TopicSettings
 from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from client_nodes.intake import Intake, take_in
-from client_nodes.readings_decoder import usual
+from client_nodes.intake import Batch, decode_batch
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import Reading
+from shoal.protocol.readings import Reading
 from shoal.transports.base import Headers, Record
 
 WIDTH = 3
@@ -39,8 +38,8 @@ def decoded(one: Record, width: int = WIDTH) -> tuple[float | None, list[float]]
     return (reading.time, values.tolist()) if fits else None
 
 
-def assert_taken_as_decoded(records: Sequence[Record]) -> Intake:
-    intake = take_in(records, WIDTH)
+def assert_taken_as_decoded(records: Sequence[Record]) -> Batch:
+    intake = decode_batch(records, WIDTH)
     expected = [(one.offset, decoded(one)) for one in records]
     taken = [
         (offset, (time, row))
@@ -57,7 +56,7 @@ def test_readings_in_the_usual_form_are_all_taken_together() -> None:
         record(Reading(1e9 + n, row).encode(), Reading.headers() + OF_A_PRODUCER * (n % 2), n)
         for n, row in enumerate(rows)
     ]
-    assert usual(records, WIDTH).which.tolist() == list(range(50))
+    assert Reading.decode_many(records, WIDTH).indices.tolist() == list(range(50))
     intake = assert_taken_as_decoded(records)
     assert np.array_equal(intake.values, rows)
 
@@ -112,12 +111,12 @@ def test_every_other_form_is_left_to_the_decoder_and_the_order_stays() -> None:
 
 
 def test_of_nothing_nothing_is_taken() -> None:
-    assert take_in([], WIDTH).values.shape == (0, WIDTH)
+    assert decode_batch([], WIDTH).values.shape == (0, WIDTH)
 
 
 @pytest.mark.parametrize("width", [1, 16, 31, 32, 4096])
 def test_any_number_of_features_has_its_form(width: int) -> None:
     row = np.arange(float(width))
-    intake = take_in([record(Reading(1e9, row).encode())], width)
+    intake = decode_batch([record(Reading(1e9, row).encode())], width)
     assert intake.values.tolist() == [row.tolist()]
-    assert len(usual([record(Reading(1e9, row).encode())], width).which) == 1
+    assert len(Reading.decode_many([record(Reading(1e9, row).encode())], width).indices) == 1
