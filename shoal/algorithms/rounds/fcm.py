@@ -12,10 +12,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    FLOAT,
+    Params,
+    Stats,
+    float_array,
+    nearest_centre,
+    read_float,
+    reject_unless,
+    row_blocks,
+    sum_answers,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.kmeans import shift
+from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared
 from shoal.kernels.lloyd import means
@@ -26,20 +38,20 @@ FUZZIFIER_MAX: Final = 100.0
 
 def is_fuzzifier(value: Any) -> bool:
     """Whether a setting can be the exponent of memberships."""
-    return rounds.is_number(value, 1.0, FUZZIFIER_MAX)
+    return is_number(value, 1.0, FUZZIFIER_MAX)
 
 
 FUZZIFIER: Final = Option(
     2.0, is_fuzzifier, f"above 1, at most {FUZZIFIER_MAX:g}", "how soft clusters are: near 1 is k-means, 2 is usual"
 )
-OPTIONS: Final = {"clusters": rounds.CLUSTERS, "fuzzifier": FUZZIFIER}
+OPTIONS: Final = {"clusters": CLUSTERS, "fuzzifier": FUZZIFIER}
 
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
     """Algorithm 2: per centre the sum of the memberships, raised to the fuzzifier (k,), and of rows by it (k, d)."""
-    mass, total = fuzzy_sums(params["centre"], rounds.number(params, "fuzzifier", above=1.0), rows)
+    mass, total = fuzzy_sums(params["centre"], read_float(params, "fuzzifier", above=1.0), rows)
     return {"mass": mass, "sum": total}
 
 
@@ -47,7 +59,7 @@ def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, F
     """centres (k, d), rows (n, d) -> mass (k,), weighted sum of rows (k, d), in bounded memory."""
     k, d = centres.shape
     mass, total = np.zeros(k), np.zeros((k, d))
-    for block in rounds.blocks(rows, d, k):
+    for block in row_blocks(rows, d, k):
         weights = raised(memberships(squared(block, centres), fuzzifier), fuzzifier)
         mass += weights.sum(axis=0)
         total += weights.T @ block
@@ -57,9 +69,8 @@ def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, F
 # What travels.
 
 PARAMS: Final = {
-    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
-    "weight": ArraySpec("<f8", ("k",)),
-    "fuzzifier": ArraySpec("<f8", (1,)),
+    **CENTRES,
+    "fuzzifier": FLOAT,
 }
 """the centres, the mass behind each when it was made, and the fuzzifier"""
 STATS: Final = {
@@ -72,24 +83,24 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d) and the fuzzifier. Raises `SettingsError`."""
-    option = rounds.chosen("fcm", OPTIONS, options)
+    option = resolve_options("fcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
-    return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": rounds.one(option["fuzzifier"])}
+    return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": float_array(option["fuzzifier"])}
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Eq. 3. A centre without any mass, which takes a power that underflows, stays where it is."""
-    sums = rounds.total(params, STATS, answers)
+    sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["mass"].any():
         return dict(params)
-    rounds.require(sums["mass"].shape == params["weight"].shape, "of another number of centres than the call has")
-    rounds.require((sums["mass"] >= 0).all(), "a mass below 0")
+    reject_unless(sums["mass"].shape == params["weight"].shape, "of another number of centres than the call has")
+    reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
     return {**params, "centre": means(sums["mass"], sums["sum"], params["centre"]), "weight": sums["mass"]}
 
 
 def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
     """rows (n, d) -> (n,) the cluster of the highest membership, which is the nearest centre's."""
-    return rounds.nearest_centre(params, rows)
+    return nearest_centre(params, rows)
 
 
 FCM: Final = RoundsAlgorithm(
@@ -97,12 +108,10 @@ FCM: Final = RoundsAlgorithm(
     snapshot=PARAMS,
     update=STATS,
     additive=True,
-    one_shot=False,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=shift,
     predict=predict,
-    view=rounds.view,
 )

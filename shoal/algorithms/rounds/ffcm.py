@@ -14,12 +14,29 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    FLOAT,
+    INT,
+    Params,
+    Stats,
+    check_answer,
+    choice_array,
+    float_array,
+    int_array,
+    n_features,
+    read_choice,
+    read_float,
+    read_int,
+    reject_unless,
+    row_blocks,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FUZZIFIER, fuzzy_sums
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.kmeans import shift
 from shoal.algorithms.rounds.one_shot import candidates
+from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared
 from shoal.kernels.lloyd import best_of, lloyd, means
@@ -33,14 +50,14 @@ LOCAL_STEPS: Final = 1000
 SERVER_STARTS: Final = 10
 SERVER_STEPS: Final = 300
 OPTIONS: Final = {
-    "clusters": rounds.CLUSTERS,
+    "clusters": CLUSTERS,
     "fuzzifier": FUZZIFIER,
-    "average": rounds.choice(AVERAGES, "the mean of centres of one number, weighed by support; or k-means on all"),
-    "local": rounds.choice(LOCALS, "what a client does from the broadcast centres: all of fuzzy c-means, or one step"),
-    "support": rounds.choice(SUPPORTS, "of a centre: the sum of its memberships, or of their powers"),
+    "average": choice(AVERAGES, "the mean of centres of one number, weighed by support; or k-means on all"),
+    "local": choice(LOCALS, "what a client does from the broadcast centres: all of fuzzy c-means, or one step"),
+    "support": choice(SUPPORTS, "of a centre: the sum of its memberships, or of their powers"),
     "tolerance": Option(
         1e-4,
-        lambda value: rounds.is_number(value, 0.0, 1.0),
+        lambda value: is_number(value, 0.0, 1.0),
         "above 0, at most 1",
         "a client's fit ends when its centres move less than this share of the rows' spread",
     ),
@@ -51,19 +68,19 @@ OPTIONS: Final = {
 
 def answer(params: Params, rows: Rows) -> Stats:
     """Steps 3 and 4: the client's own centres (p, d), in the order of the call's, and their support (p,)."""
-    centres, fuzzifier = params["centre"], rounds.number(params, "fuzzifier", above=1.0)
-    sample = candidates(rows, rounds.width(params))
+    centres, fuzzifier = params["centre"], read_float(params, "fuzzifier", above=1.0)
+    sample = candidates(rows, n_features(params))
     if not len(sample):
         return {"prototype": sample, "support": np.zeros(0)}
-    fit = LOCALS[rounds.whole(params, "local", 0, 1)] == "fit"
+    fit = read_choice(params, "local", LOCALS) == "fit"
     scale = float(np.abs(sample).max()) or 1.0
-    still = rounds.number(params, "tolerance", above=0.0) * float(np.std(sample / scale)) * scale
+    still = read_float(params, "tolerance", above=0.0) * float(np.std(sample / scale)) * scale
     for _ in range(LOCAL_STEPS if fit else 1):
         mass, total = fuzzy_sums(centres, fuzzifier, rows)
         before, centres = centres, means(mass, total, centres)
         if np.abs(centres - before).max() <= still:
             break
-    if SUPPORTS[rounds.whole(params, "support", 0, 1)] == "memberships":
+    if read_choice(params, "support", SUPPORTS) == "memberships":
         mass = _memberships(centres, fuzzifier, rows)
     return {"prototype": centres.copy(), "support": mass}
 
@@ -71,7 +88,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 def _memberships(centres: Floats, fuzzifier: float, rows: Rows) -> Floats:
     k, d = centres.shape
     return sum(
-        (memberships(squared(block, centres), fuzzifier).sum(axis=0) for block in rounds.blocks(rows, d, k)),
+        (memberships(squared(block, centres), fuzzifier).sum(axis=0) for block in row_blocks(rows, d, k)),
         np.zeros(k),
     )
 
@@ -79,14 +96,13 @@ def _memberships(centres: Floats, fuzzifier: float, rows: Rows) -> Floats:
 # What travels.
 
 PARAMS: Final = {
-    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
-    "weight": ArraySpec("<f8", ("k",)),
-    "fuzzifier": ArraySpec("<f8", (1,)),
-    "tolerance": ArraySpec("<f8", (1,)),
-    "average": ArraySpec("<i8", (1,)),
-    "local": ArraySpec("<i8", (1,)),
-    "support": ArraySpec("<i8", (1,)),
-    "seed": ArraySpec("<i8", (1,)),
+    **CENTRES,
+    "fuzzifier": FLOAT,
+    "tolerance": FLOAT,
+    "average": INT,
+    "local": INT,
+    "support": INT,
+    "seed": INT,
 }
 """the centres and the support of each, none before the first round; the choices; the seed of avg2's first k-means"""
 STATS: Final = {
@@ -99,17 +115,17 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d), the fuzzifier, and how clients step and the server averages. Raises `SettingsError`."""
-    option = rounds.chosen("ffcm", OPTIONS, options)
+    option = resolve_options("ffcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
     return {
         "centre": centre,
         "weight": np.zeros(len(centre)),
-        "fuzzifier": rounds.one(option["fuzzifier"]),
-        "tolerance": rounds.one(option["tolerance"]),
-        "average": rounds.one_whole(AVERAGES.index(option["average"])),
-        "local": rounds.one_whole(LOCALS.index(option["local"])),
-        "support": rounds.one_whole(SUPPORTS.index(option["support"])),
-        "seed": rounds.one_whole(hint.seed),
+        "fuzzifier": float_array(option["fuzzifier"]),
+        "tolerance": float_array(option["tolerance"]),
+        "average": choice_array(option["average"], AVERAGES),
+        "local": choice_array(option["local"], LOCALS),
+        "support": choice_array(option["support"], SUPPORTS),
+        "seed": int_array(hint.seed),
     }
 
 
@@ -117,15 +133,15 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Step 5. Clients without rows do not count."""
     k = len(params["centre"])
     for each in answers:
-        rounds.check_answer(STATS, each, rounds.width(params))
-        rounds.require(len(each["support"]) in (0, k), "of another number of centres than the call has")
-        rounds.require((each["support"] >= 0).all(), "a support below 0")
+        check_answer(STATS, each, n_features(params))
+        reject_unless(len(each["support"]) in (0, k), "of another number of centres than the call has")
+        reject_unless((each["support"] >= 0).all(), "a support below 0")
     answers = [each for each in answers if len(each["support"])]
     if not answers:
         return dict(params)
     centres = np.stack([each["prototype"] for each in answers])
     support = np.stack([each["support"] for each in answers])
-    if AVERAGES[rounds.whole(params, "average", 0, 1)] == "avg1":
+    if read_choice(params, "average", AVERAGES) == "avg1":
         total = np.einsum("ck,ckd->kd", support, centres)
         return {**params, "centre": means(support.sum(axis=0), total, params["centre"]), "weight": support.sum(axis=0)}
     return _grouped(params, centres.reshape(-1, centres.shape[2]), support.reshape(-1))
@@ -138,7 +154,7 @@ def _grouped(params: Params, centres: Floats, support: Floats) -> Params:
     if params["weight"].any():
         found, _ = lloyd(centres, before, SERVER_STEPS)
     else:
-        found = best_of(centres, len(before), rounds.whole(params, "seed", 0), SERVER_STARTS, SERVER_STEPS)
+        found = best_of(centres, len(before), read_int(params, "seed", 0), SERVER_STARTS, SERVER_STEPS)
         if len(found) == len(before):
             found = found[order_after(before, found)]
         else:
@@ -151,14 +167,10 @@ FFCM: Final = RoundsAlgorithm(
     name="ffcm",
     snapshot=PARAMS,
     update=STATS,
-    additive=False,
-    one_shot=False,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=shift,
-    predict=rounds.nearest_centre,
-    view=rounds.view,
     paper_only=True,
 )

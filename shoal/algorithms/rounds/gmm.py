@@ -13,9 +13,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    FLOAT,
+    INT,
+    Params,
+    Stats,
+    choice_array,
+    float_array,
+    label_rows,
+    read_choice,
+    read_float,
+    reject_unless,
+    row_blocks,
+    sum_answers,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
+from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
@@ -26,11 +41,11 @@ GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 ALIVE: Final = 1e-6
 """rows' worth of mass below which a component keeps its place and extent"""
 RIDGE: Final = Option(
-    1e-6, lambda value: rounds.is_number(value, 0.0), "above 0", "added to every variance, in the square of its unit"
+    1e-6, lambda value: is_number(value, 0.0), "above 0", "added to every variance, in the square of its unit"
 )
 OPTIONS: Final = {
-    "clusters": rounds.CLUSTERS,
-    "covariance": rounds.choice(FORMS, "one matrix each, one for all, variances by feature each, one variance each"),
+    "clusters": CLUSTERS,
+    "covariance": choice(FORMS, "one matrix each, one for all, variances by feature each, one variance each"),
     "ridge": RIDGE,
 }
 
@@ -45,7 +60,7 @@ def answer(params: Params, rows: Rows) -> Stats:
     mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(form, k, d))
     seen, likelihood = 0, 0.0
     densities = _densities(params)
-    for block in rounds.blocks(rows, d, k):
+    for block in row_blocks(rows, d, k):
         near, shares = densities(block)
         peak = shares.max(axis=1, keepdims=True)
         np.exp(np.subtract(shares, peak, out=shares), out=shares)
@@ -60,8 +75,8 @@ def answer(params: Params, rows: Rows) -> Stats:
         "mass": mass,
         "sum": total,
         "second": second,
-        "rows": rounds.one(seen),
-        "likelihood": rounds.one(likelihood),
+        "rows": float_array(seen),
+        "likelihood": float_array(likelihood),
     }
 
 
@@ -90,7 +105,7 @@ def _densities(params: Params) -> Callable[[Floats], tuple[Floats, Floats]]:
 
 def form_of(params: Params) -> str:
     """The form of the covariances."""
-    return FORMS[rounds.whole(params, "form", 0, len(FORMS) - 1)]
+    return read_choice(params, "form", FORMS)
 
 
 def mixing(weight: Floats) -> Floats:
@@ -104,12 +119,11 @@ def mixing(weight: Floats) -> Floats:
 # What travels.
 
 PARAMS: Final = {
-    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
-    "weight": ArraySpec("<f8", ("k",)),
+    **CENTRES,
     "spread": ArraySpec("<f8", ("c", "m")),
-    "form": ArraySpec("<i8", (1,)),
+    "form": INT,
     "origin": ArraySpec("<f8", ("d",), rowlike=True),
-    "ridge": ArraySpec("<f8", (1,)),
+    "ridge": FLOAT,
     "likelihood": ArraySpec("<f8", ("t",)),
 }
 """means, masses, covariances (see `shoal.kernels.gaussian`) and their form, the point that sums are relative to, which
@@ -118,8 +132,8 @@ STATS: Final = {
     "mass": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
     "second": ArraySpec("<f8", ("c", "m"), per_node=True),
-    "rows": ArraySpec("<f8", (1,)),
-    "likelihood": ArraySpec("<f8", (1,)),
+    "rows": FLOAT,
+    "likelihood": FLOAT,
 }
 
 # Server half.
@@ -127,7 +141,7 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The components begin as balls that fill the box between them."""
-    option = rounds.chosen("gmm", OPTIONS, options)
+    option = resolve_options("gmm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
     k, form = len(centre), option["covariance"]
     radii = (hint.high - hint.low) / (2.0 * k ** (1.0 / d))
@@ -135,22 +149,22 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "centre": centre,
         "weight": np.zeros(k),
         "spread": balls(form, radii * radii + option["ridge"], k),
-        "form": rounds.one_whole(FORMS.index(form)),
+        "form": choice_array(form, FORMS),
         "origin": hint.low + (hint.high - hint.low) / 2,
-        "ridge": rounds.one(option["ridge"]),
+        "ridge": float_array(option["ridge"]),
         "likelihood": np.empty(0),
     }
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The M-step. A component without mass keeps its place and its extent, and comes back when rows come to it."""
-    sums = rounds.total(params, STATS, answers)
+    sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["rows"][0] > 0:
         return dict(params)
-    rounds.require(sums["mass"].shape == params["weight"].shape, "of another number of components than the call has")
-    rounds.require(sums["second"].shape == params["spread"].shape, "of another form of covariance than the call has")
-    rounds.require((sums["mass"] >= 0).all(), "a mass below 0")
-    form, ridge = form_of(params), rounds.number(params, "ridge", above=0.0)
+    reject_unless(sums["mass"].shape == params["weight"].shape, "of another number of components than the call has")
+    reject_unless(sums["second"].shape == params["spread"].shape, "of another form of covariance than the call has")
+    reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
+    form, ridge = form_of(params), read_float(params, "ridge", above=0.0)
     alive = sums["mass"] > ALIVE
     mass = sums["mass"] + GRAIN
     means = np.where(alive[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
@@ -179,7 +193,7 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
     """rows (n, d) -> (n,) the component with the largest share of each. Raises `InvalidData`."""
     densities = _densities(params)
     k, d = params["centre"].shape
-    return rounds.by_block(rows, d, k, lambda block: densities(block)[1].argmax(axis=1))
+    return label_rows(rows, d, k, lambda block: densities(block)[1].argmax(axis=1))
 
 
 GMM: Final = RoundsAlgorithm(
@@ -187,12 +201,10 @@ GMM: Final = RoundsAlgorithm(
     snapshot=PARAMS,
     update=STATS,
     additive=True,
-    one_shot=False,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=shift,
     predict=predict,
-    view=rounds.view,
 )

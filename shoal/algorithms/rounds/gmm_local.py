@@ -13,10 +13,23 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds import base as rounds
 from shoal.algorithms.rounds import gmm
-from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.arrays import (
+    FLOAT,
+    INT,
+    Params,
+    Stats,
+    check_answer,
+    choice_array,
+    int_array,
+    n_features,
+    read_choice,
+    read_int,
+    reject_unless,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.gmm import GMM, form_of
+from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import affinity, joined, spread_shape, widened
@@ -28,9 +41,9 @@ LOCAL_TOLERANCE: Final = 1e-3
 """of the mean log-likelihood, as scikit-learn's"""
 OPTIONS: Final = {
     **GMM.options,
-    "average": rounds.choice(AVERAGES, "every client as one; or each component by the rows behind it"),
-    "match": rounds.choice(MATCHES, "which components are one: those that overlap most, or those of one number"),
-    "steps": Option(100, lambda value: rounds.is_whole(value, 1, 1000), "a whole number, 1 to 1000", "of EM, alone"),
+    "average": choice(AVERAGES, "every client as one; or each component by the rows behind it"),
+    "match": choice(MATCHES, "which components are one: those that overlap most, or those of one number"),
+    "steps": Option(100, lambda value: is_int(value, 1, 1000), "a whole number, 1 to 1000", "of EM, alone"),
 }
 
 # Client half.
@@ -41,12 +54,12 @@ def answer(params: Params, rows: Rows) -> Stats:
     log-likelihood (1,) under the call."""
     sums = gmm.answer(params, rows)
     if not sums["rows"][0] > 0:
-        k, d = 0, rounds.width(params)
+        k, d = 0, n_features(params)
         empty = np.empty((0, spread_shape(form_of(params), 1, d)[1]))
         zero = np.zeros(1)
         return {"mass": np.zeros(k), "mean": np.empty((k, d)), "spread": empty, "rows": zero, "likelihood": zero.copy()}
     own = gmm.combine(params, [sums])
-    for _ in range(rounds.whole(params, "steps", 1, 1000) - 1):
+    for _ in range(read_int(params, "steps", 1, 1000) - 1):
         before, own = own, gmm.combine(own, [gmm.answer(own, rows)])
         if gmm.shift(before, own) < LOCAL_TOLERANCE:
             break
@@ -63,16 +76,16 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 PARAMS: Final = {
     **GMM.snapshot,
-    "average": ArraySpec("<i8", (1,)),
-    "match": ArraySpec("<i8", (1,)),
-    "steps": ArraySpec("<i8", (1,)),
+    "average": INT,
+    "match": INT,
+    "steps": INT,
 }
 STATS: Final = {
     "mass": ArraySpec("<f8", ("p",), per_node=True),
     "mean": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
     "spread": ArraySpec("<f8", ("q", "m"), per_node=True),
-    "rows": ArraySpec("<f8", (1,)),
-    "likelihood": ArraySpec("<f8", (1,)),
+    "rows": FLOAT,
+    "likelihood": FLOAT,
 }
 
 # Server half.
@@ -80,43 +93,43 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first parameters, as of `gmm`, and how clients step and the server averages. Raises `SettingsError`."""
-    option = rounds.chosen("gmm_local", OPTIONS, options)
+    option = resolve_options("gmm_local", OPTIONS, options)
     return {
         **gmm.start({name: option[name] for name in GMM.options}, d, hint),
-        "average": rounds.one_whole(AVERAGES.index(option["average"])),
-        "match": rounds.one_whole(MATCHES.index(option["match"])),
-        "steps": rounds.one_whole(option["steps"]),
+        "average": choice_array(option["average"], AVERAGES),
+        "match": choice_array(option["match"], MATCHES),
+        "steps": int_array(option["steps"]),
     }
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The mean of the clients' weights, means and covariances."""
     for each in answers:
-        rounds.check_answer(STATS, each, rounds.width(params))
-        rounds.require((each["mass"] >= 0).all() and each["rows"][0] >= 0, "a mass below 0")
+        check_answer(STATS, each, n_features(params))
+        reject_unless((each["mass"] >= 0).all() and each["rows"][0] >= 0, "a mass below 0")
     answers = [each for each in answers if len(each["mass"])]
     if not answers:
         return dict(params)
     form, origin = form_of(params), params["origin"]
     for each in answers:
-        rounds.require(each["mass"].shape == params["weight"].shape, "of another number of components than the call")
-        rounds.require(each["spread"].shape == params["spread"].shape, "of another form of covariance than the call")
-    if MATCHES[rounds.whole(params, "match", 0, 1)] == "overlap":
+        reject_unless(each["mass"].shape == params["weight"].shape, "of another number of components than the call")
+        reject_unless(each["spread"].shape == params["spread"].shape, "of another form of covariance than the call")
+    if read_choice(params, "match", MATCHES) == "overlap":
         answers = [_matched(form, params, each) for each in answers]
     rows = np.array([each["rows"][0] for each in answers])
     mass, mean, spread = (np.stack([each[name] for each in answers]) for name in ("mass", "mean", "spread"))
-    if AVERAGES[rounds.whole(params, "average", 0, 1)] == "unweighted":
+    if read_choice(params, "average", AVERAGES) == "unweighted":
         share = np.mean(mass / mass.sum(axis=1, keepdims=True), axis=0)
         centre, extent, weight = mean.mean(axis=0), spread.mean(axis=0), share * rows.sum()
     else:
         weight = mass.sum(axis=0)
-        held = weight > gmm.ALIVE
+        has_mass = weight > gmm.ALIVE
         centre, extent = joined(form, mass, mean - origin, spread)
-        centre = np.where(held[:, None], centre + origin, params["centre"])
+        centre = np.where(has_mass[:, None], centre + origin, params["centre"])
         if form != "tied":
-            extent = np.where(held[:, None], extent, params["spread"])
+            extent = np.where(has_mass[:, None], extent, params["spread"])
     likelihood = np.array([sum(float(each["likelihood"][0]) for each in answers) / rows.sum()])
-    extent = widened(form, extent, rounds.width(params))
+    extent = widened(form, extent, n_features(params))
     return {**params, "centre": centre, "weight": weight, "spread": extent, "likelihood": likelihood}
 
 
@@ -135,14 +148,11 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     name="gmm_local",
     snapshot=PARAMS,
     update=STATS,
-    additive=False,
-    one_shot=False,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=gmm.shift,
     predict=gmm.predict,
-    view=rounds.view,
     paper_only=True,
 )

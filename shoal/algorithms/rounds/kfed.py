@@ -12,9 +12,29 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Options, Params, RoundsAlgorithm, Stats
-from shoal.algorithms.rounds.one_shot import LOCAL, candidates, fitted, followed, held, planned, shift
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    INT,
+    Params,
+    Stats,
+    check_answer,
+    choice_array,
+    n_features,
+    read_choice,
+    read_int,
+    reject_unless,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.one_shot import (
+    LOCAL_CLUSTERS,
+    candidates,
+    fit_lloyd,
+    keep_order,
+    nonempty_centres,
+    plan_params,
+    shift,
+)
+from shoal.algorithms.rounds.options import CLUSTERS, Options, choice, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, block_rows, from_differences, squared
 from shoal.kernels.lloyd import assigned, lloyd, seeds
@@ -25,10 +45,10 @@ SEPARATION: Final = 3.0
 """how much farther every other seed must be for a row to count for its own (algorithm 1, step 3)"""
 SERVER_STEPS: Final = 300
 OPTIONS: Final = {
-    "clusters": rounds.CLUSTERS,
-    "local_clusters": LOCAL,
-    "average": rounds.choice(AVERAGES, "of the centres in a group: each as one, or by the rows behind it"),
-    "pick": rounds.choice(
+    "clusters": CLUSTERS,
+    "local_clusters": LOCAL_CLUSTERS,
+    "average": choice(AVERAGES, "of the centres in a group: each as one, or by the rows behind it"),
+    "pick": choice(
         PICKS, "the server's first guess: the first client's centres and then the farthest from all, or k-means++"
     ),
 }
@@ -38,11 +58,11 @@ OPTIONS: Final = {
 
 def answer(params: Params, rows: Rows) -> Stats:
     """Algorithm 1: at most k' centres of one's own (p, d) and the rows behind each (p,)."""
-    k, seed = rounds.whole(params, "local_clusters", 1), rounds.whole(params, "seed", 0)
-    sample = candidates(rows, rounds.width(params))
+    k, seed = read_int(params, "local_clusters", 1), read_int(params, "seed", 0)
+    sample = candidates(rows, n_features(params))
     if not len(sample):
         return {"prototype": sample, "count": np.zeros(0)}
-    return held(*fitted(rows, _separated(sample, k, seed)), "prototype")
+    return nonempty_centres(*fit_lloyd(rows, _separated(sample, k, seed)), "prototype")
 
 
 def _separated(rows: Floats, k: int, seed: int) -> Floats:
@@ -73,13 +93,12 @@ def _separated(rows: Floats, k: int, seed: int) -> Floats:
 # What travels.
 
 PARAMS: Final = {
-    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
-    "weight": ArraySpec("<f8", ("c",)),
-    "clusters": ArraySpec("<i8", (1,)),
-    "local_clusters": ArraySpec("<i8", (1,)),
-    "seed": ArraySpec("<i8", (1,)),
-    "average": ArraySpec("<i8", (1,)),
-    "pick": ArraySpec("<i8", (1,)),
+    **CENTRES,
+    "clusters": INT,
+    "local_clusters": INT,
+    "seed": INT,
+    "average": INT,
+    "pick": INT,
 }
 """the centres found last and the rows behind them, none at first; how many to find, and how many each client; the
 seed; the choices"""
@@ -93,31 +112,31 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The plan of the one shot: what clients look for and how. Raises `SettingsError`."""
-    option = rounds.chosen("kfed", OPTIONS, options)
+    option = resolve_options("kfed", OPTIONS, options)
     return {
-        **planned(option, d, hint),
-        "average": rounds.one_whole(AVERAGES.index(option["average"])),
-        "pick": rounds.one_whole(PICKS.index(option["pick"])),
+        **plan_params(option, d, hint),
+        "average": choice_array(option["average"], AVERAGES),
+        "pick": choice_array(option["pick"], PICKS),
     }
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Algorithm 2, with Lloyd's steps until nothing moves, as in its authors' program."""
     for each in answers:
-        rounds.check_answer(STATS, each, rounds.width(params))
-        rounds.require((each["count"] > 0).all(), "a centre with no row behind it")
+        check_answer(STATS, each, n_features(params))
+        reject_unless((each["count"] > 0).all(), "a centre with no row behind it")
     answers = [each for each in answers if len(each["count"])]
     if not answers:
         return dict(params)
     points, weights = (np.concatenate([each[name] for each in answers]) for name in ("prototype", "count"))
-    k = rounds.whole(params, "clusters", 1)
-    weighted = AVERAGES[rounds.whole(params, "average", 0, 1)] == "weighted"
-    if PICKS[rounds.whole(params, "pick", 0, 1)] == "farthest":
+    k = read_int(params, "clusters", 1)
+    weighted = read_choice(params, "average", AVERAGES) == "weighted"
+    if read_choice(params, "pick", PICKS) == "farthest":
         first = _farthest(points, min(len(answers[0]["count"]), k), k)
     else:
-        first = points[seeds(points, k, rounds.whole(params, "seed", 0), weights if weighted else None)]
+        first = points[seeds(points, k, read_int(params, "seed", 0), weights if weighted else None)]
     centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights if weighted else None)
-    return followed(params, centres, assigned(points, centres, weights)[0])
+    return keep_order(params, centres, assigned(points, centres, weights)[0])
 
 
 def _farthest(points: Floats, begun: int, k: int) -> Floats:
@@ -134,13 +153,10 @@ KFED: Final = RoundsAlgorithm(
     name="kfed",
     snapshot=PARAMS,
     update=STATS,
-    additive=False,
     one_shot=True,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=shift,
-    predict=rounds.nearest_centre,
-    view=rounds.view,
 )

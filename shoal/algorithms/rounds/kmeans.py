@@ -12,21 +12,36 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    FLOAT,
+    INT,
+    Params,
+    Stats,
+    choice_array,
+    float_array,
+    int_array,
+    read_choice,
+    read_int,
+    reject_unless,
+    row_blocks,
+    sum_answers,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
+from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import gathered, means
 
 AVERAGES: Final = ("weighted", "unweighted")
-OPTIONS: Final = {"clusters": rounds.CLUSTERS}
+OPTIONS: Final = {"clusters": CLUSTERS}
 LOCAL_OPTIONS: Final = {
     **OPTIONS,
-    "average": rounds.choice(
+    "average": choice(
         AVERAGES, "by the rows behind each centre; or plain, where a client without rows of a cluster repeats the call"
     ),
-    "steps": Option(5, lambda value: rounds.is_whole(value, 1, 1000), "a whole number, 1 to 1000", "of Lloyd, alone"),
+    "steps": Option(5, lambda value: is_int(value, 1, 1000), "a whole number, 1 to 1000", "of Lloyd, alone"),
 }
 
 # Client half.
@@ -43,7 +58,7 @@ def answer_locally(params: Params, rows: Rows) -> Stats:
     The rows of the last step, so sum / count is where the client's centre ends.
     """
     centres = params["centre"]
-    for _ in range(rounds.whole(params, "steps", 1, 1000) - 1):
+    for _ in range(read_int(params, "steps", 1, 1000) - 1):
         alone = _sums(centres, rows)
         centres = means(alone["count"], alone["sum"], centres)
     return _sums(centres, rows)
@@ -52,26 +67,25 @@ def answer_locally(params: Params, rows: Rows) -> Stats:
 def _sums(centres: Floats, rows: Rows) -> dict[str, Floats]:
     k, d = centres.shape
     count, total, inertia = np.zeros(k), np.zeros((k, d)), 0.0
-    for block in rounds.blocks(rows, d, k):
+    for block in row_blocks(rows, d, k):
         gained = gathered(block, centres)
         count += gained[0]
         total += gained[1]
         inertia += gained[2]
-    return {"count": count, "sum": total, "inertia": rounds.one(inertia)}
+    return {"count": count, "sum": total, "inertia": float_array(inertia)}
 
 
 # What travels.
 
 PARAMS: Final = {
-    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
-    "weight": ArraySpec("<f8", ("k",)),
+    **CENTRES,
 }
 """the centres, and the rows behind each when it was made: 0 for one that nobody has used yet"""
-LOCAL_PARAMS: Final = {**PARAMS, "average": ArraySpec("<i8", (1,)), "steps": ArraySpec("<i8", (1,))}
+LOCAL_PARAMS: Final = {**PARAMS, "average": INT, "steps": INT}
 STATS: Final = {
     "count": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
-    "inertia": ArraySpec("<f8", (1,)),
+    "inertia": FLOAT,
 }
 
 # Server half.
@@ -79,23 +93,23 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d), counted by nobody yet. Raises `SettingsError`."""
-    centre = starting_centres(rounds.chosen("kmeans", OPTIONS, options)["clusters"], d, hint)
+    centre = starting_centres(resolve_options("kmeans", OPTIONS, options)["clusters"], d, hint)
     return {"centre": centre, "weight": np.zeros(len(centre))}
 
 
 def start_locally(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres, and how clients step and the server averages. Raises `SettingsError`."""
-    option = rounds.chosen("kmeans_local", LOCAL_OPTIONS, options)
+    option = resolve_options("kmeans_local", LOCAL_OPTIONS, options)
     return {
         **start({"clusters": option["clusters"]}, d, hint),
-        "average": rounds.one_whole(AVERAGES.index(option["average"])),
-        "steps": rounds.one_whole(option["steps"]),
+        "average": choice_array(option["average"], AVERAGES),
+        "steps": int_array(option["steps"]),
     }
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Sums over counts. A centre that nobody has rows of stays where it is."""
-    sums = rounds.total(params, STATS, answers)
+    sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["count"].any():
         return dict(params)
     _check(params, sums)
@@ -109,7 +123,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 def combine_locally(params: Params, answers: Sequence[Stats]) -> Params:
     """The mean of the clients' centres, weighted by the rows behind them or not."""
     weighed = combine(params, answers)
-    if AVERAGES[rounds.whole(params, "average", 0, len(AVERAGES) - 1)] == "weighted":
+    if read_choice(params, "average", AVERAGES) == "weighted":
         return weighed
     # The thesis counts every client that has rows at all, and one without rows of a cluster repeats its centre:
     # that is what drags its centres when clients hold different clusters.
@@ -121,8 +135,8 @@ def combine_locally(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _check(params: Params, sums: Stats) -> None:
-    rounds.require(sums["count"].shape == params["weight"].shape, "of another number of centres than the call has")
-    rounds.require((sums["count"] >= 0).all(), "fewer than no rows")
+    reject_unless(sums["count"].shape == params["weight"].shape, "of another number of centres than the call has")
+    reject_unless((sums["count"] >= 0).all(), "fewer than no rows")
 
 
 def shift(before: Params, after: Params) -> float:
@@ -135,27 +149,20 @@ KMEANS: Final = RoundsAlgorithm(
     snapshot=PARAMS,
     update=STATS,
     additive=True,
-    one_shot=False,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=shift,
-    predict=rounds.nearest_centre,
-    view=rounds.view,
 )
 KMEANS_LOCAL: Final = RoundsAlgorithm(
     name="kmeans_local",
     snapshot=LOCAL_PARAMS,
     update=STATS,
-    additive=False,
-    one_shot=False,
     options=LOCAL_OPTIONS,
     start=start_locally,
     answer=answer_locally,
     combine=combine_locally,
     shift=shift,
-    predict=rounds.nearest_centre,
-    view=rounds.view,
     paper_only=True,
 )

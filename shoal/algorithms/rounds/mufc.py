@@ -16,9 +16,30 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Option, Options, Params, RoundsAlgorithm, Stats
-from shoal.algorithms.rounds.one_shot import LOCAL, candidates, fitted, followed, planned, shift, tallied
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    INT,
+    Params,
+    Stats,
+    check_answer,
+    choice_array,
+    int_array,
+    n_features,
+    read_choice,
+    read_int,
+    reject_unless,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.one_shot import (
+    LOCAL_CLUSTERS,
+    candidates,
+    count_and_sum,
+    fit_lloyd,
+    keep_order,
+    plan_params,
+    shift,
+)
+from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
@@ -31,12 +52,12 @@ POINTS_PER_CELL_MAX: Final = 64
 STARTS: Final = 10
 SERVER_STEPS: Final = 300
 OPTIONS: Final = {
-    "clusters": rounds.CLUSTERS,
-    "local_clusters": LOCAL,
-    "local": rounds.choice(LOCALS, "what a client's cells are around: k-means++ seeds, or what k-means makes of them"),
+    "clusters": CLUSTERS,
+    "local_clusters": LOCAL_CLUSTERS,
+    "local": choice(LOCALS, "what a client's cells are around: k-means++ seeds, or what k-means makes of them"),
     "cells": Option(
         100,
-        lambda value: rounds.is_whole(value, 1, CELLS_MAX),
+        lambda value: is_int(value, 1, CELLS_MAX),
         f"a whole number, 1 to {CELLS_MAX}",
         "steps of the grid along each feature (the paper: the root of the number of rows)",
     ),
@@ -47,19 +68,19 @@ OPTIONS: Final = {
 
 def answer(params: Params, rows: Rows) -> Stats:
     """The cells (p, d) around at most k' centres of one's own, no cell twice, and the rows that each counts (p,)."""
-    k, seed = rounds.whole(params, "local_clusters", 1), rounds.whole(params, "seed", 0)
-    d = rounds.width(params)
+    k, seed = read_int(params, "local_clusters", 1), read_int(params, "seed", 0)
+    d = n_features(params)
     sample = candidates(rows, d)
     if not len(sample):
         return {"cell": np.empty((0, d), dtype=np.int64), "count": np.zeros(0)}
     centres = sample[seeds(sample, k, seed)]
-    if LOCALS[rounds.whole(params, "local", 0, 1)] == "kmeans":
-        centres, count = fitted(rows, centres)
+    if read_choice(params, "local", LOCALS) == "kmeans":
+        centres, count = fit_lloyd(rows, centres)
     else:
-        count = tallied(rows, centres)[0]
+        count = count_and_sum(rows, centres)[0]
     step = _steps(params)
     places = np.rint(np.divide(centres - params["low"], step, out=np.zeros_like(centres), where=step > 0))
-    cells = np.clip(places, 0, rounds.whole(params, "cells", 1)).astype(np.int64)
+    cells = np.clip(places, 0, read_int(params, "cells", 1)).astype(np.int64)
     return _merged(cells[count > 0], count[count > 0])
 
 
@@ -78,13 +99,12 @@ def _merged(cells: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: Float
 # What travels.
 
 PARAMS: Final = {
-    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
-    "weight": ArraySpec("<f8", ("c",)),
-    "clusters": ArraySpec("<i8", (1,)),
-    "local_clusters": ArraySpec("<i8", (1,)),
-    "seed": ArraySpec("<i8", (1,)),
-    "local": ArraySpec("<i8", (1,)),
-    "cells": ArraySpec("<i8", (1,)),
+    **CENTRES,
+    "clusters": INT,
+    "local_clusters": INT,
+    "seed": INT,
+    "local": INT,
+    "cells": INT,
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
@@ -100,11 +120,11 @@ STATS: Final = {
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
     """The plan of the one shot: what clients look for and how, with where rows can lie. Raises `SettingsError`."""
-    option = rounds.chosen("mufc", OPTIONS, options)
+    option = resolve_options("mufc", OPTIONS, options)
     return {
-        **planned(option, d, hint),
-        "local": rounds.one_whole(LOCALS.index(option["local"])),
-        "cells": rounds.one_whole(option["cells"]),
+        **plan_params(option, d, hint),
+        "local": choice_array(option["local"], LOCALS),
+        "cells": int_array(option["cells"]),
         "low": hint.low.astype(np.float64),
         "step": (hint.high - hint.low) / option["cells"],
     }
@@ -112,28 +132,28 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """k-means on random points in the cells; a function of the sum of the answers and the seed, and nothing else."""
-    most = rounds.whole(params, "cells", 1)
+    most = read_int(params, "cells", 1)
     for each in answers:
-        rounds.check_answer(STATS, each, rounds.width(params))
-        rounds.require(((each["cell"] >= 0) & (each["cell"] <= most)).all(), "a cell outside of the grid")
-        rounds.require((each["count"] > 0).all(), "a cell with no row")
+        check_answer(STATS, each, n_features(params))
+        reject_unless(((each["cell"] >= 0) & (each["cell"] <= most)).all(), "a cell outside of the grid")
+        reject_unless((each["count"] > 0).all(), "a cell with no row")
     answers = [each for each in answers if len(each["count"])]
     if not answers:
         return dict(params)
     cells, counts = (np.concatenate([each[name] for each in answers]) for name in ("cell", "count"))
     points, weights = _scattered(params, _merged(cells, counts))
-    k, seed = rounds.whole(params, "clusters", 1), rounds.whole(params, "seed", 0)
+    k, seed = read_int(params, "clusters", 1), read_int(params, "seed", 0)
     centres = best_of(points, k, seed, STARTS, SERVER_STEPS, weights)
-    return followed(params, centres, assigned(points, centres, weights)[0])
+    return keep_order(params, centres, assigned(points, centres, weights)[0])
 
 
 def _scattered(params: Params, cells: Stats) -> tuple[Floats, Floats]:
     """-> points (n, d), evenly random within their cells and the box, and the rows each stands for (n,)."""
     each = np.clip(np.rint(cells["count"]), 1, POINTS_PER_CELL_MAX).astype(np.int64)
     of_cell = np.repeat(np.arange(len(each)), each)
-    generator = np.random.default_rng(rounds.whole(params, "seed", 0))
-    within = generator.uniform(-0.5, 0.5, size=(len(of_cell), rounds.width(params)))
-    places = np.clip(cells["cell"][of_cell] + within, 0, rounds.whole(params, "cells", 1))
+    generator = np.random.default_rng(read_int(params, "seed", 0))
+    within = generator.uniform(-0.5, 0.5, size=(len(of_cell), n_features(params)))
+    places = np.clip(cells["cell"][of_cell] + within, 0, read_int(params, "cells", 1))
     return params["low"] + places * params["step"], (cells["count"] / each)[of_cell]
 
 
@@ -141,13 +161,10 @@ MUFC: Final = RoundsAlgorithm(
     name="mufc",
     snapshot=PARAMS,
     update=STATS,
-    additive=False,
     one_shot=True,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
     shift=shift,
-    predict=rounds.nearest_centre,
-    view=rounds.view,
 )

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.algorithms.rounds import base as rounds
-from shoal.algorithms.rounds.base import InitHint, Option, Params, Stats
+from shoal.algorithms.rounds.arrays import Params, Stats, int_array, row_blocks
+from shoal.algorithms.rounds.base import InitHint
+from shoal.algorithms.rounds.options import CLUSTERS_MAX, Option, is_int
 from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
@@ -20,10 +21,10 @@ from shoal.kernels.matching import distance_between, order_after
 CANDIDATES_MAX: Final = 50_000
 """of more rows, seeds are looked for among evenly spaced ones: memory stays bounded"""
 CLIENT_STEPS: Final = 300
-LOCAL: Final = Option(
+LOCAL_CLUSTERS: Final = Option(
     0,
-    lambda value: rounds.is_whole(value, 0, rounds.CLUSTERS_MAX),
-    f"a whole number, 0 to {rounds.CLUSTERS_MAX}",
+    lambda value: is_int(value, 0, CLUSTERS_MAX),
+    f"a whole number, 0 to {CLUSTERS_MAX}",
     "how many each client looks for alone (k'); 0: as many as there are to be in the end",
 )
 
@@ -36,27 +37,27 @@ def candidates(rows: Rows, d: int) -> Floats:
     return checked_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
 
 
-def tallied(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
+def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
     """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `InvalidData`."""
     count, total = np.zeros(len(centres)), np.zeros_like(centres)
-    for block in rounds.blocks(rows, *centres.shape[::-1]):
+    for block in row_blocks(rows, *centres.shape[::-1]):
         gained = gathered(block, centres)
         count += gained[0]
         total += gained[1]
     return count, total
 
 
-def fitted(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
+def fit_lloyd(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
     """Lloyd's steps on the rows from `centres` (k, d) until none moves -> centres (k, d), rows behind each (k,)."""
     for _ in range(CLIENT_STEPS):
-        count, total = tallied(rows, centres)
+        count, total = count_and_sum(rows, centres)
         before, centres = centres, means(count, total, centres)
         if (before == centres).all():
             break
-    return centres, tallied(rows, centres)[0]
+    return centres, count_and_sum(rows, centres)[0]
 
 
-def held(centres: Floats, count: Floats, name: str) -> Stats:
+def nonempty_centres(centres: Floats, count: Floats, name: str) -> Stats:
     """An answer of the centres that have rows."""
     return {name: centres[count > 0], "count": count[count > 0]}
 
@@ -64,7 +65,7 @@ def held(centres: Floats, count: Floats, name: str) -> Stats:
 # Server half.
 
 
-def planned(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, Any]:
+def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, Any]:
     """The parameters of a model that has found nothing yet. Raises `SettingsError`."""
     k = option["clusters"]
     if k == "auto":
@@ -77,13 +78,13 @@ def planned(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, Any]
     return {
         "centre": np.empty((0, d)),
         "weight": np.empty(0),
-        "clusters": rounds.one_whole(k),
-        "local_clusters": rounds.one_whole(local),
-        "seed": rounds.one_whole(hint.seed),
+        "clusters": int_array(k),
+        "local_clusters": int_array(local),
+        "seed": int_array(hint.seed),
     }
 
 
-def followed(params: Params, centres: Floats, weight: Floats) -> Params:
+def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
     """`params` with these centres, in the order of those before if they are as many: labels keep their meaning."""
     if params["centre"].shape == centres.shape:
         order = order_after(params["centre"], centres)

@@ -61,11 +61,11 @@ def run(
 
 def hint(clients: Sequence[Rows], seed: int = 0) -> InitHint:
     """What a server that owns all the rows would know: the box they lie in. At least one client must have a row."""
-    held = [rows for rows in clients if len(rows)]
-    if not held:
+    nonempty = [rows for rows in clients if len(rows)]
+    if not nonempty:
         raise SettingsError("no client has a row; there is no box to start in")
-    low = np.min([rows.min(axis=0) for rows in held], axis=0).astype(np.float64)
-    high = np.max([rows.max(axis=0) for rows in held], axis=0).astype(np.float64)
+    low = np.min([rows.min(axis=0) for rows in nonempty], axis=0).astype(np.float64)
+    high = np.max([rows.max(axis=0) for rows in nonempty], axis=0).astype(np.float64)
     return InitHint(low, high, seed)
 
 

@@ -1,0 +1,168 @@
+"""What the algorithms in rounds share: reading parameters, going through rows in blocks, and adding up answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.rounds.options import INT_MAX
+from shoal.algorithms.rows import MAGNITUDE_MAX, checked_rows
+from shoal.algorithms.streaming import Arrays, ArraySpec, Rows
+from shoal.algorithms.view import ClusteringView
+from shoal.errors import InvalidData
+from shoal.kernels.distance import Floats, block_rows, nearest
+
+Params = Arrays
+"""the arrays that the server publishes: the model, and everything else that an answer depends on"""
+Stats = Arrays
+"""the arrays that a client answers with: statistics of its rows"""
+
+FLOAT: Final = ArraySpec("<f8", (1,))
+"""one number"""
+INT: Final = ArraySpec("<i8", (1,))
+"""one whole number"""
+CENTRES: Final = {
+    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
+    "weight": ArraySpec("<f8", ("k",)),
+}
+"""the parameters that every algorithm has: k centres, and the mass of the rows assigned to each"""
+
+# Parameters.
+
+
+def n_features(params: Params) -> int:
+    """d of the rows that the parameters are for."""
+    return int(params["centre"].shape[1])
+
+
+def read_float(params: Params, name: str, above: float = -math.inf) -> float:
+    """A number that travels as an array of one. Raises `InvalidData` unless it is finite and above `above`."""
+    value = float(params[name][0]) if params[name].shape == (1,) else math.nan
+    if not above < value < math.inf:
+        raise InvalidData(f"parameter {name} must be one finite number above {above}; the round request is damaged")
+    return value
+
+
+def read_int(params: Params, name: str, least: int, most: int = INT_MAX) -> int:
+    """A whole number that travels as an array of one. Raises `InvalidData` unless it is from `least` to `most`."""
+    value = int(params[name][0]) if params[name].shape == (1,) else least - 1
+    if not least <= value <= most:
+        raise InvalidData(f"parameter {name} must be one whole number, {least} to {most}; the round request is damaged")
+    return value
+
+
+def read_choice(params: Params, name: str, names: Sequence[str]) -> str:
+    """One of `names`, which travels as its position in them. Raises `InvalidData`."""
+    return names[read_int(params, name, 0, len(names) - 1)]
+
+
+def float_array(value: float) -> Floats:
+    """A number as an array of one, the form in which it travels."""
+    return np.array([value], dtype=np.float64)
+
+
+def int_array(value: int) -> NDArray[np.int64]:
+    """A whole number as an array of one, the form in which it travels."""
+    return np.array([value], dtype=np.int64)
+
+
+def choice_array(value: str, names: Sequence[str]) -> NDArray[np.int64]:
+    """One of `names` as its position in them, an array of one, the form in which it travels."""
+    return int_array(names.index(value))
+
+
+def centre_shift(before: Params, after: Params) -> float:
+    """The Frobenius norm of the movement of the centres (k, d), each compared with the one in the same position."""
+    return float(np.linalg.norm(after["centre"] - before["centre"]))
+
+
+def centre_view(params: Params) -> ClusteringView:
+    """The clustering view of parameters in which every centre is a cluster."""
+    return ClusteringView.from_centres(params["centre"], params["weight"])
+
+
+# Rows.
+
+
+def row_blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
+    """rows (n, d) of any real type -> the same rows, checked, in blocks that fit a core's cache.
+
+    Raises `InvalidData` for rows of another width, or with values that are not finite.
+    """
+    table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
+    height = block_rows(n_centres, d)
+    checked_rows(table[:1], d)
+    for first in range(0, len(table), height):
+        block = np.ascontiguousarray(table[first : first + height], dtype=np.float64)
+        if not (block.max() <= MAGNITUDE_MAX and block.min() >= -MAGNITUDE_MAX):
+            # Raises an error that names the row.
+            checked_rows(table, d)
+        yield block
+
+
+def label_rows(
+    rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """rows (n, d) -> (n,) what `label` returns for them, block by block. Raises `InvalidData`."""
+    found = [label(block) for block in row_blocks(rows, d, n_centres)]
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def nearest_centre(params: Params, rows: Rows) -> NDArray[np.int64]:
+    """rows (n, d) -> (n,) position of the nearest centre, -1 when there is none. Raises `InvalidData`."""
+    k, d = params["centre"].shape
+    if not k:
+        return label_rows(rows, d, 1, lambda block: np.full(len(block), -1, dtype=np.int64))
+    return label_rows(rows, d, k, lambda block: nearest(block, params["centre"])[0])
+
+
+# Answers.
+
+
+def sum_answers(params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stats]) -> Stats | None:
+    """The sum of additive answers, in their order; None when there are none. Raises `InvalidData`."""
+    if not answers:
+        return None
+    check_answer(table, answers[0], n_features(params))
+    sums = {name: np.array(answers[0][name]) for name in table}
+    forms = [(name, array.dtype, array.shape) for name, array in sums.items()]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for answer in answers[1:]:
+            for name, dtype, shape in forms:
+                array = answer.get(name)
+                if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+                    check_answer(table, answer, n_features(params))
+                    raise InvalidData("answers of unequal shapes cannot be answers to the same round request")
+                sums[name] += array
+    # A value that is not finite in one answer is not finite in the sum.
+    check_answer(table, sums, n_features(params))
+    return sums
+
+
+def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
+    """Raises `InvalidData` unless the answer has the declared names, types and shapes, and finite values."""
+    if set(answer) != set(table):
+        raise InvalidData(
+            f"an answer consists of {', '.join(table)}; this one has {', '.join(sorted(answer)) or 'none'}"
+        )
+    sizes = {"d": d}
+    for name, spec in table.items():
+        array = answer[name]
+        fits = isinstance(array, np.ndarray) and array.dtype == np.dtype(spec.dtype) and array.ndim == len(spec.shape)
+        if not fits or not all(
+            size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size))
+            for size, wanted in zip(array.shape, spec.shape, strict=True)
+        ):
+            raise InvalidData(f"{name} in an answer must be {spec.dtype} of shape {spec.shape}")
+        if not np.isfinite(array).all():
+            raise InvalidData(f"{name} in an answer holds numbers that are not finite")
+
+
+def reject_unless(possible: bool | np.bool_, problem: str) -> None:
+    """Raises `InvalidData` for an answer that no rows can have."""
+    if not possible:
+        raise InvalidData(f"impossible answer: {problem}")
