@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import squared
+from shoal.kernels.distance import squared_distances
 from shoal.kernels.matching import assignment
 
 Floats = NDArray[np.float64]
@@ -85,12 +85,12 @@ def g2(d: int, sd: float, seed: int) -> Made:
 
 def errors(rows: Floats, centres: Floats) -> tuple[float, float]:
     """rows (n, d), centres (k, d) -> within and outside error: distances to own centres and to others, / (n d)."""
-    far = np.sqrt(squared(rows, centres))
+    far = np.sqrt(squared_distances(rows, centres))
     own = far.min(axis=1).sum()
     return float(own / rows.size), float((far.sum() - own) / rows.size)
 
 
 def gap(found: Floats, true: Floats) -> float:
     """Sum of the distances between centres (k, d) found and true ones, in the pairing that makes it least."""
-    far = np.sqrt(squared(true, found))
+    far = np.sqrt(squared_distances(true, found))
     return float(far[np.arange(len(true)), assignment(far)].sum())

@@ -33,7 +33,7 @@ from shoal.evaluation.experiments import (
 from shoal.evaluation.published import Figure
 from shoal.evaluation.scores import scores
 from shoal.kernels.gaussian import FORMS, matrices
-from shoal.kernels.matching import distance_between
+from shoal.kernels.matching import matched_distance
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
         found = run(GMM_LOCAL, start, clients, rounds_max=ROUNDS).params
     pooled = by_scikit_learn(exact, np.concatenate(clients), ROUNDS).means
     ari, ami, nmi = scores(dataset.labels, GMM.predict(found, dataset.rows))
-    return {"ari": ari, "ami": ami, "nmi": nmi, "difference": distance_between(pooled, found["centre"])}
+    return {"ari": ari, "ami": ami, "nmi": nmi, "difference": matched_distance(pooled, found["centre"])}
 
 
 class Mixture(NamedTuple):

@@ -33,7 +33,7 @@ from shoal.evaluation.experiments import (
 )
 from shoal.evaluation.published import TRIALS, Figure
 from shoal.evaluation.scores import scores
-from shoal.kernels.matching import distance_between
+from shoal.kernels.matching import matched_distance
 
 FCM_CLIENTS: Final = 20
 FCM_TRIALS: Final = 10
@@ -74,7 +74,7 @@ def _fcm_run(setting: Setting, trial: int) -> dict[str, float]:
     limits = {"rounds_max": FCM_ROUNDS, "tolerance": FCM_TOLERANCE}
     pooled = run(FCM, start, [np.concatenate(clients)], **limits).params  # type: ignore[arg-type]  # a table of keywords
     found = run(FCM, start, clients, fraction=setting["fraction"], seed=trial, **limits).params  # type: ignore[arg-type]  # a table of keywords
-    difference = distance_between(pooled["centre"], found["centre"])
+    difference = matched_distance(pooled["centre"], found["centre"])
     return {"ari": _judged(dataset, FCM.predict(found, dataset.rows))["ari"], "difference": difference}
 
 
@@ -205,7 +205,7 @@ def _kmeans_run(setting: Setting, trial: int) -> dict[str, float]:
     else:
         start = KMEANS_LOCAL.start({"clusters": k, "average": setting["average"]}, d, begin)
         found = run(KMEANS_LOCAL, start, clients, rounds_max=KMEANS_ROUNDS).params
-    difference = distance_between(pooled["centre"], found["centre"])
+    difference = matched_distance(pooled["centre"], found["centre"])
     return {**_judged(dataset, KMEANS.predict(found, dataset.rows)), "difference": difference}
 
 

@@ -1,4 +1,4 @@
-"""Silverman's bandwidth: one number for the spread of a set of points."""
+"""Silverman's bandwidth: the spread of a set of points as one number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ZERO_SPREAD = 1e-6
-"""stands in for the standard deviation of a constant feature, as in the published programs"""
+"""replaces the standard deviation of a constant feature, as in the published programs"""
 SIGMA_MIN = 1e-150
 """keeps 1 / sigma^2 finite; reached only by points that differ in their last denormal bits"""
 
@@ -17,7 +17,7 @@ def bandwidth(points: NDArray[np.float64]) -> float:
     """points (m, d), m >= 2 -> (4 / (2 + d))^(1 / (4 + d)) * m^(-1 / (4 + d)) * the median over features of
     the sample standard deviation (FCAC paper, eq. 11 and 14). Finite and positive for |points| <= 1e150."""
     m, d = points.shape
-    # From the first point, so that a constant feature has a spread of exactly 0 whatever its value.
+    # Relative to the first point, so that a constant feature has a spread of exactly 0 whatever its value.
     centred = points - points[0]
     centred -= centred.sum(axis=0) / m
     np.multiply(centred, centred, out=centred)

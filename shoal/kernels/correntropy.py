@@ -1,12 +1,12 @@
-"""Correntropy and the metric it induces (CIM): how far a row is from every node, in one call.
+"""Correntropy and the correntropy-induced metric (CIM) between a row and all nodes.
 
 For a row x and a node w of d features, with one bandwidth for all nodes (FCAC paper, eq. 6-8):
 
     correntropy = mean over features of exp(-(x - w)^2 / (2 sigma^2))        in [0, 1]
     CIM         = sqrt(1 - correntropy)                                      in [0, 1], 0 only for equal points
 
-The sum over features is taken node by node, never by a matrix product: equal nodes get equal values wherever
-they stand, so that a tie is a tie, and one row or a block of rows gives the same bits.
+The sum over features is taken node by node, never by a matrix product: equal nodes get equal values at any position,
+so that ties are exact, and one row or a block of rows gives the same bits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ BLOCK_ELEMENTS = 1 << 16
 """terms of one block of the pairwise forms: two buffers of half a megabyte"""
 
 
-def far_is_zero() -> np.errstate:
-    """The context to call the kernels in, around many calls because entering it costs as much as a small one:
-    the square of a far distance overflows, its exponential underflows, and a correntropy of 0 is right."""
+def ignore_underflow() -> np.errstate:
+    """The context in which the kernels are called; enter it once for many calls, as entering costs as much as a call.
+
+    The square of a large distance overflows and its exponential underflows; the resulting correntropy of 0 is correct.
+    """
     return np.errstate(over="ignore", under="ignore")
 
 
@@ -50,9 +52,9 @@ def cim(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratc
 
 
 def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[slice, Floats]]:
-    """rows (n, d), weights (k, d) -> blocks (which rows, CIM (b, k)): all pairs in bounded memory.
+    """rows (n, d), weights (k, d) -> blocks (slice of the rows, CIM (b, k)): all pairs in bounded memory.
 
-    Each block is the caller's to overwrite until the next one is asked for. The bits are those of `cim`.
+    The caller may overwrite a block until it takes the next one. The bits are those of `cim`.
     """
     k, d = weights.shape
     height = max(1, BLOCK_ELEMENTS // max(1, k * d))
@@ -73,9 +75,9 @@ def nearest(rows: Floats, weights: Floats, sigma: float) -> NDArray[np.int64]:
 
 
 def mean_nearest_other(weights: Floats, sigma: float) -> float:
-    """weights (k, d) -> the mean over nodes of the CIM to the nearest different one (eq. 15).
+    """weights (k, d) -> the mean over nodes of the CIM to the nearest other node (eq. 15).
 
-    A CIM of exactly 0 (a node and itself, or its exact copy) counts as 1.
+    A CIM of exactly 0 (a node with itself or with an exact copy) counts as 1.
     """
     smallest = np.empty(len(weights))
     for here, distances in cim_blocks(weights, weights, sigma):

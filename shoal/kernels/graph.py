@@ -1,4 +1,4 @@
-"""Graphs of nodes: connected components, and when an edge is too old."""
+"""Connected components of a graph, and the age above which an edge is removed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def components(n: int, edges: NDArray[np.int64]) -> NDArray[np.int64]:
 
     for a, b in edges.tolist():
         low, high = sorted((root(a), root(b)))
-        # The smaller root wins, so that the root of a component is its first node.
+        # The smaller root is kept, so that the root of a component is its first node.
         parent[high] = low
     numbers: dict[int, int] = {}
     return np.array([numbers.setdefault(root(node), len(numbers)) for node in range(n)], dtype=np.int64)
 
 
 def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
-    """ages of the edges of one node -> q3 + edge_factor * (q3 - q1), or None when there is no such number.
+    """ages of the edges of one node -> q3 + edge_factor * (q3 - q1), or None where it is undefined.
 
     The quartiles are the medians of the ages strictly below and strictly above the median (FCAC paper, eq. 29,
-    as the published programs compute it). When either side is empty there is no threshold and no edge is too old.
+    as the published programs compute it). Where either group is empty there is no threshold, and no edge is too old.
     """
     ordered = sorted(ages)
     middle = _median(ordered) if ordered else 0.0

@@ -1,11 +1,11 @@
-"""Which of two sets belong together: the assignment of least cost, and centres in the order of earlier ones."""
+"""Matching of two sets: the assignment of least cost, and centres in the order of earlier ones."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats, from_differences
+from shoal.kernels.distance import Floats, squared_by_differences
 
 
 def assignment(cost: Floats) -> NDArray[np.int64]:
@@ -15,7 +15,7 @@ def assignment(cost: Floats) -> NDArray[np.int64]:
     """
     n, m = cost.shape
     of_row, of_column = np.zeros(n + 1), np.zeros(m + 1)
-    taken_by = np.zeros(m + 1, dtype=np.int64)  # rows and columns count from 1; column 0 stands for the row to place
+    taken_by = np.zeros(m + 1, dtype=np.int64)  # rows and columns count from 1; column 0 is the row to assign
     for row in range(1, n + 1):
         taken_by[0], column = row, 0
         least, came_from = np.full(m + 1, np.inf), np.zeros(m + 1, dtype=np.int64)
@@ -39,12 +39,12 @@ def assignment(cost: Floats) -> NDArray[np.int64]:
     return found
 
 
-def order_after(before: Floats, after: Floats) -> NDArray[np.int64]:
-    """centres (k, d), (k, d) -> (k,) places in `after` of the ones nearest to those of `before`, none twice."""
-    return assignment(np.sqrt(from_differences(before, after)))
+def match_order(before: Floats, after: Floats) -> NDArray[np.int64]:
+    """centres (k, d), (k, d) -> (k,) the position in `after` of the match of each in `before`, at least total distance."""
+    return assignment(np.sqrt(squared_by_differences(before, after)))
 
 
-def distance_between(before: Floats, after: Floats) -> float:
+def matched_distance(before: Floats, after: Floats) -> float:
     """The Frobenius norm of the difference of two sets of centres in the order that makes it least."""
-    cost = from_differences(before, after)
+    cost = squared_by_differences(before, after)
     return float(np.sqrt(cost[np.arange(len(cost)), assignment(cost)].sum()))

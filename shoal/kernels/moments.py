@@ -1,4 +1,4 @@
-"""Symmetric matrices without their lower half."""
+"""Symmetric matrices stored as their upper halves."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from shoal.kernels.distance import Floats
 
 
-def packed(matrices: Floats) -> Floats:
+def pack_symmetric(matrices: Floats) -> Floats:
     """symmetric (k, d, d) -> (k, d (d + 1) / 2): the upper halves, row by row."""
     above = np.triu_indices(matrices.shape[-1])
     return np.ascontiguousarray(matrices[:, above[0], above[1]])
 
 
-def unpacked(halves: Floats, d: int) -> Floats:
+def unpack_symmetric(halves: Floats, d: int) -> Floats:
     """(k, d (d + 1) / 2) -> the symmetric matrices (k, d, d) they came from."""
     above = np.triu_indices(d)
     out = np.empty((len(halves), d, d))

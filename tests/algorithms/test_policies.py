@@ -14,7 +14,7 @@ from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
 from shoal.algorithms.rounds.simulation import converged, from_prototypes, hint, run
 from shoal.errors import SettingsError
-from shoal.kernels.matching import distance_between
+from shoal.kernels.matching import matched_distance
 
 Floats = NDArray[np.float64]
 
@@ -120,7 +120,7 @@ def test_rounds_started_from_kfed_find_what_clients_hold_apart() -> None:
     begin = from_prototypes(rounds_algorithm("kfed"), 4, clients, hint(clients), local=2)
     kmeans = rounds_algorithm("kmeans")
     found = run(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
-    assert distance_between(centres, found) < 0.3
+    assert matched_distance(centres, found) < 0.3
 
 
 # The law of streams.
@@ -154,7 +154,7 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
         memory, counted = fold(policy, memory, arrived, version)
         params = algorithm.combine(params, counted)
         if version >= SETTLED:
-            errors.append(distance_between(_centres(version), params["centre"]) / np.sqrt(3))
+            errors.append(matched_distance(_centres(version), params["centre"]) / np.sqrt(3))
     return float(np.mean(errors))
 
 

@@ -21,7 +21,7 @@ from shoal.algorithms.rounds.mufc import MUFC
 from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.gaussian import FORMS, matrices
-from shoal.kernels.matching import distance_between
+from shoal.kernels.matching import matched_distance
 from shoal.protocol.codec import pack
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ def test_starting_centres_lie_in_the_box_or_group_the_prototypes() -> None:
     assert np.ptp(centres[:, 0]) > 1.0
     many = np.concatenate(blobs(0))
     grouped = KMEANS.start({"clusters": 4}, 2, InitHint(many.min(axis=0), many.max(axis=0), points=many))["centre"]
-    assert distance_between(CORNERS, grouped) < 0.5
+    assert matched_distance(CORNERS, grouped) < 0.5
     few = KMEANS.start({"clusters": 4}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=CORNERS[:2]))["centre"]
     np.testing.assert_array_equal(few[:2], CORNERS[:2])
     assert len(few) == 4
@@ -104,9 +104,9 @@ def test_the_plain_mean_drags_centres_towards_clients_that_have_no_rows_of_them(
     clients = blobs(2)
     at = CORNERS + 2.0
     exact = run(KMEANS, started(KMEANS, clients, at), clients, rounds_max=1).params["centre"]
-    assert distance_between(CORNERS, exact) < 0.5
+    assert matched_distance(CORNERS, exact) < 0.5
     weighted = started(KMEANS_LOCAL, clients, at, average="weighted")
-    assert distance_between(exact, run(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
+    assert matched_distance(exact, run(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
     plain = started(KMEANS_LOCAL, clients, at, average="unweighted")
     dragged = run(KMEANS_LOCAL, plain, clients, rounds_max=1).params["centre"]
     # Three of four clients repeat the call's centre.
@@ -128,7 +128,7 @@ def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
     north, east, south, west = blobs(4)
     clients = [np.concatenate(pair) for pair in ((north, east), (east, south), (south, west), (west, north))]
     params = run(KFED, started(KFED, clients, local_clusters=2), clients).params
-    assert distance_between(CORNERS, params["centre"]) < 0.5
+    assert matched_distance(CORNERS, params["centre"]) < 0.5
     assert params["weight"].sum() == 480
 
 
@@ -155,7 +155,7 @@ def test_kfed_begins_on_the_main_directions_where_noise_in_the_others_cannot_hid
     rows -= rows.mean(axis=0)
     found = KFED.answer(started(KFED, [rows], clusters=2), rows)["prototype"]
     expected = np.stack([rows[:150].mean(axis=0), rows[150:].mean(axis=0)])
-    assert distance_between(expected, found) < 3.0
+    assert matched_distance(expected, found) < 3.0
 
 
 def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() -> None:
@@ -271,7 +271,7 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
         average: run(FFCM, started(FFCM, clients, average=average), clients, rounds_max=20, tolerance=1e-4).params
         for average in ("avg1", "avg2")
     }
-    gaps = {average: distance_between(CORNERS, params["centre"]) for average, params in found.items()}
+    gaps = {average: matched_distance(CORNERS, params["centre"]) for average, params in found.items()}
     assert gaps["avg2"] < 1.0 < gaps["avg1"]
 
 
@@ -317,7 +317,7 @@ def test_components_that_swapped_places_on_a_client_are_matched_before_the_mean(
     matched = GMM_LOCAL.combine(start, [answers[0], swapped, answers[2]])
     np.testing.assert_allclose(matched["centre"], expected["centre"], atol=1e-12)
     by_place = {**start, "match": np.array([1])}
-    assert distance_between(GMM_LOCAL.combine(by_place, [answers[0], swapped])["centre"], CORNERS) > 3
+    assert matched_distance(GMM_LOCAL.combine(by_place, [answers[0], swapped])["centre"], CORNERS) > 3
 
 
 def test_naive_averaging_loses_what_exact_sums_keep_when_clients_lack_components() -> None:
@@ -326,4 +326,4 @@ def test_naive_averaging_loses_what_exact_sums_keep_when_clients_lack_components
     begin = from_prototypes(KFED, 4, clients, hint(clients), local=2)
     exact = run(GMM, GMM.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
     naive = run(GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
-    assert distance_between(CORNERS, exact["centre"]) < 0.3 < distance_between(CORNERS, naive["centre"])
+    assert matched_distance(CORNERS, exact["centre"]) < 0.3 < matched_distance(CORNERS, naive["centre"])

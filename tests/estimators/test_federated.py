@@ -16,7 +16,7 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans, Rounds
-from shoal.kernels.matching import distance_between
+from shoal.kernels.matching import matched_distance
 
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
 FORMS = [
@@ -44,7 +44,7 @@ def clients(seed: int = 0) -> list[NDArray[np.float64]]:
 def test_it_finds_the_clusters_of_all_clients(estimator: Rounds) -> None:
     tables = clients()
     fitted = clone(estimator).fit(tables)
-    assert distance_between(CENTRES, fitted.cluster_centers_) < 1.5
+    assert matched_distance(CENTRES, fitted.cluster_centers_) < 1.5
     assert [len(labels) for labels in fitted.labels_by_client_] == [80, 80, 80, 0]
     np.testing.assert_array_equal(fitted.labels_, fitted.predict(np.concatenate(tables)))
     assert fitted.n_rounds_ == len(fitted.shifts_) >= 1
@@ -58,7 +58,7 @@ def test_one_table_with_owners_is_the_same_federation_and_labels_keep_the_tables
     owner = np.repeat(["a", "b", "c"], 80)
     order = np.random.default_rng(3).permutation(240)
     dealt = FederatedKMeans(3).fit(rows[order], clients=owner[order])
-    assert distance_between(FederatedKMeans(3).fit(tables).cluster_centers_, dealt.cluster_centers_) < 1e-9
+    assert matched_distance(FederatedKMeans(3).fit(tables).cluster_centers_, dealt.cluster_centers_) < 1e-9
     np.testing.assert_array_equal(dealt.labels_, dealt.predict(rows[order]))
     np.testing.assert_array_equal(dealt.fit_predict(rows[order], clients=owner[order]), dealt.labels_)
 
@@ -94,7 +94,7 @@ def test_one_step_of_avg1_weighed_by_powers_is_the_sums() -> None:
     one_step = FederatedFCM(3, average="avg1", local="step", support="powers", max_rounds=9, tol=0.0).fit(clients())
     whole_fit = FederatedFCM(3, average="avg1", max_rounds=9, tol=0.0).fit(clients())
     np.testing.assert_allclose(one_step.cluster_centers_, exact.cluster_centers_, atol=1e-9)
-    assert distance_between(whole_fit.cluster_centers_, exact.cluster_centers_) > 1e-3
+    assert matched_distance(whole_fit.cluster_centers_, exact.cluster_centers_) > 1e-3
 
 
 @pytest.mark.parametrize("bounds", [(-5, 20), ([-5, -6], [20, 30])])
@@ -115,7 +115,7 @@ def test_what_is_drawn_within_agreed_bounds_does_not_depend_on_the_rows(bounds: 
 def test_a_part_of_the_clients_and_a_policy_can_be_asked_for() -> None:
     fitted = FederatedFCM(3, fraction=0.5, policy=Policy("decay"), max_rounds=40, tol=0.0).fit(clients())
     assert fitted.n_rounds_ == 40
-    assert distance_between(CENTRES, fitted.cluster_centers_) < 1.5
+    assert matched_distance(CENTRES, fitted.cluster_centers_) < 1.5
 
 
 @pytest.mark.parametrize("wrong", [[], [np.empty((0, 2))], [np.ones((2, 2)), np.ones((2, 3))], [[[np.nan, 1.0]]]])

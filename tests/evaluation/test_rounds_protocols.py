@@ -18,7 +18,7 @@ from shoal.evaluation.ffcm_experiment import case_run, g2_gap
 from shoal.evaluation.gmm_experiment import blobs, by_scikit_learn
 from shoal.evaluation.rounds_command import EXPERIMENTS
 from shoal.kernels.gaussian import FORMS, matrices
-from shoal.kernels.matching import distance_between
+from shoal.kernels.matching import matched_distance
 
 
 def mean(experiment: str, setting: Setting, trials: int) -> dict[str, float]:
@@ -207,4 +207,4 @@ def test_kfed_prototypes_are_a_start_for_mixtures() -> None:
     clients = clients_of(Setting("gmm", "blobs", "kp", 5), dataset, 2)
     begin = from_prototypes(KFED, 4, clients, hint(clients), local=3)
     assert begin.points is not None
-    assert distance_between(np.array([[0.0, 0], [5, 0], [0, 5], [5, 5]]), begin.points) < 1.0
+    assert matched_distance(np.array([[0.0, 0], [5, 0], [0, 5], [5, 5]]), begin.points) < 1.0

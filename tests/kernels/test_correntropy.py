@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.kernels import correntropy as kernel
-from shoal.kernels.correntropy import cim, cim_blocks, correntropy, far_is_zero, mean_nearest_other, nearest
+from shoal.kernels.correntropy import cim, cim_blocks, correntropy, ignore_underflow, mean_nearest_other, nearest
 
 Floats = NDArray[np.float64]
 SHAPES = [(1, 1), (1, 7), (5, 1), (3, 2), (9, 16), (4, 129), (130, 3)]
@@ -70,12 +70,12 @@ def test_equal_nodes_tie_wherever_they_stand(d: int) -> None:
 
 def test_a_far_point_is_at_distance_one_and_nothing_overflows() -> None:
     weights = np.array([[1e150, -1e150], [0.0, 0.0], [3e-149, 0.0]])
-    with np.errstate(all="raise"), far_is_zero():
+    with np.errstate(all="raise"), ignore_underflow():
         assert of_one_row(np.zeros(2), weights, 1e-150).tolist() == pytest.approx([1.0, 0.0, 0.5**0.5])
 
 
 def test_the_square_of_a_tiny_difference_may_vanish() -> None:
-    with np.errstate(all="raise"), far_is_zero():
+    with np.errstate(all="raise"), ignore_underflow():
         assert of_one_row(np.zeros(1), np.array([[1e-170]]), 1.0).tolist() == [0.0]
 
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import from_differences, nearest, owners, squared
-from shoal.kernels.gaussian import FORMS, affinity, balls, joined, spread_of
-from shoal.kernels.lloyd import best_of, gathered, lloyd, seeds
-from shoal.kernels.matching import assignment, distance_between
+from shoal.kernels.distance import nearest, nearest_mask, squared_by_differences, squared_distances
+from shoal.kernels.gaussian import FORMS, affinity, merge_mixtures, spherical_spread, spread_from_moments
+from shoal.kernels.lloyd import assign_block, best_kmeans, kmeans_plusplus, lloyd
+from shoal.kernels.matching import assignment, matched_distance
 from shoal.kernels.membership import memberships
-from shoal.kernels.moments import packed, unpacked
+from shoal.kernels.moments import pack_symmetric, unpack_symmetric
 
 
 def plain(rows: np.ndarray, centres: np.ndarray) -> NDArray[np.float64]:
@@ -23,7 +23,7 @@ def plain(rows: np.ndarray, centres: np.ndarray) -> NDArray[np.float64]:
 
 
 def test_no_rows_have_no_distances() -> None:
-    assert squared(np.empty((0, 3)), np.ones((2, 3))).shape == (0, 2)
+    assert squared_distances(np.empty((0, 3)), np.ones((2, 3))).shape == (0, 2)
     assert nearest(np.empty((0, 3)), np.ones((2, 3)))[0].shape == (0,)
 
 
@@ -33,9 +33,9 @@ def test_distances_are_those_of_differences_far_from_the_origin_too(offset: floa
     generator = np.random.default_rng(0)
     centres = generator.normal(size=(7, 5)) * spread + offset
     rows = np.concatenate([centres[generator.integers(0, 7, 500)] + generator.normal(size=(500, 5)) * 1e-6, centres])
-    np.testing.assert_allclose(squared(rows, centres), plain(rows, centres), rtol=1e-9)
+    np.testing.assert_allclose(squared_distances(rows, centres), plain(rows, centres), rtol=1e-9)
     np.testing.assert_allclose(nearest(rows, centres)[1], plain(rows, centres).min(axis=1), rtol=1e-9)
-    assert (np.diag(squared(rows, centres)[-7:]) == 0.0).all()
+    assert (np.diag(squared_distances(rows, centres)[-7:]) == 0.0).all()
 
 
 def test_a_tie_goes_to_the_first_whatever_rows_stand_beside_it() -> None:
@@ -43,7 +43,7 @@ def test_a_tie_goes_to_the_first_whatever_rows_stand_beside_it() -> None:
     centres = np.array([[0.0, 0, 0], [4, 4, 4], [0, 4, 0], [4, 0, 4]]) + 0.1
     grid += 0.1
     together = nearest(grid, centres)[0]
-    np.testing.assert_array_equal(together, from_differences(grid, centres).argmin(axis=1))
+    np.testing.assert_array_equal(together, squared_by_differences(grid, centres).argmin(axis=1))
     np.testing.assert_array_equal(together, [nearest(grid[i : i + 1], centres)[0][0] for i in range(len(grid))])
 
 
@@ -54,7 +54,7 @@ def test_a_row_almost_half_way_goes_where_differences_say(d: int) -> None:
     centres = (
         np.array([[0.0] * d, [3.0] * d, [0.0] * (d // 2) + [3.0] * (d - d // 2), [3.0, *[0.0] * (d - 1)]]) / 7 + 0.3
     )
-    expected = from_differences(rows, centres).argmin(axis=1)
+    expected = squared_by_differences(rows, centres).argmin(axis=1)
     np.testing.assert_array_equal(nearest(rows, centres)[0], expected)
 
 
@@ -64,13 +64,13 @@ def test_every_row_has_one_owner_and_what_owners_gather_is_what_a_loop_gathers(d
     """Most rows of a lattice lie half-way between two centres, some on one, and two centres are the same."""
     rows = np.array(list(itertools.product(range(3), repeat=d)), dtype=float) + offset
     centres = np.concatenate([rows[:1], rows[-1:], rows[:1], rows[len(rows) // 2 :][:1]])
-    own, least = owners(rows, centres)
+    own, least = nearest_mask(rows, centres)
     np.testing.assert_array_equal(own.sum(axis=0), 1)
     expected = plain(rows, centres).argmin(axis=1)
     np.testing.assert_array_equal(own.argmax(axis=0), expected)
     np.testing.assert_allclose(least, plain(rows, centres).min(axis=1), atol=1e-9)
     weights = np.arange(1.0, len(rows) + 1)
-    count, total, inertia = gathered(rows, centres, weights)
+    count, total, inertia = assign_block(rows, centres, weights)
     for k in range(len(centres)):
         mine = expected == k
         np.testing.assert_allclose(count[k], weights[mine].sum())
@@ -99,32 +99,32 @@ def test_a_row_on_a_centre_belongs_to_it_alone_and_in_halves_when_there_are_two(
 
 
 def test_there_are_no_more_seeds_than_rows_that_differ() -> None:
-    assert len(seeds(np.empty((0, 2)), 3, 0)) == 0
-    assert len(seeds(np.ones((9, 2)), 3, 0)) == 1
+    assert len(kmeans_plusplus(np.empty((0, 2)), 3, 0)) == 0
+    assert len(kmeans_plusplus(np.ones((9, 2)), 3, 0)) == 1
     rows = np.repeat(np.arange(4.0)[:, None], 5, axis=0)
-    assert sorted(rows[seeds(rows, 9, 1)][:, 0]) == [0, 1, 2, 3]
+    assert sorted(rows[kmeans_plusplus(rows, 9, 1)][:, 0]) == [0, 1, 2, 3]
 
 
 def test_seeds_do_not_depend_on_the_order_of_rows_nor_on_rows_that_are_no_seeds() -> None:
     generator = np.random.default_rng(3)
     rows = generator.normal(size=(300, 3))
-    chosen = rows[seeds(rows, 6, 11)]
+    chosen = rows[kmeans_plusplus(rows, 6, 11)]
     order = generator.permutation(300)
-    np.testing.assert_array_equal(rows[order][seeds(rows[order], 6, 11)], chosen)
+    np.testing.assert_array_equal(rows[order][kmeans_plusplus(rows[order], 6, 11)], chosen)
     is_seed = (rows[:, None] == chosen).all(axis=2).any(axis=1)
     for place in np.flatnonzero(~is_seed)[:50]:
         left = np.delete(rows, place, axis=0)
-        np.testing.assert_array_equal(left[seeds(left, 6, 11)], chosen)
+        np.testing.assert_array_equal(left[kmeans_plusplus(left, 6, 11)], chosen)
     left = rows[~is_seed]
-    assert (left[seeds(left, 6, 11)] != chosen).any()
+    assert (left[kmeans_plusplus(left, 6, 11)] != chosen).any()
 
 
 def test_the_second_seed_is_drawn_by_squared_distance_and_weight() -> None:
     rows = np.array([[0.0], [1.0], [2.0]])
-    drawn = np.array([seeds(rows, 2, seed, np.array([1e9, 4.0, 1.0])) for seed in range(4000)])
+    drawn = np.array([kmeans_plusplus(rows, 2, seed, np.array([1e9, 4.0, 1.0])) for seed in range(4000)])
     assert (drawn[:, 0] == 0).mean() > 0.99
     assert (drawn[:, 1] == 1).mean() == pytest.approx(0.5, abs=0.03)
-    first = np.array([seeds(rows, 1, seed)[0] for seed in range(4000)])
+    first = np.array([kmeans_plusplus(rows, 1, seed)[0] for seed in range(4000)])
     np.testing.assert_allclose(np.bincount(first) / 4000, 1 / 3, atol=0.03)
 
 
@@ -136,8 +136,8 @@ def test_lloyd_leaves_a_centre_without_rows_where_it_is_and_heavier_points_draw_
 
 def test_the_best_of_several_starts_finds_clusters_that_are_there() -> None:
     rows = np.concatenate([np.random.default_rng(0).normal(size=(50, 2)) * 0.1 + place for place in range(0, 60, 10)])
-    found = best_of(rows, 6, 0, 10, 100)
-    assert distance_between(np.repeat(np.arange(0.0, 60, 10)[:, None], 2, axis=1), found) < 0.2
+    found = best_kmeans(rows, 6, 0, 10, 100)
+    assert matched_distance(np.repeat(np.arange(0.0, 60, 10)[:, None], 2, axis=1), found) < 0.2
 
 
 def test_the_assignment_is_the_cheapest_of_all() -> None:
@@ -154,7 +154,7 @@ def test_the_assignment_is_the_cheapest_of_all() -> None:
 def test_packed_matrices_come_back() -> None:
     matrices = np.arange(18.0).reshape(2, 3, 3)
     matrices = matrices + matrices.transpose(0, 2, 1)
-    np.testing.assert_array_equal(unpacked(packed(matrices), 3), matrices)
+    np.testing.assert_array_equal(unpack_symmetric(pack_symmetric(matrices), 3), matrices)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -167,15 +167,15 @@ def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(form: str) -> None:
         mass, mean = np.array([float(len(rows))]), rows.mean(axis=0, keepdims=True)
         square = (rows.T @ rows)[None]
         second = {
-            "full": packed(square),
-            "tied": packed(square),
+            "full": pack_symmetric(square),
+            "tied": pack_symmetric(square),
             "diag": (rows**2).sum(axis=0)[None],
             "spherical": np.array([[(rows**2).sum()]]),
         }[form]
-        return mass, mean, spread_of(form, mass, mean, second, 1e-12)
+        return mass, mean, spread_from_moments(form, mass, mean, second, 1e-12)
 
     mass, means, spread = (np.stack(each) for each in zip(*map(moments, parts), strict=True))
-    mean, whole = joined(form, mass, means, spread)
+    mean, whole = merge_mixtures(form, mass, means, spread)
     _, expected_mean, expected = moments(np.concatenate(parts))
     np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
     np.testing.assert_allclose(whole, expected, atol=1e-9)
@@ -184,7 +184,7 @@ def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_component_overlaps_itself_wholly_and_a_far_one_hardly(form: str) -> None:
     means = np.array([[0.0, 0], [1, 1], [30, 30]])
-    spread = balls(form, np.array([1.0, 2.0]), 3)
+    spread = spherical_spread(form, np.array([1.0, 2.0]), 3)
     found = affinity(form, means, spread, means, spread)
     np.testing.assert_allclose(np.diag(found), 1)
     assert found[0, 2] < 1e-6 < found[0, 1] < 1

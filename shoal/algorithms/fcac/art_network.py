@@ -21,7 +21,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.bandwidth import bandwidth
-from shoal.kernels.correntropy import Floats, cim, correntropy, far_is_zero, mean_nearest_other
+from shoal.kernels.correntropy import Floats, cim, correntropy, ignore_underflow, mean_nearest_other
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
@@ -182,7 +182,7 @@ class ArtNetwork(ABC):
         self._learn_each(rows)
 
     def _learn_each(self, rows: Floats) -> None:
-        with far_is_zero():
+        with ignore_underflow():
             for row in rows:
                 self._step(row)
 
@@ -313,7 +313,7 @@ class ArtNetwork(ABC):
         if self._n_active is not None:
             self._diversity = None
         elif self._diversity is not None:
-            with far_is_zero():
+            with ignore_underflow():
                 for position in range(self._nodes.size):
                     self._diversity.admit(self._similarity_to_earlier(position))
 

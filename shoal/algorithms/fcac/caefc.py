@@ -14,7 +14,7 @@ from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import InvalidData
-from shoal.kernels.correntropy import Floats, far_is_zero, nearest
+from shoal.kernels.correntropy import Floats, ignore_underflow, nearest
 
 
 class CAEFC(ArtNetwork):
@@ -51,7 +51,7 @@ class CAEFC(ArtNetwork):
         table = checked_rows(rows, self._width)
         if self._nodes.size == 0:
             return np.full(len(table), -1, dtype=np.int64)
-        with far_is_zero():
+        with ignore_underflow():
             return self.clusters()[nearest(table, self._nodes.weights, self._nodes.mean_sigma)]
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
-from shoal.kernels.correntropy import far_is_zero, nearest
+from shoal.kernels.correntropy import ignore_underflow, nearest
 
 
 def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
@@ -15,7 +15,7 @@ def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
     if not len(snapshot["weight"]):
         return np.full(len(rows), -1, dtype=np.int64)
     clusters: NDArray[np.int64] = snapshot["cluster"]
-    with far_is_zero():
+    with ignore_underflow():
         return clusters[nearest(rows, snapshot["weight"], float(np.mean(snapshot["sigma"])))]
 
 

@@ -29,9 +29,9 @@ from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.kmeans import shift
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, squared
+from shoal.kernels.distance import Floats, squared_distances
 from shoal.kernels.lloyd import means
-from shoal.kernels.membership import memberships, raised
+from shoal.kernels.membership import memberships, powers
 
 FUZZIFIER_MAX: Final = 100.0
 
@@ -60,7 +60,7 @@ def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, F
     k, d = centres.shape
     mass, total = np.zeros(k), np.zeros((k, d))
     for block in row_blocks(rows, d, k):
-        weights = raised(memberships(squared(block, centres), fuzzifier), fuzzifier)
+        weights = powers(memberships(squared_distances(block, centres), fuzzifier), fuzzifier)
         mass += weights.sum(axis=0)
         total += weights.T @ block
     return mass, total

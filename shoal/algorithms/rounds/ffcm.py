@@ -38,9 +38,9 @@ from shoal.algorithms.rounds.kmeans import shift
 from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, squared
-from shoal.kernels.lloyd import best_of, lloyd, means
-from shoal.kernels.matching import order_after
+from shoal.kernels.distance import Floats, squared_distances
+from shoal.kernels.lloyd import best_kmeans, lloyd, means
+from shoal.kernels.matching import match_order
 from shoal.kernels.membership import memberships
 
 AVERAGES: Final = ("avg1", "avg2")
@@ -88,7 +88,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 def _memberships(centres: Floats, fuzzifier: float, rows: Rows) -> Floats:
     k, d = centres.shape
     return sum(
-        (memberships(squared(block, centres), fuzzifier).sum(axis=0) for block in row_blocks(rows, d, k)),
+        (memberships(squared_distances(block, centres), fuzzifier).sum(axis=0) for block in row_blocks(rows, d, k)),
         np.zeros(k),
     )
 
@@ -154,12 +154,12 @@ def _grouped(params: Params, centres: Floats, support: Floats) -> Params:
     if params["weight"].any():
         found, _ = lloyd(centres, before, SERVER_STEPS)
     else:
-        found = best_of(centres, len(before), read_int(params, "seed", 0), SERVER_STARTS, SERVER_STEPS)
+        found = best_kmeans(centres, len(before), read_int(params, "seed", 0), SERVER_STARTS, SERVER_STEPS)
         if len(found) == len(before):
-            found = found[order_after(before, found)]
+            found = found[match_order(before, found)]
         else:
             found = np.concatenate([found, before[len(found) :]])
-    shares = squared(centres, found).argmin(axis=1)
+    shares = squared_distances(centres, found).argmin(axis=1)
     return {**params, "centre": found, "weight": np.bincount(shares, support, len(found)).astype(np.float64)}
 
 

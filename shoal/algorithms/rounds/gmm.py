@@ -34,7 +34,15 @@ from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, i
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
-from shoal.kernels.gaussian import FORMS, balls, log_densities, second_moments, spread_of, spread_shape, whitening
+from shoal.kernels.gaussian import (
+    FORMS,
+    log_densities,
+    second_moments,
+    spherical_spread,
+    spread_from_moments,
+    spread_shape,
+    whitening,
+)
 
 GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 """added to each mass, as scikit-learn does"""
@@ -148,7 +156,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     return {
         "centre": centre,
         "weight": np.zeros(k),
-        "spread": balls(form, radii * radii + option["ridge"], k),
+        "spread": spherical_spread(form, radii * radii + option["ridge"], k),
         "form": choice_array(form, FORMS),
         "origin": hint.low + (hint.high - hint.low) / 2,
         "ridge": float_array(option["ridge"]),
@@ -170,9 +178,9 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     means = np.where(alive[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
     spread = params["spread"].copy()
     if form == "tied":
-        spread = spread_of(form, np.where(alive, mass, 0.0), means, sums["second"], ridge)
+        spread = spread_from_moments(form, np.where(alive, mass, 0.0), means, sums["second"], ridge)
     else:
-        spread[alive] = spread_of(form, mass[alive], means[alive], sums["second"][alive], ridge)
+        spread[alive] = spread_from_moments(form, mass[alive], means[alive], sums["second"][alive], ridge)
     return {
         **params,
         "centre": np.where(alive[:, None], means + params["origin"], params["centre"]),

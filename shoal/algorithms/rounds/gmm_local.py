@@ -32,7 +32,7 @@ from shoal.algorithms.rounds.gmm import GMM, form_of
 from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
-from shoal.kernels.gaussian import affinity, joined, spread_shape, widened
+from shoal.kernels.gaussian import affinity, ensure_positive_definite, merge_mixtures, spread_shape
 from shoal.kernels.matching import assignment
 
 AVERAGES: Final = ("unweighted", "weighted")
@@ -124,12 +124,12 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     else:
         weight = mass.sum(axis=0)
         has_mass = weight > gmm.ALIVE
-        centre, extent = joined(form, mass, mean - origin, spread)
+        centre, extent = merge_mixtures(form, mass, mean - origin, spread)
         centre = np.where(has_mass[:, None], centre + origin, params["centre"])
         if form != "tied":
             extent = np.where(has_mass[:, None], extent, params["spread"])
     likelihood = np.array([sum(float(each["likelihood"][0]) for each in answers) / rows.sum()])
-    extent = widened(form, extent, n_features(params))
+    extent = ensure_positive_definite(form, extent, n_features(params))
     return {**params, "centre": centre, "weight": weight, "spread": extent, "likelihood": likelihood}
 
 

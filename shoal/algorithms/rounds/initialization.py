@@ -9,7 +9,7 @@ import numpy as np
 from shoal.algorithms.rounds.base import InitHint
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
-from shoal.kernels.lloyd import best_of
+from shoal.kernels.lloyd import best_kmeans
 
 STARTS: Final = 10
 STEPS: Final = 100
@@ -30,6 +30,6 @@ def starting_centres(clusters: int | str, d: int, hint: InitHint) -> Floats:
             raise SettingsError('clusters = "auto" needs a model to start from that has found some; or give a number')
         return points.copy()
     k = int(clusters)
-    found = points if len(points) <= k else best_of(points, k, hint.seed, STARTS, STEPS, hint.weights)
+    found = points if len(points) <= k else best_kmeans(points, k, hint.seed, STARTS, STEPS, hint.weights)
     generator = np.random.default_rng(hint.seed)
     return np.concatenate([found, generator.uniform(hint.low, hint.high, size=(k, d))[len(found) :]])

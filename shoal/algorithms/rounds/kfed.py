@@ -36,8 +36,8 @@ from shoal.algorithms.rounds.one_shot import (
 )
 from shoal.algorithms.rounds.options import CLUSTERS, Options, choice, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, block_rows, from_differences, squared
-from shoal.kernels.lloyd import assigned, lloyd, seeds
+from shoal.kernels.distance import Floats, block_rows, squared_by_differences, squared_distances
+from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
 
 AVERAGES: Final = ("unweighted", "weighted")
 PICKS: Final = ("farthest", "seeded")
@@ -74,11 +74,11 @@ def _separated(rows: Floats, k: int, seed: int) -> Floats:
         scaled = rows / (np.abs(rows).max() or 1.0)
         plane = np.linalg.eigh(scaled.T @ scaled)[1][:, -k:]
     flat = rows @ plane
-    first = flat[seeds(flat, k, seed)]
+    first = flat[kmeans_plusplus(flat, k, seed)]
     count, total = np.zeros(len(first)), np.zeros_like(first)
     height = block_rows(*first.shape)
     for start in range(0, len(flat), height):
-        far = np.sqrt(squared(flat[start : start + height], first))
+        far = np.sqrt(squared_distances(flat[start : start + height], first))
         own = far.argmin(axis=1)
         places = np.arange(len(far))
         nearest = far[places, own]
@@ -134,18 +134,18 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     if read_choice(params, "pick", PICKS) == "farthest":
         first = _farthest(points, min(len(answers[0]["count"]), k), k)
     else:
-        first = points[seeds(points, k, read_int(params, "seed", 0), weights if weighted else None)]
+        first = points[kmeans_plusplus(points, k, read_int(params, "seed", 0), weights if weighted else None)]
     centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights if weighted else None)
-    return keep_order(params, centres, assigned(points, centres, weights)[0])
+    return keep_order(params, centres, assign(points, centres, weights)[0])
 
 
 def _farthest(points: Floats, begun: int, k: int) -> Floats:
     """The first `begun` points, then again and again the one farthest from all before, until k or none differs."""
     chosen = list(range(begun))
-    least = from_differences(points, points[:begun]).min(axis=1)
+    least = squared_by_differences(points, points[:begun]).min(axis=1)
     while len(chosen) < k and least.max() > 0:
         chosen.append(int(least.argmax()))
-        np.minimum(least, from_differences(points, points[chosen[-1:]])[:, 0], out=least)
+        np.minimum(least, squared_by_differences(points, points[chosen[-1:]])[:, 0], out=least)
     return np.asarray(points[chosen])
 
 

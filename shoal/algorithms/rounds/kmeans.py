@@ -32,7 +32,7 @@ from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
-from shoal.kernels.lloyd import gathered, means
+from shoal.kernels.lloyd import assign_block, means
 
 AVERAGES: Final = ("weighted", "unweighted")
 OPTIONS: Final = {"clusters": CLUSTERS}
@@ -68,7 +68,7 @@ def _sums(centres: Floats, rows: Rows) -> dict[str, Floats]:
     k, d = centres.shape
     count, total, inertia = np.zeros(k), np.zeros((k, d)), 0.0
     for block in row_blocks(rows, d, k):
-        gained = gathered(block, centres)
+        gained = assign_block(block, centres)
         count += gained[0]
         total += gained[1]
         inertia += gained[2]

@@ -43,7 +43,7 @@ from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, i
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
-from shoal.kernels.lloyd import assigned, best_of, seeds
+from shoal.kernels.lloyd import assign, best_kmeans, kmeans_plusplus
 
 LOCALS: Final = ("seeds", "kmeans")
 CELLS_MAX: Final = 2**31
@@ -73,7 +73,7 @@ def answer(params: Params, rows: Rows) -> Stats:
     sample = candidates(rows, d)
     if not len(sample):
         return {"cell": np.empty((0, d), dtype=np.int64), "count": np.zeros(0)}
-    centres = sample[seeds(sample, k, seed)]
+    centres = sample[kmeans_plusplus(sample, k, seed)]
     if read_choice(params, "local", LOCALS) == "kmeans":
         centres, count = fit_lloyd(rows, centres)
     else:
@@ -143,8 +143,8 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     cells, counts = (np.concatenate([each[name] for each in answers]) for name in ("cell", "count"))
     points, weights = _scattered(params, _merged(cells, counts))
     k, seed = read_int(params, "clusters", 1), read_int(params, "seed", 0)
-    centres = best_of(points, k, seed, STARTS, SERVER_STEPS, weights)
-    return keep_order(params, centres, assigned(points, centres, weights)[0])
+    centres = best_kmeans(points, k, seed, STARTS, SERVER_STEPS, weights)
+    return keep_order(params, centres, assign(points, centres, weights)[0])
 
 
 def _scattered(params: Params, cells: Stats) -> tuple[Floats, Floats]:

@@ -15,8 +15,8 @@ from shoal.algorithms.rows import checked_rows
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
-from shoal.kernels.lloyd import gathered, means
-from shoal.kernels.matching import distance_between, order_after
+from shoal.kernels.lloyd import assign_block, means
+from shoal.kernels.matching import match_order, matched_distance
 
 CANDIDATES_MAX: Final = 50_000
 """of more rows, seeds are looked for among evenly spaced ones: memory stays bounded"""
@@ -41,7 +41,7 @@ def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
     """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `InvalidData`."""
     count, total = np.zeros(len(centres)), np.zeros_like(centres)
     for block in row_blocks(rows, *centres.shape[::-1]):
-        gained = gathered(block, centres)
+        gained = assign_block(block, centres)
         count += gained[0]
         total += gained[1]
     return count, total
@@ -87,7 +87,7 @@ def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, 
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
     """`params` with these centres, in the order of those before if they are as many: labels keep their meaning."""
     if params["centre"].shape == centres.shape:
-        order = order_after(params["centre"], centres)
+        order = match_order(params["centre"], centres)
         centres, weight = centres[order], weight[order]
     return {**params, "centre": centres, "weight": weight}
 
@@ -96,4 +96,4 @@ def shift(before: Params, after: Params) -> float:
     """How far the centres moved together, infinite when their number changed."""
     if before["centre"].shape != after["centre"].shape:
         return math.inf
-    return distance_between(before["centre"], after["centre"])
+    return matched_distance(before["centre"], after["centre"])
