@@ -1,4 +1,4 @@
-"""A client's own folder: its readings log, its noise key, its checkpoint. What is in it never leaves it."""
+"""Opens what a client runs on: the readings log, noise key and checkpoint in its folder, and the federation's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.privacy import load_or_create_key
 from shoal.protocol.signatures import client_file, read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.readings_log import check_apart, open_premises
+from shoal.runtime.readings_log import check_separate, open_client_log
 from shoal.transports import open_log
 
 if TYPE_CHECKING:
@@ -39,31 +39,38 @@ def open_client(
     template = config.client.signing_key_file
     signing_key = None if template is None else read_keys(client_file(template, client))[0]
     with ExitStack() as stack:
-        checkpoint, key = _memory(stack, folder, f"client {client} of {config.contract.federation}")
-        readings = stack.enter_context(closing(open_premises(config, client)))
+        checkpoint, noise_key = _open_checkpoint_and_key(
+            stack, folder, f"client {client} of {config.contract.federation}"
+        )
+        readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_log(config.log)))
-        check_apart(readings, log)
+        check_separate(readings, log)
         ensure_topics(log, config.contract, config.log)
-        premises = ClientResources(readings, checkpoint, key, signing_key)
-        record = config.log.update_bytes_max
-        node = ClientNode(config.contract, client, config.client, premises, log, metrics, clock, record)
+        resources = ClientResources(readings, checkpoint, noise_key, signing_key)
+        node = ClientNode(
+            config.contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max
+        )
         node.resume()
         yield node
 
 
-def _memory(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, bytes]:
-    """Checkpoint and key belong together. The checkpoint is made first, so a kill between them is told from a loss."""
+def _open_checkpoint_and_key(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, bytes]:
+    """Both are needed or both are new.
+
+    The checkpoint is created first, so an empty one without a key is left by a kill, and a used one without a key is
+    a loss.
+    """
     path, key = folder / "checkpoint.db", folder / "noise.key"
     if key.exists() and not path.exists():
-        raise InvalidState(_lost(key, path))
+        raise InvalidState(_incomplete(key, path))
     checkpoint = stack.enter_context(Checkpoint(path, owner))
     if not key.exists() and checkpoint.load() is not None:
-        raise InvalidState(_lost(path, key))
+        raise InvalidState(_incomplete(path, key))
     return checkpoint, load_or_create_key(key)
 
 
-def _lost(here: Path, gone: Path) -> str:
+def _incomplete(present: Path, missing: Path) -> str:
     return (
-        f"{here} is here but {gone.name} is gone: restore it, or begin under a new client name. "
-        "Going on without it would noise and count the same readings a second time"
+        f"{present} is present but {missing.name} is missing: restore it, or start under a new client name. "
+        "Without it the same readings would be noised and learnt a second time"
     )

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 )
 @click.option("--name", required=True, help="This client's name: a-z, 0-9, - and _, the same at every start.")
 @click.option(
-    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no reading came for so long."
+    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no reading arrived for this long."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
-@click.option("--verbose", is_flag=True, help="Say more.")
+@click.option("--verbose", is_flag=True, help="Log debug events too.")
 def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbose: bool) -> None:
-    """Run a client node: learn this site's readings in private and publish what was learnt.
+    """Run a client node: make this site's readings private, learn them and publish what was learnt.
 
-    Readings come from the client's own log (a `shoal producer` writes it) in the folder [client] folder / NAME of
-    the federation file, where its noise key and its checkpoint are too. Stop it with Ctrl-C or SIGTERM, or kill it:
-    started again under the same name it goes on where it was, nothing lost, nothing learnt twice.
+    The client reads its own log, which a `shoal producer` writes. The log, the noise key and the checkpoint are in
+    the folder NAME within [client] folder of the federation file. Stop the client with Ctrl-C or SIGTERM, or kill it:
+    started again under the same name it continues where it was; no reading is lost, none is learnt twice.
     """
     name = client_name(name)
     config = load_config(file)

@@ -1,6 +1,6 @@
-"""What a client answers over HTTP, to its own premises: /metrics for Prometheus, /livez for whoever restarts it.
+"""The client's HTTP endpoints for its own site: /metrics for Prometheus, /livez for a supervisor that restarts it.
 
-Loaded only by a client that is asked to answer: on a small machine the libraries it takes are a sixth of its memory.
+Imported only by a client that serves them: its libraries would be a sixth of the memory of a small machine's client.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from shoal.errors import SettingsError
 
 
 def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbeat) -> ThreadingHTTPServer:
-    """Answer until the process ends, from a thread that keeps nobody waiting. Raises `SettingsError`: port taken."""
+    """Serve in a daemon thread until the process ends. Raises `SettingsError` when the address cannot be used."""
 
     class Answer(MetricsHandler):
-        """/livez, and the metrics at every other address, as their library does."""
+        """/livez, and the metrics at every other path, as `MetricsHandler` does."""
 
-        def do_GET(self) -> None:  # noqa: N802 - the name http.server looks for
+        def do_GET(self) -> None:  # noqa: N802 - http.server requires this name
             if self.path != "/livez":
                 super().do_GET()
                 return
@@ -30,7 +30,7 @@ def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbea
             self.wfile.write(b"alive\n" if heartbeat.alive else f"no step for {LIVE_S:.0f} s\n".encode())
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Nobody needs a line for every scrape."""
+            """No log line for every scrape."""
 
     Answer.registry = registry
     try:

@@ -1,4 +1,4 @@
-"""The newest private rows of a client, from which it answers the calls of every model in rounds."""
+"""A window of the newest private rows, from which a client answers the round requests of every model in rounds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shoal.errors import InvalidState
 
 
 class Window:
-    """At most `rows_max` rows, none older by `age_max_s` seconds than the newest. One window for all models."""
+    """At most `rows_max` rows, none over `age_max_s` seconds older than the newest. All models share one window."""
 
     def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
-        """`width` is d; `age_max_s` 0 sets no limit by time."""
+        """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
         self._rows_max, self._age_max_s = rows_max, age_max_s
         self._rows: Rows = np.empty((0, width))
         self._times: NDArray[np.float64] = np.empty(0)
@@ -27,7 +27,7 @@ class Window:
 
     @property
     def rows(self) -> Rows:
-        """(n, d), oldest first; not to be written to."""
+        """(n, d) read-only, in the order they were added."""
         return self._rows
 
     @property
@@ -36,7 +36,7 @@ class Window:
         return float(self._times[self._dated].max()) if self._dated.any() else None
 
     def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
-        """Rows (n, d) with their event times. A row without one is as old as its arrival, which is `now`."""
+        """Add rows (n, d) with their event times. A row without one counts as of `now`."""
         if not len(rows):
             return
         arrived = np.array([now if time is None else time for time in times], dtype=np.float64)
@@ -51,11 +51,11 @@ class Window:
         return {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`. A window that may hold fewer rows now keeps the newest."""
+        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest rows."""
         try:
             rows, times, dated = state["rows"], state["times"], state["dated"].astype(bool)
             if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
-                raise InvalidState("the checkpoint's window of rows contradicts itself")
+                raise InvalidState("the checkpoint's window of rows is inconsistent")
             self._keep(rows, times, dated)
         except (AttributeError, KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
@@ -63,7 +63,7 @@ class Window:
     def _keep(self, rows: Rows, times: NDArray[np.float64], dated: NDArray[np.bool_]) -> None:
         rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]
         if self._age_max_s and len(times):
-            # The clock of the rows, not of this machine: a replay of old readings has a window too.
+            # Age is relative to the rows, not to this machine's clock, so a replay of old readings has a window too.
             young = times >= times.max() - self._age_max_s
             rows, times, dated = rows[young], times[young], dated[young]
         rows.setflags(write=False)

@@ -1,4 +1,4 @@
-"""Reading on from a position: over a gap that retention has left, if that was allowed, and never in silence."""
+"""Reads the next records of a topic, and skips a gap that retention has left if the settings allow it."""
 
 from __future__ import annotations
 

@@ -91,16 +91,16 @@ def test_a_second_process_of_the_same_client_is_turned_away(config: Config) -> N
         pass
 
 
-@pytest.mark.parametrize(("gone", "here"), [("checkpoint.db", "noise.key"), ("noise.key", "checkpoint.db")])
-def test_half_a_memory_is_refused(config: Config, gone: str, here: str) -> None:
+@pytest.mark.parametrize(("missing", "present"), [("checkpoint.db", "noise.key"), ("noise.key", "checkpoint.db")])
+def test_half_a_memory_is_refused(config: Config, missing: str, present: str) -> None:
     folder = measured(config, "attic")
-    (folder / gone).unlink()
+    (folder / missing).unlink()
     with (
-        pytest.raises(InvalidState, match=rf"{here} is here but {gone} is gone: restore it"),
+        pytest.raises(InvalidState, match=rf"{present} is present but {missing} is missing: restore it"),
         open_client(config, "attic"),
     ):
         pass
-    assert not (folder / gone).exists(), "and nothing is made in its place"
+    assert not (folder / missing).exists(), "and nothing is made in its place"
 
 
 def test_lost_readings_are_not_a_new_beginning(config: Config) -> None:
@@ -121,7 +121,7 @@ def test_the_memory_of_another_client_is_refused(config: Config) -> None:
     folder = measured(config, "attic")
     shutil.copytree(folder, folder.with_name("cellar"))
     with (
-        pytest.raises(InvalidState, match="the memory of client attic of plant, not of client cellar"),
+        pytest.raises(InvalidState, match="the checkpoint of client attic of plant, not of client cellar"),
         open_client(config, "cellar"),
     ):
         pass

@@ -337,6 +337,28 @@ def test_a_federation_log_made_anew_is_told_everything_once_more(tmp_path: Path)
         assert not node.step(), "and only once"
 
 
+def test_publishing_everything_again_survives_a_kill_before_it_is_published(tmp_path: Path) -> None:
+    site = Site(tmp_path, publish_readings=20, publish_s=1.0)
+    site.measure(readings(60))
+    site.run()
+    for file in site.folder.glob("federation.db*"):
+        file.unlink()
+    site.measure([["wet"]])
+    with site.node() as node:
+        assert node.step(), "the rejected reading"
+        assert not node.step(), "the interval is not over; the checkpoint is stored"
+        nodes = node.nodes
+    before = len(site.updates())
+    with site.node() as node:
+        site.clock.now += 2.0
+        assert not node.up_to_date
+        assert node.step()
+        assert node.up_to_date
+    newest = site.updates()[-1]
+    assert len(site.updates()) > before
+    assert len(newest.arrays["weight"]) == nodes
+
+
 def test_another_key_is_refused(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(FORMAL))
     site.measure(readings(20))

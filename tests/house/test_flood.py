@@ -11,7 +11,7 @@ from shoal.config.settings import load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, REJECTED
-from shoal.runtime.readings_log import open_premises
+from shoal.runtime.readings_log import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log
 from tests.house.processes import Process, none_left_over, wait_until
@@ -53,7 +53,7 @@ def test_ten_thousand_malformed_messages_and_readings_are_set_aside_while_memory
     with (
         none_left_over([server, client]),
         closing(open_log(config.log)) as log,
-        closing(open_premises(config, "attic")) as own,
+        closing(open_client_log(config, "attic")) as own,
     ):
         updates, rejected = config.contract.updates_topic, config.contract.rejected_topic
         already = own.bounds(REJECTED)[0][1]

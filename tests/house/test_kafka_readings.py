@@ -18,7 +18,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogError, OffsetOutOfRange, SettingsError
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, READINGS, REJECTED
-from shoal.runtime.readings_log import open_premises, open_readings
+from shoal.runtime.readings_log import open_client_log, open_readings
 from shoal.transports import open_log
 from shoal.transports.base import beginning, latest
 from tests.house.processes import none_left_over
@@ -164,7 +164,7 @@ def test_an_address_of_the_federations_brokers_is_refused_for_raw_readings(readi
     file = whole_house(tmp_path, "kafka://a:9092,b:9092,127.0.0.1:9092")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("[server]\n", f'[readings]\naddress = "{readings}"\n[server]\n'), "utf-8")
-    with pytest.raises(SettingsError, match=r"raw readings would leave the premises"):
+    with pytest.raises(SettingsError, match=r"raw readings would leave the site"):
         load_config(file)
 
 
@@ -172,7 +172,7 @@ def test_the_federations_brokers_under_another_name_are_refused_too(tmp_path: Pa
     port = kafka_bootstrap.rpartition(":")[2]
     file = with_readings_on(f"127.1:{port}", whole_house(tmp_path, f"kafka://127.0.0.1:{port}"))
     with (
-        pytest.raises(SettingsError, match="raw readings would leave the premises"),
+        pytest.raises(SettingsError, match="raw readings would leave the site"),
         open_client(load_config(file), "attic", clock=clock),
     ):
         pass
@@ -187,11 +187,11 @@ def test_what_a_producer_has_no_business_with_is_refused(tmp_path: Path, kafka_b
 def test_a_clients_log_is_let_go_of_whole_when_its_brokers_cannot_be(tmp_path: Path, kafka_bootstrap: str) -> None:
     config = load_config(with_readings_on(kafka_bootstrap, whole_house(tmp_path, "sqlite:federation.db")))
     (config.client.folder / "attic").mkdir(parents=True)
-    log = open_premises(config, "attic")
+    log = open_client_log(config, "attic")
     log.ensure(READINGS)
     log.publish(READINGS, b"a reading")
     log.close()
     log.close()
-    with closing(open_premises(config, "attic")) as again:
+    with closing(open_client_log(config, "attic")) as again:
         assert again.bounds(READINGS) == {0: (0, 1)}
         assert beginning(again, READINGS) == {0: 0}

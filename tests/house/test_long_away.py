@@ -12,7 +12,7 @@ from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.codec import unpack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import LABELS, ensure_topics
-from shoal.runtime.readings_log import open_premises
+from shoal.runtime.readings_log import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.processes import Process, none_left_over, wait_until
@@ -106,7 +106,7 @@ def test_who_joins_late_reads_only_what_the_cleaner_has_left_of_the_snapshots_an
         version = newest(config, "clusters").version
         late = Process(["client", "--config", str(file), "--name", "loft", "--until-idle", "1"], tmp_path / "loft.txt")
         late.end()
-    with closing(open_premises(config, "loft")) as log:
+    with closing(open_client_log(config, "loft")) as log:
         labels = [unpack(record.value) for record in latest(log, LABELS).values() if record.value]
     assert len(labels) == 15
     assert {label["version"] for label in labels} == {version}

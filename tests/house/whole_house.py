@@ -14,7 +14,7 @@ from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import READINGS, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.runtime.readings_log import open_premises, open_readings
+from shoal.runtime.readings_log import open_client_log, open_readings
 from shoal.transports import open_log
 from tests.house.processes import Process
 from tests.house.small_federation import (
@@ -91,7 +91,7 @@ def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[byte
     shutil.copytree(home, scratch / client)
     there = config.model_copy(update={"client": config.client.model_copy(update={"folder": scratch})})
     with (
-        closing(open_premises(there, client)) as readings,
+        closing(open_client_log(there, client)) as readings,
         closing(open_log(f"sqlite:{scratch / f'{client}.db'}")) as log,
         Checkpoint(scratch / f"{client}-checkpoint.db", client) as checkpoint,
     ):

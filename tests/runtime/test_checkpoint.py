@@ -118,7 +118,7 @@ Checkpoint(Path(sys.argv[1]), sys.argv[2])
 
 def test_anothers_memory_is_refused(path: Path) -> None:
     Checkpoint(path, OWNER).close()
-    with pytest.raises(InvalidState, match=f"the memory of {OWNER}, not of server of plant; give each process"):
+    with pytest.raises(InvalidState, match=f"the checkpoint of {OWNER}, not of server of plant; give each process"):
         Checkpoint(path, "server of plant")
     Checkpoint(path, OWNER).close()
 
@@ -332,6 +332,14 @@ def test_a_state_that_was_taken_out_is_missed(tmp_path: Path) -> None:
         file.execute("DELETE FROM state")
     with pytest.raises(InvalidState, match="the state is gone"):
         read_all(path)
+
+
+def test_an_identity_that_was_removed_is_noticed(tmp_path: Path) -> None:
+    path = whole(tmp_path)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM about WHERE name = 'identity'")
+    with Checkpoint(path, OWNER) as checkpoint, pytest.raises(InvalidState, match="its identity is gone"):
+        _ = checkpoint.identity
 
 
 def test_a_copy_of_a_closed_checkpoint_is_a_backup(tmp_path: Path) -> None:
