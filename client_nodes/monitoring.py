@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -66,7 +67,7 @@ class ClientMonitoring:
         self._metrics = metrics
         self._lag_records = lag_records
         if metrics is not None:
-            metrics.watch_event_time(clock, newest_reading_at)
+            metrics.event_time_lag.set_function(lambda: _age_s(clock(), newest_reading_at()))
 
     def resumed(self, terms: PrivacyTerms, totals: Mapping[str, int], from_checkpoint: bool, new_log: bool) -> None:
         """A node resumed with these totals; `new_log`: the federation's log is not the one of the checkpoint."""
@@ -82,12 +83,12 @@ class ClientMonitoring:
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
         spent, limit = epsilon_spent(terms)
-        self._metrics.epsilon.set(spent)
+        self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted
         # What an earlier node of this process learned and did not store is learned again, and counts as learned once.
-        replayed = max(0, counted["learned"] - totals["learned"]) if counted else 0
-        self._metrics.readings.labels(result="replayed").inc(replayed)
+        repeated = max(0, counted["learned"] - totals["learned"]) if counted else 0
+        self._metrics.readings.labels(result="repeated").inc(repeated)
         if not counted:
             counted.update(totals)
         # Series begin at 0, so that the first increment is seen as one.
@@ -133,3 +134,8 @@ class ClientMonitoring:
             self._metrics.updates.labels(result="published").inc(len(outcome.updates))
         for model, number in Counter(update.model for update in outcome.updates).items():
             log_event("updates_published", model=model, updates=number, learned=totals["learned"], lag=lag)
+
+
+def _age_s(now: float, newest_at: float | None) -> float:
+    """NaN before the first reading."""
+    return math.nan if newest_at is None else now - newest_at

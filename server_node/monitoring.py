@@ -32,7 +32,7 @@ class ServerMonitoring:
         # From 0 on, so that the first of a kind shows as one more and not as something new.
         for result in ("absorbed", "repeated", "rejected", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
-        for result in ("learned", "replayed"):
+        for result in ("learned", "repeated"):
             metrics.readings.labels(result=result).inc(0)
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
@@ -63,7 +63,7 @@ class ServerMonitoring:
         self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
         if update.round is None and update.chunk == 1:
             # Answers to calls are about the same rows again and again.
-            self.metrics.readings.labels(result="learned" if new else "replayed").inc(update.readings)
+            self.metrics.readings.labels(result="learned" if new else "repeated").inc(update.readings)
         if not new:
             return
         self._unshown[update.model].append(update.made_at)
@@ -75,7 +75,7 @@ class ServerMonitoring:
 
     def waiting(self, updates: int) -> None:
         """So many updates wait for their other chunks."""
-        self.metrics.waiting.set(updates)
+        self.metrics.partial_updates.set(updates)
 
     def dropped(self, model: str, client: str, sequence: int, chunks: int, wanted: int) -> None:
         """An update of which only so many chunks came, and no more will."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from deploy.kafka.broker import what_is_missing
-from tests.deploy.engine import what_is_missing as what_an_engine_lacks
+from tests.deploy.docker_engine import what_is_missing as what_an_engine_lacks
 from tests.kafka_broker import Broker
 from tests.mosquitto_broker import Mosquitto, mosquitto
 

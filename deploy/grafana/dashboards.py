@@ -1,8 +1,8 @@
-"""The Grafana dashboards: what is shown, once, and from it the JSON beside this file that Grafana is given.
+"""The Grafana dashboards, and the command that writes them as JSON for Grafana.
 
     python -m deploy.grafana.dashboards        writes deploy/grafana/dashboards/*.json
 
-Needs grafana-foundation-sdk (in the extra `dev`). The JSON is committed: whoever only runs Grafana needs nothing.
+Needs grafana-foundation-sdk (in the extra `dev`). The JSON is committed, so running Grafana needs no Python.
 """
 
 from __future__ import annotations
@@ -15,188 +15,188 @@ from deploy.grafana.panels import (
     PER_SECOND,
     SECONDS,
     SHARE,
-    Board,
+    Dashboard,
     Query,
     Variable,
-    curves,
-    numbers,
     quantiles,
-    written,
+    stat_panel,
+    time_series_panel,
+    to_json,
 )
 
-HERE = Path(__file__).parent / "dashboards"
+FOLDER = Path(__file__).parent / "dashboards"
 
 MODEL = Variable("model", "Model", "label_values(shoal_clusters, model)")
-IN_ROUNDS = Variable("in_rounds", "Model in rounds", "label_values(shoal_round, model)")
+IN_ROUNDS = Variable("in_rounds", "Model in rounds", "label_values(shoal_round_number, model)")
 INSTANCE = Variable("instance", "Process", 'label_values(up{job=~"shoal-.+"}, instance)')
-CLIENT = Variable("client", "Client", 'label_values(up{job="shoal-client"}, client)', several=False)
+CLIENT = Variable("client", "Client", 'label_values(up{job="shoal-client"}, client)', multiple=False)
 
-ALIVE = "sum(time() - shoal_client_last_seen_timestamp_seconds < bool 60)"
-LEARNT = 'sum(rate(shoal_readings_total{job="shoal-server", result="learned"}[$__rate_interval]))'
+ACTIVE = "sum(time() - shoal_client_last_seen_timestamp_seconds < bool 60)"
+LEARNED = 'sum(rate(shoal_readings_total{job="shoal-server", result="learned"}[$__rate_interval]))'
 
-FEDERATION = Board(
+FEDERATION = Dashboard(
     "shoal-federation",
     "shoal: Federation",
-    "What the federation has found, and who takes part.",
+    "The clusters of the federation, and its clients.",
     [MODEL, IN_ROUNDS],
     [
-        numbers("Clusters", NUMBER, "Of each model.", Query('shoal_clusters{model=~"$model"}', "{{model}}")),
-        numbers("Clients alive", NUMBER, "Heard by the server within the last minute.", Query(ALIVE, "alive")),
-        numbers("Readings per second", PER_SECOND, "Behind the updates absorbed.", Query(LEARNT, "readings")),
-        numbers("Snapshot", NUMBER, "Its version.", Query('shoal_snapshot_version{model=~"$model"}', "{{model}}")),
-        numbers(
+        stat_panel("Clusters", NUMBER, "Of each model.", Query('shoal_clusters{model=~"$model"}', "{{model}}")),
+        stat_panel("Active clients", NUMBER, "Seen by the server within the last minute.", Query(ACTIVE, "active")),
+        stat_panel("Readings per second", PER_SECOND, "Behind the updates absorbed.", Query(LEARNED, "readings")),
+        stat_panel("Snapshot", NUMBER, "Its version.", Query('shoal_snapshot_version{model=~"$model"}', "{{model}}")),
+        stat_panel(
             "Epsilon per reading",
             NUMBER,
-            "The most that any client spends on a reading. A reading is noised once, so it does not grow with time.",
+            "The most that any client spends on a reading. Noise is added to a reading once, so it does not grow.",
             Query("max(shoal_privacy_epsilon_spent)", "epsilon"),
         ),
-        curves("Clusters", NUMBER, "Of each model.", Query('shoal_clusters{model=~"$model"}', "{{model}}")),
-        curves(
-            "What becomes of clusters",
+        time_series_panel("Clusters", NUMBER, "Of each model.", Query('shoal_clusters{model=~"$model"}', "{{model}}")),
+        time_series_panel(
+            "Cluster events",
             NUMBER,
-            "Births and splits add a cluster, merges and deaths take one.",
+            "Births and splits add a cluster, merges and deaths remove one.",
             Query(
                 'sum by (model, event) (increase(shoal_cluster_events_total{model=~"$model"}[$__rate_interval]))',
                 "{{model}} {{event}}",
             ),
         ),
-        curves(
+        time_series_panel(
             "Nodes",
             NUMBER,
             "Of the server's models.",
             Query('shoal_nodes{job="shoal-server", model=~"$model"}', "{{model}}"),
         ),
-        curves("Edges", NUMBER, "Between nodes.", Query('shoal_edges{model=~"$model"}', "{{model}}")),
-        curves(
+        time_series_panel("Edges", NUMBER, "Between nodes.", Query('shoal_edges{model=~"$model"}', "{{model}}")),
+        time_series_panel(
             "Readings per second",
             PER_SECOND,
-            "Learnt by each client, and behind the updates that the server absorbed.",
+            "Learned by each client, and behind the updates that the server absorbed.",
             Query(
                 'sum by (client) (rate(shoal_readings_total{job="shoal-client", result="learned"}[$__rate_interval]))',
                 "{{client}}",
             ),
-            Query(LEARNT, "server"),
+            Query(LEARNED, "server"),
         ),
-        curves(
+        time_series_panel(
             "Clients",
             NUMBER,
-            "Heard within the last minute, and all that were ever heard.",
-            Query(ALIVE, "alive"),
+            "Seen within the last minute, and all that were ever seen.",
+            Query(ACTIVE, "active"),
             Query("count(shoal_client_last_seen_timestamp_seconds)", "known"),
         ),
-        curves(
+        time_series_panel(
             "Snapshot version",
             NUMBER,
             "It rises with every snapshot.",
             Query('shoal_snapshot_version{model=~"$model"}', "{{model}}"),
         ),
-        curves(
+        time_series_panel(
             "Epsilon per reading",
             NUMBER,
-            "Spent by the noise tables in force, and allowed by the contract; infinite where nothing is guaranteed.",
+            "Spent by the noise tables in use, and allowed by the contract; infinite without a guarantee.",
             Query("shoal_privacy_epsilon_spent", "{{client}} spent"),
             Query("shoal_privacy_epsilon_limit", "{{client}} limit"),
         ),
-        curves(
+        time_series_panel(
             "Rounds",
             NUMBER,
-            "The newest that closed, and the answers counted in it.",
-            Query('shoal_round{model=~"$in_rounds"}', "{{model}} round"),
-            Query('shoal_round_answers{model=~"$in_rounds"}', "{{model}} answers"),
+            "The newest that has closed, and the answers that counted in it.",
+            Query('shoal_round_number{model=~"$in_rounds"}', "{{model}} round"),
+            Query('shoal_round_counted_answers{model=~"$in_rounds"}', "{{model}} answers"),
         ),
-        curves(
+        time_series_panel(
             "Shift",
             NUMBER,
             "How far the newest round moved the model, in its own measure.",
-            Query('shoal_model_shift{model=~"$in_rounds"}', "{{model}}"),
+            Query('shoal_round_shift{model=~"$in_rounds"}', "{{model}}"),
         ),
     ],
 )
 
-OPERATIONS = Board(
+OPERATIONS = Dashboard(
     "shoal-operations",
     "shoal: Operations",
-    "Whether everything keeps up.",
+    "Lag, latency, errors and resources of all processes.",
     [INSTANCE],
     [
-        numbers("Up", NUMBER, "1 while it answers.", Query('up{instance=~"$instance"}', "{{instance}}")),
-        numbers(
+        stat_panel("Up", NUMBER, "1 while the process responds.", Query('up{instance=~"$instance"}', "{{instance}}")),
+        stat_panel(
             "Records behind",
             NUMBER,
             "Not read yet.",
             Query('sum by (instance) (shoal_consumer_lag_records{instance=~"$instance"})', "{{instance}}"),
         ),
-        numbers(
-            "Messages set aside",
+        stat_panel(
+            "Rejected messages",
             NUMBER,
             "In the last hour.",
             Query('sum(increase(shoal_updates_total{job="shoal-server", result="rejected"}[1h]))', "rejected"),
         ),
-        curves(
+        time_series_panel(
             "Lag",
             NUMBER,
             "Records not read yet: readings at a client, updates at the server.",
             Query('shoal_consumer_lag_records{instance=~"$instance"}', "{{instance}} {{topic}}"),
         ),
-        curves(
+        time_series_panel(
             "Latency",
             SECONDS,
-            "From an update made to the snapshot that holds it.",
+            "From the creation of an update to the snapshot that contains it.",
             *quantiles("shoal_end_to_end_latency_seconds"),
         ),
-        curves(
+        time_series_panel(
             "Learn time",
             SECONDS,
-            "Of one batch: made private and learnt by a client, absorbed by the server.",
+            "Of one batch: of readings on a client, of updates on the server.",
             *quantiles("shoal_learn_duration_seconds", "instance", '{instance=~"$instance"}', shares=[0.5, 0.95]),
         ),
-        curves(
+        time_series_panel(
             "Round duration",
             SECONDS,
-            "From a call to its close.",
+            "From a round request to the end of its round.",
             *quantiles("shoal_round_duration_seconds", "algorithm", shares=[0.5, 0.95]),
         ),
-        curves(
+        time_series_panel(
             "Updates",
             PER_SECOND,
-            "By what became of them. Repeated ones were said again after a restart, and dropped.",
+            "By result. Repeated ones were published again after a restart, and dropped.",
             Query('sum by (result) (rate(shoal_updates_total{job="shoal-server"}[$__rate_interval]))', "{{result}}"),
         ),
-        curves(
-            "Messages set aside",
+        time_series_panel(
+            "Rejected messages",
             NUMBER,
-            "By reason: see shoal rejected.",
-            Query("sum by (reason) (increase(shoal_rejected_total[$__rate_interval]))", "{{reason}}"),
+            "By reason; shoal rejected lists them.",
+            Query("sum by (reason) (increase(shoal_rejected_messages_total[$__rate_interval]))", "{{reason}}"),
         ),
-        curves(
-            "Readings rejected",
+        time_series_panel(
+            "Rejected readings",
             PER_SECOND,
-            "Of wrong width, not numbers, or infinite. They stay with their client.",
+            "Of a wrong width, not numbers, or not finite. They are kept on their client.",
             Query(
                 'sum by (client) (rate(shoal_readings_total{job="shoal-client", result="rejected"}[$__rate_interval]))',
                 "{{client}}",
             ),
         ),
-        curves(
-            "Silence",
+        time_series_panel(
+            "Time since last update",
             SECONDS,
-            "Since the server heard each client.",
+            "Of each client, as the server has seen it.",
             Query("time() - shoal_client_last_seen_timestamp_seconds", "{{client}}"),
         ),
-        curves(
+        time_series_panel(
             "Checkpoint age",
             SECONDS,
-            "It grows while there is nothing to do, too.",
+            "It also grows while there is nothing to do.",
             Query('time() - (shoal_checkpoint_timestamp_seconds{instance=~"$instance"} > 0)', "{{instance}}"),
         ),
-        curves(
+        time_series_panel(
             "Memory",
             BYTES,
             "Resident.",
             Query('process_resident_memory_bytes{instance=~"$instance"}', "{{instance}}"),
         ),
-        curves(
-            "Processor",
+        time_series_panel(
+            "CPU",
             SHARE,
             "Of one core.",
             Query('rate(process_cpu_seconds_total{instance=~"$instance"}[$__rate_interval])', "{{instance}}"),
@@ -204,89 +204,91 @@ OPERATIONS = Board(
     ],
 )
 
-ONE_CLIENT = Board(
+ONE_CLIENT = Dashboard(
     "shoal-client",
     "shoal: Client",
-    "One client, from its own metrics and from what the server hears of it.",
+    "One client, by its own metrics and by the updates that the server reads.",
     [CLIENT],
     [
-        numbers(
+        stat_panel(
             "Readings per second",
             PER_SECOND,
-            "Learnt.",
+            "Learned.",
             Query('sum(rate(shoal_readings_total{client="$client", result="learned"}[$__rate_interval]))', "learned"),
         ),
-        numbers(
+        stat_panel(
             "Privacy",
             NUMBER,
-            "The mode in force; 1 while it is.",
+            "The privacy mode, its unit and its mechanism; the value is 1.",
             Query('shoal_privacy_guarantee_info{client="$client"}', "{{mode}}, each {{unit}}, {{mechanism}}"),
         ),
-        numbers(
+        stat_panel(
             "Epsilon per reading",
             NUMBER,
-            "Spent by the noise tables in force, and allowed by the contract.",
+            "Spent by the noise tables in use, and allowed by the contract.",
             Query('shoal_privacy_epsilon_spent{client="$client"}', "spent"),
             Query('shoal_privacy_epsilon_limit{client="$client"}', "limit"),
         ),
-        numbers(
-            "Silence",
+        stat_panel(
+            "Time since last update",
             SECONDS,
-            "Since the server heard it.",
-            Query('time() - shoal_client_last_seen_timestamp_seconds{client="$client"}', "silent"),
+            "As the server has seen it.",
+            Query('time() - shoal_client_last_seen_timestamp_seconds{client="$client"}', "since"),
         ),
-        curves(
+        time_series_panel(
             "Readings",
             PER_SECOND,
-            "By what became of them. Clipped ones are learnt too; replayed ones were learnt again after an error.",
+            "By result. Clipped ones are learned too; repeated ones were learned again after an error.",
             Query(
                 'sum by (result) (rate(shoal_readings_total{client="$client"}[$__rate_interval]))',
                 "{{result}}",
             ),
         ),
-        curves(
+        time_series_panel(
             "Updates",
             PER_SECOND,
             "Published.",
             Query('sum(rate(shoal_updates_total{client="$client"}[$__rate_interval]))', "published"),
         ),
-        curves("Nodes", NUMBER, "Of its models.", Query('shoal_nodes{client="$client"}', "{{model}}")),
-        curves(
+        time_series_panel("Nodes", NUMBER, "Of its models.", Query('shoal_nodes{client="$client"}', "{{model}}")),
+        time_series_panel(
             "Lag",
             NUMBER,
-            "Readings not learnt yet.",
+            "Readings not learned yet.",
             Query('shoal_consumer_lag_records{client="$client"}', "{{topic}}"),
         ),
-        curves(
+        time_series_panel(
             "Learn time",
             SECONDS,
-            "To make one batch private and learn it.",
-            *quantiles("shoal_learn_duration_seconds", chosen='{client="$client"}'),
+            "To add noise to one batch and learn it.",
+            *quantiles("shoal_learn_duration_seconds", selector='{client="$client"}'),
         ),
-        curves(
+        time_series_panel(
             "Event time",
             SECONDS,
-            "How far the newest reading learnt lies in the past.",
-            Query('shoal_event_time_lag_seconds{client="$client"}', "behind"),
+            "Age of the newest reading that was learned.",
+            Query('shoal_event_time_lag_seconds{client="$client"}', "age"),
         ),
-        curves(
+        time_series_panel(
             "Checkpoint age",
             SECONDS,
-            "It grows while there is nothing to do, too.",
+            "It also grows while there is nothing to do.",
             Query('time() - (shoal_checkpoint_timestamp_seconds{client="$client"} > 0)', "age"),
         ),
-        curves("Memory", BYTES, "Resident.", Query('process_resident_memory_bytes{client="$client"}', "resident")),
+        time_series_panel(
+            "Memory", BYTES, "Resident.", Query('process_resident_memory_bytes{client="$client"}', "resident")
+        ),
     ],
 )
 
-BOARDS = {"federation": FEDERATION, "operations": OPERATIONS, "client": ONE_CLIENT}
-"""name of the file -> what is in it"""
+DASHBOARDS = {"federation": FEDERATION, "operations": OPERATIONS, "client": ONE_CLIENT}
+"""name of the file -> dashboard"""
 
 
 def main() -> None:
     """Write all dashboards."""
-    for name, board in BOARDS.items():
-        (HERE / f"{name}.json").write_text(written(board), encoding="utf-8")
+    for name, dashboard in DASHBOARDS.items():
+        (FOLDER / f"{name}.json").write_text(to_json(dashboard), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From what a dashboard is to show to the JSON for Grafana, by grafana-foundation-sdk (in the extra `dev`)."""
+"""Builds the JSON of a dashboard for Grafana, with grafana-foundation-sdk (in the extra `dev`)."""
 
 from __future__ import annotations
 
@@ -18,78 +18,78 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
-"""as provisioning/datasources/prometheus.yml names it"""
+"""its uid in provisioning/datasources/prometheus.yml"""
 WIDTH = 24
 """columns of Grafana's grid"""
-NUMBER_HEIGHT, HEIGHT = 5, 8
-"""rows of it"""
+STAT_HEIGHT, HEIGHT = 5, 8
+"""rows of the grid"""
 PER_SECOND, SECONDS, BYTES, NUMBER, SHARE = "ops", "s", "bytes", "short", "percentunit"
 
 
 class Query(NamedTuple):
-    """One line, or several, of a panel."""
+    """One query of a panel: one line, or one per label value."""
 
     expr: str
     legend: str
 
 
 class Variable(NamedTuple):
-    """What a dashboard lets one choose; its values are what Prometheus knows."""
+    """A variable of a dashboard; its values are those of a label in Prometheus."""
 
     name: str
     label: str
     query: str
-    several: bool = True
+    multiple: bool = True
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One panel. A `number` shows only the newest value, large."""
+class Panel:
+    """One panel: a time series, or a `stat`, which shows only the newest value."""
 
     title: str
     unit: str
-    about: str
+    description: str
     queries: Sequence[Query]
-    number: bool = False
+    stat: bool = False
 
 
 @dataclass(frozen=True)
-class Board:
-    """One dashboard: numbers in one row, curves two in a row."""
+class Dashboard:
+    """One dashboard: stats in one row, time series two in a row."""
 
     uid: str
     title: str
-    about: str
+    description: str
     variables: Sequence[Variable]
-    panels: Sequence[Shown]
+    panels: Sequence[Panel]
 
 
-def numbers(title: str, unit: str, about: str, *queries: Query) -> Shown:
-    """A panel of numbers."""
-    return Shown(title, unit, about, queries, number=True)
+def stat_panel(title: str, unit: str, description: str, *queries: Query) -> Panel:
+    """A panel of newest values."""
+    return Panel(title, unit, description, queries, stat=True)
 
 
-def curves(title: str, unit: str, about: str, *queries: Query) -> Shown:
-    """A panel of curves over time."""
-    return Shown(title, unit, about, queries)
+def time_series_panel(title: str, unit: str, description: str, *queries: Query) -> Panel:
+    """A panel of values over time."""
+    return Panel(title, unit, description, queries)
 
 
 def quantiles(
-    metric: str, by: str = "", chosen: str = "", *, shares: Sequence[float] = (0.5, 0.95, 0.99)
+    metric: str, by: str = "", selector: str = "", *, shares: Sequence[float] = (0.5, 0.95, 0.99)
 ) -> list[Query]:
-    """Quantiles of a histogram; `by` is a label to tell apart, `chosen` a selector."""
+    """Quantiles of a histogram, per value of the label `by`, of the series that match `selector`."""
     labels = f"le, {by}" if by else "le"
     legend = f"{{{{{by}}}}} " if by else ""
-    rate = f"sum by ({labels}) (rate({metric}_bucket{chosen}[$__rate_interval]))"
+    rate = f"sum by ({labels}) (rate({metric}_bucket{selector}[$__rate_interval]))"
     return [Query(f"histogram_quantile({share}, {rate})", f"{legend}{share:.0%}") for share in shares]
 
 
-def written(board: Board) -> str:
-    """The JSON that Grafana is given."""
+def to_json(spec: Dashboard) -> str:
+    """The JSON for Grafana."""
     made = (
-        dashboard.Dashboard(board.title)
-        .uid(board.uid)
-        .description(board.about)
+        dashboard.Dashboard(spec.title)
+        .uid(spec.uid)
+        .description(spec.description)
         .tags(["shoal"])
         .editable()
         .timezone("browser")
@@ -97,22 +97,22 @@ def written(board: Board) -> str:
         .refresh("10s")
         .link(dashboard.DashboardLink("shoal").type(DashboardLinkType.DASHBOARDS).tags(["shoal"]).keep_time(True))
     )
-    for variable in board.variables:
+    for variable in spec.variables:
         made = made.with_variable(_variable(variable))
-    for number, (shown, place) in enumerate(zip(board.panels, _places(board.panels), strict=True), 1):
-        panel = _number(shown) if shown.number else _curves(shown)
-        made = made.with_panel(panel.id(number).grid_pos(place))
+    for number, (panel, position) in enumerate(zip(spec.panels, _positions(spec.panels), strict=True), 1):
+        built = _stat(panel) if panel.stat else _time_series(panel)
+        made = made.with_panel(built.id(number).grid_pos(position))
     return JSONEncoder(sort_keys=True, indent=2, ensure_ascii=False).encode(made.build()) + "\n"
 
 
-def _places(panels: Sequence[Shown]) -> list[GridPos]:
-    """Numbers first, as wide as they fit in one row; below them curves, two in a row."""
-    first = sum(shown.number for shown in panels)
-    edges = [WIDTH * place // first for place in range(first + 1)]
-    row = [GridPos(h=NUMBER_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)]
+def _positions(panels: Sequence[Panel]) -> list[GridPos]:
+    """Stats first, side by side in one row; below them time series, two in a row."""
+    stats = sum(panel.stat for panel in panels)
+    edges = [WIDTH * i // stats for i in range(stats + 1)]
+    row = [GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)]
     half = WIDTH // 2
-    below = (divmod(place, 2) for place in range(len(panels) - first))
-    return row + [GridPos(h=HEIGHT, w=half, x=half * x, y=NUMBER_HEIGHT + HEIGHT * y) for y, x in below]
+    below = (divmod(i, 2) for i in range(len(panels) - stats))
+    return row + [GridPos(h=HEIGHT, w=half, x=half * x, y=STAT_HEIGHT + HEIGHT * y) for y, x in below]
 
 
 def _variable(variable: Variable) -> dashboard.QueryVariable:
@@ -124,22 +124,22 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
     )
-    return made.multi(True).include_all(True) if variable.several else made
+    return made.multi(True).include_all(True) if variable.multiple else made
 
 
-def _number(shown: Shown) -> stat.Panel:
-    panel = stat.Panel().title(shown.title).description(shown.about).unit(shown.unit).datasource(SOURCE)
-    for ref, query in zip("ABCDEFGH", shown.queries, strict=False):
-        panel = panel.with_target(_target(ref, query).instant())
-    return panel
+def _stat(panel: Panel) -> stat.Panel:
+    built = stat.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(SOURCE)
+    for ref, query in zip("ABCDEFGH", panel.queries, strict=False):
+        built = built.with_target(_target(ref, query).instant())
+    return built
 
 
-def _curves(shown: Shown) -> timeseries.Panel:
-    panel = timeseries.Panel().title(shown.title).description(shown.about).unit(shown.unit).datasource(SOURCE)
-    panel = panel.min(0).fill_opacity(8)
-    for ref, query in zip("ABCDEFGH", shown.queries, strict=False):
-        panel = panel.with_target(_target(ref, query).range())
-    return panel
+def _time_series(panel: Panel) -> timeseries.Panel:
+    built = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(SOURCE)
+    built = built.min(0).fill_opacity(8)
+    for ref, query in zip("ABCDEFGH", panel.queries, strict=False):
+        built = built.with_target(_target(ref, query).range())
+    return built
 
 
 def _target(ref: str, query: Query) -> prometheus.Dataquery:

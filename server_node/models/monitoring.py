@@ -19,7 +19,7 @@ class RoundMonitoring:
 
     def answered(self, became: Literal["in_time", "late", "too_late", "repeated"]) -> None:
         """An answer came: to the open round, to one that closed but counts with decay, to one too old, or once more."""
-        self._metrics.answers.labels(model=self._model.name, result=became).inc()
+        self._metrics.round_answers.labels(model=self._model.name, result=became).inc()
 
     def opened(self, number: int, version: int) -> None:
         """Clients are called."""
@@ -34,8 +34,8 @@ class RoundMonitoring:
         name = self._model.name
         self._metrics.round_duration.labels(algorithm=self._model.algorithm).observe(max(0.0, took_s))
         self._metrics.round.labels(model=name).set(number)
-        self._metrics.round_answers.labels(model=name).set(answers)
-        self._metrics.shift.labels(model=name).set(shift)
+        self._metrics.round_counted.labels(model=name).set(answers)
+        self._metrics.round_shift.labels(model=name).set(shift)
         log_event("round_closed", model=name, round=number, answers=answers, expected=expected, by=by, shift=shift)
 
     def drifted(self, number: int, shift: float) -> None:

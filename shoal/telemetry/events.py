@@ -1,7 +1,7 @@
-"""What a process says while it runs: one line per event, for people or as JSON, never with a reading in it.
+"""Structured log events: one line per event, as text for people or as JSON.
 
-Every line has a stable event name, so that an alert can match on it, and fields that are counts, names
-and times. The standard library's logging carries it.
+Every line has a stable event name, so that an alert can match on it, and fields: counts, names and times, never the
+value of a reading. The events go through the standard library's logging.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ _RESERVED = frozenset({"time", "level", "event", "process"})
 
 
 def log_event(event: str, level: int = logging.INFO, **fields: str | int | float | bool | None) -> None:
-    """Say that `event` happened. Field names `time`, `level`, `event` and `process` are taken."""
-    taken = _RESERVED & set(fields)
-    if taken:
-        raise ValueError(f"field names taken: {sorted(taken)}")
+    """Log `event` with `fields`. Raises `ValueError` for a field named `time`, `level`, `event` or `process`."""
+    reserved = _RESERVED & set(fields)
+    if reserved:
+        raise ValueError(f"reserved field names: {sorted(reserved)}")
     logging.getLogger("shoal").log(level, event, extra={"fields": fields})
 
 
 def start_logging(
     process: str, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None, client: str | None = None
 ) -> None:
-    """Send the events of this process to `stream` (standard error), one line each; `client` if it is one."""
-    line = logging.StreamHandler(stream or sys.stderr)
-    line.setFormatter(JsonLine(process, client) if as_json else TextLine(process))
+    """Write the events of this process to `stream` (standard error by default), one line each.
+
+    `client` is the name of the client, where the process is one; it is added to each JSON line.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(process, client) if as_json else TextFormatter(process))
     logger = logging.getLogger("shoal")
-    logger.handlers[:] = [line]
+    logger.handlers[:] = [handler]
     logger.setLevel(level)
     logger.propagate = False
 
 
-class JsonLine(logging.Formatter):
-    """{"time", "level", "event", "process", ...fields}, one object per line; those of a client have its "client"."""
+class JsonFormatter(logging.Formatter):
+    """Formats an event as a JSON object: time, level, event, process, the client where there is one, and the fields."""
 
     def __init__(self, process: str, client: str | None = None) -> None:
         super().__init__()
@@ -46,13 +49,13 @@ class JsonLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        said = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), "process": self._process}
+        line = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), "process": self._process}
         fields = {name: _json(value) for name, value in getattr(record, "fields", {}).items()}
-        return json.dumps(said | self._client | fields)
+        return json.dumps(line | self._client | fields)
 
 
-class TextLine(logging.Formatter):
-    """`08:15:02 client-1 update_published model=clusters sequence=3`"""
+class TextFormatter(logging.Formatter):
+    """Formats an event as text: `08:15:02 client-1 update_published model=clusters sequence=3`."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -61,8 +64,8 @@ class TextLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         fields = " ".join(f"{name}={_short(value)}" for name, value in getattr(record, "fields", {}).items())
-        loud = "" if record.levelno <= logging.INFO else f" {record.levelname}"
-        return f"{time} {self._process}{loud} {record.getMessage()} {fields}".rstrip()
+        level = "" if record.levelno <= logging.INFO else f" {record.levelname}"
+        return f"{time} {self._process}{level} {record.getMessage()} {fields}".rstrip()
 
 
 def _short(value: object) -> str:
@@ -71,10 +74,10 @@ def _short(value: object) -> str:
     text = str(value)
     if not text.isprintable():
         return json.dumps(text)
-    # Whatever could be taken for the end of a value stands in quotation marks.
+    # A value that could be misread as the end of a field is quoted.
     return json.dumps(text, ensure_ascii=False) if not text or set(text) & set(' "=\\') else text
 
 
 def _json(value: object) -> object:
-    """JSON has no word for numbers that are none."""
+    """NaN and the infinities as text, since JSON has no numbers for them."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

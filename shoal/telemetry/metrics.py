@@ -1,15 +1,13 @@
-"""The Prometheus names, once. Base units, `_total` on counters only, no label that can grow without bound.
+"""The Prometheus metrics of clients and the server, each declared once.
 
-Each process has one registry of its own. A client's counters are derived from readings, so they are
-served on its own premises only.
+Names have base units and `_total` on counters only; no label has an unbounded number of values. Each process has its
+own registry. A client's counters are derived from its readings, so only the client itself serves them.
 """
 
 from __future__ import annotations
 
 import collections
-import math
 import sys
-from collections.abc import Callable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -27,134 +25,130 @@ LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10
 LEARN_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
-class ClientMetrics:
-    """What one client counts."""
+class ProcessMetrics:
+    """The metrics that clients and the server have in common; `process` is `client` or `server`."""
 
-    def __init__(self) -> None:
-        self.registry = _registry("client")
-        self.readings = Counter("shoal_readings", "Readings by what became of them", ["result"], registry=self.registry)
-        self.counted: collections.Counter[str] = collections.Counter()
-        """readings counted so far by result; a node that is built again after an error goes on from here"""
-        self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
-        self.nodes = Gauge("shoal_nodes", "Nodes of a model on this client", ["model"], registry=self.registry)
-        self.lag = Gauge("shoal_consumer_lag_records", "Records not read yet", ["topic"], registry=self.registry)
+    def __init__(self, process: str) -> None:
+        self.registry = _registry(process)
+        self.readings = Counter("shoal_readings", "Readings by result", ["result"], registry=self.registry)
+        self.updates = Counter("shoal_updates", "Updates by result", ["result"], registry=self.registry)
+        self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
+        self.lag = Gauge(
+            "shoal_consumer_lag_records", "Records in a topic that are not read yet", ["topic"], registry=self.registry
+        )
         self.learn = Histogram(
             "shoal_learn_duration_seconds",
-            "Time to make one batch private and learn it",
+            "Time to learn one batch: of readings on a client, of updates on the server",
             buckets=LEARN_BUCKETS_S,
             registry=self.registry,
         )
-        self.behind = Gauge(
-            "shoal_event_time_lag_seconds", "How far the newest reading learnt lies in the past", registry=self.registry
+        self.checkpoint_at = Gauge(
+            "shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
         )
-        self.epsilon = Gauge(
+
+
+class ClientMetrics(ProcessMetrics):
+    """The metrics of one client."""
+
+    def __init__(self) -> None:
+        super().__init__("client")
+        self.counted: collections.Counter[str] = collections.Counter()
+        """result -> readings counted so far; a node that is rebuilt after an error continues from here"""
+        self.event_time_lag = Gauge(
+            "shoal_event_time_lag_seconds", "Age of the newest reading that was learned", registry=self.registry
+        )
+        self.epsilon_spent = Gauge(
             "shoal_privacy_epsilon_spent",
-            "Epsilon spent on each reading, from the noise tables in force (noised once, it does not grow)",
+            "Epsilon spent on each reading, computed from the noise tables in use",
             registry=self.registry,
         )
         self.epsilon_limit = Gauge(
             "shoal_privacy_epsilon_limit",
-            "Epsilon that the contract allows each reading to cost; infinite where it guarantees nothing",
+            "Epsilon that the contract allows for each reading; infinite without a guarantee",
             registry=self.registry,
         )
-        self.checkpoint_at = _checkpoint_at(self.registry)
         self.guarantee = Gauge(
             "shoal_privacy_guarantee_info",
-            "The privacy in force",
+            "The privacy mode, its unit and its mechanism",
             ["mode", "unit", "mechanism"],
             registry=self.registry,
         )
 
-    def watch_event_time(self, clock: Callable[[], float], newest_at: Callable[[], float | None]) -> None:
-        """The lag is asked for when somebody looks: it grows while nothing comes. NaN while nobody knows."""
 
-        def lag_s() -> float:
-            newest = newest_at()
-            return math.nan if newest is None else clock() - newest
-
-        self.behind.set_function(lag_s)
-
-
-class ServerMetrics:
-    """What the server counts."""
+class ServerMetrics(ProcessMetrics):
+    """The metrics of the server."""
 
     def __init__(self) -> None:
-        self.registry = _registry("server")
+        super().__init__("server")
         self.counted: dict[int, int] = {}
-        """partition -> newest record counted; a node that is built again after an error hears some once more"""
-        self.updates = Counter("shoal_updates", "Updates by what became of them", ["result"], registry=self.registry)
-        self.waiting = Gauge(
-            "shoal_updates_waiting", "Updates of which some chunks are still to come", registry=self.registry
+        """partition -> newest offset counted; a node that is rebuilt after an error reads some records again"""
+        self.partial_updates = Gauge(
+            "shoal_partial_updates", "Updates of which some chunks have not arrived yet", registry=self.registry
         )
-        self.rejected = Counter("shoal_rejected", "Messages set aside, by reason", ["reason"], registry=self.registry)
-        self.readings = Counter("shoal_readings", "Readings behind the updates", ["result"], registry=self.registry)
+        self.rejected = Counter(
+            "shoal_rejected_messages", "Rejected messages by reason", ["reason"], registry=self.registry
+        )
         self.clusters = Gauge("shoal_clusters", "Clusters of a model", ["model"], registry=self.registry)
-        self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
         self.cluster_events = Counter(
             "shoal_cluster_events",
-            "Clusters that came and went between snapshots",
+            "Births, splits, merges and deaths of clusters from one snapshot to the next",
             ["model", "event"],
             registry=self.registry,
         )
         self.version = Gauge(
             "shoal_snapshot_version",
-            "Newest snapshot of a model, 0 before the first",
+            "Version of the newest snapshot of a model, 0 before the first",
             ["model"],
             registry=self.registry,
         )
         self.last_seen = Gauge(
             "shoal_client_last_seen_timestamp_seconds",
-            "When a client was last heard",
+            "When the newest update of a client was read",
             ["client"],
             registry=self.registry,
         )
-        self.lag = Gauge("shoal_consumer_lag_records", "Records not read yet", ["topic"], registry=self.registry)
         self.margin = Gauge(
             "shoal_retention_margin_records",
-            "Records read that the log still keeps: before one is lost unread, so many go",
+            "Records already read that the log still keeps; below 0, records are lost before they are read",
             ["topic"],
             registry=self.registry,
         )
-        self.learn = Histogram(
-            "shoal_learn_duration_seconds", "Time to absorb one batch", buckets=LEARN_BUCKETS_S, registry=self.registry
-        )
         self.latency = Histogram(
             "shoal_end_to_end_latency_seconds",
-            "From an update made to the snapshot that holds it",
+            "Time from the creation of an update to the snapshot that contains it",
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
         self.round_duration = Histogram(
             "shoal_round_duration_seconds",
-            "From a call to its close",
+            "Time from a round request to the end of its round",
             ["algorithm"],
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
-        self.round = Gauge("shoal_round", "Newest round of a model that closed", ["model"], registry=self.registry)
-        self.round_answers = Gauge(
-            "shoal_round_answers", "Answers counted in that round", ["model"], registry=self.registry
+        self.round = Gauge(
+            "shoal_round_number", "Newest round of a model that has closed", ["model"], registry=self.registry
         )
-        self.answers = Counter(
-            "shoal_answers",
-            "Answers to calls: in_time, late (used with decay), too_late, repeated",
+        self.round_counted = Gauge(
+            "shoal_round_counted_answers", "Answers that counted in that round", ["model"], registry=self.registry
+        )
+        self.round_shift = Gauge(
+            "shoal_round_shift", "How far that round moved the model's parameters", ["model"], registry=self.registry
+        )
+        self.round_answers = Counter(
+            "shoal_round_answers",
+            "Answers to round requests by result: in_time, late (counted with decay), too_late, repeated",
             ["model", "result"],
             registry=self.registry,
         )
-        self.shift = Gauge("shoal_model_shift", "How far that round moved it", ["model"], registry=self.registry)
-        self.checkpoint_at = _checkpoint_at(self.registry)
-
-
-def _checkpoint_at(registry: CollectorRegistry) -> Gauge:
-    return Gauge("shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=registry)
 
 
 def _registry(process: str) -> CollectorRegistry:
-    # The time a counter began would double the number of series and tell nobody anything.
+    # A creation time beside each counter would double the number of series and nobody needs it.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own omission
     registry = CollectorRegistry()
-    # Memory and processor time of the process, under the names that everybody's dashboards know.
+    # Memory and CPU time of the process, under the standard names.
     ProcessCollector(registry=registry)
     python = ".".join(map(str, sys.version_info[:3]))
     Info("shoal_build", "Version of shoal", registry=registry).info(

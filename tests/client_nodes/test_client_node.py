@@ -518,7 +518,7 @@ def test_metrics_tell_what_became_of_the_readings_also_over_a_restart(tmp_path: 
             for result in ("learned", "rejected", "withheld", "clipped")
         }
         assert counted == {"learned": 47, "rejected": 1, "withheld": 4, "clipped": 1}
-        assert value("shoal_readings_total", {"result": "replayed"}) == 0
+        assert value("shoal_readings_total", {"result": "repeated"}) == 0
         assert value("shoal_checkpoint_timestamp_seconds") == site.clock()
         assert value("shoal_nodes", {"model": "clusters"}) == node.nodes > 0
         assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 0
@@ -548,13 +548,13 @@ def test_what_was_learnt_and_not_saved_is_learnt_again_and_counts_once(tmp_path:
     for path, content in saved.items():
         path.write_bytes(content)
     with site.node(metrics=metrics) as node:
-        assert value("shoal_readings_total", {"result": "replayed"}) == 20
+        assert value("shoal_readings_total", {"result": "repeated"}) == 20
         assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 20, "also before the first step"
         node.step()
         site.measure(readings(7, seed=2))
         node.step()
     assert value("shoal_readings_total", {"result": "learned"}) == 57
-    assert value("shoal_readings_total", {"result": "replayed"}) == 20
+    assert value("shoal_readings_total", {"result": "repeated"}) == 20
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0, 100.0])

@@ -13,7 +13,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from tests.deploy.engine import Engine, Trouble, run
+from tests.deploy.docker_engine import Engine, Trouble, run
 
 TOP = Path(__file__).parent.parent.parent
 PATIENCE_S = 180.0

@@ -17,9 +17,9 @@ import pytest
 from producers.synthetic.source import federation_file
 from tests.deploy.compose_project import TOP, Project, wait_for
 from tests.deploy.dashboard_queries import check_every_panel
-from tests.deploy.engine import Engine
-from tests.deploy.machine import Machine, commands_of_the_docs, machine
-from tests.deploy.stand_ins import WITHOUT, make_all
+from tests.deploy.docker_engine import Engine
+from tests.deploy.image_stand_ins import WITHOUT, make_all
+from tests.deploy.systemd_machine import Machine, commands_of_the_docs, systemd_machine
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
 
@@ -220,7 +220,7 @@ def say_to_units(box: Machine, number: int) -> None:
 
 
 def test_the_units_run_under_systemd_as_the_docs_say_and_lose_nothing(engine: Engine) -> None:
-    with machine(engine) as box:
+    with systemd_machine(engine) as box:
         file = federation_file("gaussians") + OF_UNITS
         box.run(f"mkdir /etc/shoal; cat > /etc/shoal/federation.toml <<'END'\n{file}END")
         box.run(commands_of_the_docs())

@@ -1,4 +1,4 @@
-"""The dashboards: the JSON is what the script makes, and no panel of a running federation stays empty."""
+"""The Grafana dashboards: the committed JSON is up to date, and every panel has data from a running federation."""
 
 from __future__ import annotations
 
@@ -9,85 +9,87 @@ from typing import Any
 
 import pytest
 
-from deploy.grafana.dashboards import BOARDS, HERE
-from deploy.grafana.panels import Board, written
+from deploy.grafana.dashboards import DASHBOARDS, FOLDER
+from deploy.grafana.panels import Dashboard, to_json
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import REJECTED
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, beginning
 from tests.deploy.dashboard_queries import check_every_panel, empty_panels, queries, with_intervals
-from tests.deploy.watched_house import (
+from tests.deploy.monitored_federation import (
     CLIENTS,
     SECRET,
-    SECRET_WORD,
-    WatchedHouse,
+    SECRET_TEXT,
+    MonitoredFederation,
     alerts,
     fetched,
+    monitored_federation,
     numbers_in,
-    send_nonsense,
+    publish_nonsense,
     until,
-    watched_house,
 )
 
-DASHBOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in HERE.glob("*.json")}
+COMMITTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, prometheus: str) -> Iterator[WatchedHouse]:
-    with watched_house(tmp_path_factory.mktemp("watched"), prometheus) as watched:
-        send_nonsense(watched)
-        yield watched
+def federation(tmp_path_factory: pytest.TempPathFactory, prometheus: str) -> Iterator[MonitoredFederation]:
+    with monitored_federation(tmp_path_factory.mktemp("monitored"), prometheus) as federation:
+        publish_nonsense(federation)
+        yield federation
 
 
-# What Grafana is given.
+# The JSON for Grafana.
 
 
-def test_every_dashboard_is_committed_and_no_other() -> None:
-    assert set(DASHBOARDS) == set(BOARDS)
+def test_exactly_these_dashboards_are_committed() -> None:
+    assert set(COMMITTED) == set(DASHBOARDS)
 
 
-@pytest.mark.parametrize("name", BOARDS)
-def test_a_dashboard_is_what_the_script_makes(name: str) -> None:
-    told = (HERE / f"{name}.json").read_text(encoding="utf-8")
-    assert told == written(BOARDS[name]), "run python -m deploy.grafana.dashboards"
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_the_committed_json_is_up_to_date(name: str) -> None:
+    committed = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    assert committed == to_json(DASHBOARDS[name]), "run python -m deploy.grafana.dashboards"
 
 
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
-def test_panels_stand_side_by_side_and_say_what_they_show(board: Board) -> None:
-    panels = json.loads(written(board))["panels"]
+@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS.keys())
+def test_panels_do_not_overlap_and_have_descriptions(dashboard: Dashboard) -> None:
+    panels = json.loads(to_json(dashboard))["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    taken = set()
+    occupied = set()
     for panel in panels:
         assert panel["title"]
         assert panel["description"]
-        at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        grid = panel["gridPos"]
+        cells = {
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+        }
         assert max(x for x, _ in cells) < 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells
 
 
-def test_what_is_provisioned_is_what_the_dashboards_ask() -> None:
-    source = (HERE.parent / "provisioning" / "datasources" / "prometheus.yml").read_text(encoding="utf-8")
+def test_the_provisioned_data_source_is_the_one_the_dashboards_query() -> None:
+    source = (FOLDER.parent / "provisioning" / "datasources" / "prometheus.yml").read_text(encoding="utf-8")
     assert "uid: prometheus\n" in source
-    for dashboard in DASHBOARDS.values():
+    for dashboard in COMMITTED.values():
         for part in (*dashboard["panels"], *dashboard["templating"]["list"]):
             assert part["datasource"] == {"type": "prometheus", "uid": "prometheus"}
-    provider = (HERE.parent / "provisioning" / "dashboards" / "shoal.yml").read_text(encoding="utf-8")
+    provider = (FOLDER.parent / "provisioning" / "dashboards" / "shoal.yml").read_text(encoding="utf-8")
     assert "path: /etc/grafana/dashboards\n" in provider
 
 
-def test_intervals_are_filled_in_as_grafana_does() -> None:
+def test_intervals_are_substituted_as_grafana_does() -> None:
     assert with_intervals("rate(a[$__rate_interval])", 15) == "rate(a[60s])"
     assert with_intervals("rate(a[$__rate_interval]) + max_over_time(b[$__range])", 0.1) == (
         "rate(a[2s]) + max_over_time(b[120s])"
     )
 
 
-def test_every_value_of_every_variable_is_asked() -> None:
+def test_every_value_of_every_variable_is_queried() -> None:
     panel = {"title": "t", "targets": [{"expr": 'a{m=~"$model", c="$c"} + b{m=~"$model"}'}]}
-    asked = list(queries("d", panel, {"model": ["x", "y.z", "(x|y\\.z)"], "c": ["1"], "other": ["9"]}, 1))
-    assert [query.expr for query in asked][::2] == [
+    found = list(queries("d", panel, {"model": ["x", "y.z", "(x|y\\.z)"], "c": ["1"], "other": ["9"]}, 1))
+    assert [query.expr for query in found][::2] == [
         'a{m=~"x", c="1"} + b{m=~"x"}',
         'a{m=~"(x|y\\\\.z)", c="1"} + b{m=~"(x|y\\\\.z)"}',
     ]
@@ -95,75 +97,79 @@ def test_every_value_of_every_variable_is_asked() -> None:
         list(queries("d", {"title": "t", "targets": [{"expr": "a[$missing]"}]}, {}, 1))
 
 
-# A federation that runs.
+# A running federation.
 
 
 @pytest.mark.needs("Prometheus")
-def test_no_panel_of_a_running_federation_stays_empty(house: WatchedHouse) -> None:
-    check_every_panel(house.prometheus, HERE)
+def test_every_panel_of_a_running_federation_has_data(federation: MonitoredFederation) -> None:
+    check_every_panel(federation.prometheus, FOLDER)
 
 
 @pytest.mark.needs("Prometheus")
-def test_a_panel_that_nobody_can_fill_is_found(house: WatchedHouse) -> None:
-    check_every_panel(house.prometheus, HERE)
-    spoilt: dict[str, Any] = json.loads(json.dumps(DASHBOARDS))
-    spoilt["client"]["panels"][5]["targets"][0]["expr"] = 'shoal_nodes{client="$client", model="gone"}'
-    spoilt["operations"]["templating"]["list"][0]["query"] = "label_values(shoal_gone, instance)"
-    spoilt["federation"]["panels"][2]["targets"][0]["expr"] = "shoal_clusters / 0 * 0"
-    empty = empty_panels(house.prometheus, spoilt)
+def test_a_panel_without_data_is_found(federation: MonitoredFederation) -> None:
+    check_every_panel(federation.prometheus, FOLDER)
+    broken: dict[str, Any] = json.loads(json.dumps(COMMITTED))
+    broken["client"]["panels"][5]["targets"][0]["expr"] = 'shoal_nodes{client="$client", model="gone"}'
+    broken["operations"]["templating"]["list"][0]["query"] = "label_values(shoal_gone, instance)"
+    broken["federation"]["panels"][2]["targets"][0]["expr"] = "shoal_clusters / 0 * 0"
+    empty = empty_panels(federation.prometheus, broken)
     assert "operations / variable instance" in empty
     assert [place.split(":")[0] for place in empty if place.startswith("client")] == [
-        f"client / {DASHBOARDS['client']['panels'][5]['title']} ['{client}']" for client in CLIENTS
+        f"client / {COMMITTED['client']['panels'][5]['title']} ['{client}']" for client in CLIENTS
     ]
     assert any(place.startswith("federation / Readings per second") for place in empty), "NaN is no data"
 
 
 @pytest.mark.needs("Prometheus")
-def test_the_nonsense_that_was_sent_rings_and_nothing_else_does(house: WatchedHouse) -> None:
-    check_every_panel(house.prometheus, HERE)
-    # Only what comes after the first look of Prometheus is one more.
-    send_nonsense(house)
-    until(lambda: alerts(house) == {"ShoalUpdatesRejected"}, house)
+def test_an_invalid_message_raises_its_alert_and_no_other(federation: MonitoredFederation) -> None:
+    check_every_panel(federation.prometheus, FOLDER)
+    # An increase needs a sample before it, so the message must come after the first scrape.
+    publish_nonsense(federation)
+    until(lambda: alerts(federation) == {"ShoalUpdatesRejected"}, federation)
 
 
 @pytest.mark.needs("Prometheus")
-def test_a_raw_value_is_in_no_log_no_metric_no_message_and_on_no_page(house: WatchedHouse) -> None:
-    until(lambda: 'result="rejected"} 0.0' not in fetched(f"{house.clients[CLIENTS[0]]}/metrics"), house)
-    until(lambda: "nonsense" in str(all_of(house, house.config.contract.rejected_topic)), house)
-    pages = [fetched(f"{place}/metrics") for place in (house.server, *house.clients.values())]
-    pages += [fetched(f"{house.server}/{page}") for page in ("picture", "snapshot", "snapshot?model=heaps", "privacy")]
-    topics = [house.config.contract.updates_topic, house.config.contract.snapshots_topic]
-    topics.append(house.config.contract.rejected_topic)
-    records = [record for topic in topics for record in all_of(house, topic)]
+def test_a_raw_value_is_in_no_log_metric_message_or_page(federation: MonitoredFederation) -> None:
+    until(lambda: 'result="rejected"} 0.0' not in fetched(f"{federation.clients[CLIENTS[0]]}/metrics"), federation)
+    until(lambda: "nonsense" in str(records_in(federation, federation.config.contract.rejected_topic)), federation)
+    pages = [fetched(f"{place}/metrics") for place in (federation.server, *federation.clients.values())]
+    pages += [
+        fetched(f"{federation.server}/{page}") for page in ("status", "snapshot", "snapshot?model=three", "privacy")
+    ]
+    topics = [federation.config.contract.updates_topic, federation.config.contract.snapshots_topic]
+    topics.append(federation.config.contract.rejected_topic)
+    records = [record for topic in topics for record in records_in(federation, topic)]
     messages = b"".join(part for record in records for part in (record.key or b"", record.value or b""))
     assert {Update.TYPE, Snapshot.TYPE} <= {dict(record.headers)["type"].decode() for record in records}
-    text = house.said() + "".join(pages)
-    assert SECRET_WORD not in text
-    assert SECRET_WORD.encode() not in messages
+    text = federation.output() + "".join(pages)
+    assert SECRET_TEXT not in text
+    assert SECRET_TEXT.encode() not in messages
     for value in (SECRET, 1000 * SECRET, SECRET / 100):
         assert not {number for number in numbers_in(text) if abs(number - value) < 1e-7 * value}
         assert struct.pack("<d", value) not in messages
-    aside = b"".join(record.value or b"" for client in CLIENTS for record in kept_by(house, client))
-    assert SECRET_WORD.encode() in aside, "it was there to be found, in the client's own folder"
+    rejected = b"".join(
+        record.value or b"" for client in CLIENTS for record in rejected_readings_of(federation, client)
+    )
+    assert SECRET_TEXT.encode() in rejected, "the client itself keeps what it rejected"
 
 
-def all_of(house: WatchedHouse, topic: str) -> list[Record]:
-    log = open_log(house.config.log)
+def records_in(federation: MonitoredFederation, topic: str) -> list[Record]:
+    log = open_log(federation.config.log)
     try:
-        return everything(log, topic)
+        return read_all(log, topic)
     finally:
         log.close()
 
 
-def kept_by(house: WatchedHouse, client: str) -> list[Record]:
-    log = open_log(f"sqlite:{house.config.client.folder / client / 'readings.db'}")
+def rejected_readings_of(federation: MonitoredFederation, client: str) -> list[Record]:
+    log = open_log(f"sqlite:{federation.config.client.folder / client / 'readings.db'}")
     try:
-        return everything(log, REJECTED)
+        return read_all(log, REJECTED)
     finally:
         log.close()
 
 
-def everything(log: Log, topic: str) -> list[Record]:
+def read_all(log: Log, topic: str) -> list[Record]:
     found: list[Record] = []
     at = beginning(log, topic)
     while True:

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-ANSWERS = Path(__file__).parent.parent.parent / "deploy" / "answers.py"
+ANSWERS = Path(__file__).parent.parent.parent / "deploy" / "health_check.py"
 
 
 class Page(BaseHTTPRequestHandler):

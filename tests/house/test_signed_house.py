@@ -122,7 +122,7 @@ def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp
         assert heard["cellar"] > 0
         publish(config, forged[0])
         server.step()
-        count = server.metrics.registry.get_sample_value("shoal_rejected_total", {"reason": "signature"})
+        count = server.metrics.registry.get_sample_value("shoal_rejected_messages_total", {"reason": "signature"})
         assert count == 1.0
         assert server.status().rejected == {"signature": 1}
 

@@ -123,11 +123,11 @@ def test_what_waits_is_remembered_to_the_bit(room: Room) -> None:
     with room.server() as server:
         assert pack(server._joining.state()) == pack(before)
         assert len(server._joining) == 2
-        assert server.metrics.registry.get_sample_value("shoal_updates_waiting") == 0.0, "nothing came yet"
+        assert server.metrics.registry.get_sample_value("shoal_partial_updates") == 0.0, "nothing came yet"
     room.say(in_chunks(large("cellar"))[0])
     with room.server() as server:
         server.step()
-        assert server.metrics.registry.get_sample_value("shoal_updates_waiting") == 2.0
+        assert server.metrics.registry.get_sample_value("shoal_partial_updates") == 2.0
         assert server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "chunk"}) == 1.0
 
 

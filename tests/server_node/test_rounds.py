@@ -216,7 +216,7 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
     assert not driven.hear("shed", rows_of(9), to=first)
     assert not driven.hear("garden", SITES["garden"], to=called)
     became = {
-        name: driven.metrics.registry.get_sample_value("shoal_answers_total", {"model": "heaps", "result": name})
+        name: driven.metrics.registry.get_sample_value("shoal_round_answers_total", {"model": "heaps", "result": name})
         for name in ("in_time", "late", "too_late", "repeated")
     }
     assert became == {"in_time": len(SITES) + 4, "late": 1, "too_late": 1, "repeated": 1}
@@ -516,7 +516,7 @@ def test_what_a_round_was_is_counted() -> None:
     driven.now = 2.0
     run_rounds_once(driven, list(SITES))
     value = driven.metrics.registry.get_sample_value
-    assert value("shoal_round", {"model": "heaps"}) == 1
-    assert value("shoal_round_answers", {"model": "heaps"}) == 3
-    assert (value("shoal_model_shift", {"model": "heaps"}) or 0) > 0
+    assert value("shoal_round_number", {"model": "heaps"}) == 1
+    assert value("shoal_round_counted_answers", {"model": "heaps"}) == 3
+    assert (value("shoal_round_shift", {"model": "heaps"}) or 0) > 0
     assert value("shoal_round_duration_seconds_sum", {"algorithm": "kmeans"}) == 2.0

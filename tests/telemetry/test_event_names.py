@@ -1,4 +1,4 @@
-"""Every event a process can say has a name that stays, and stands in the table operators read."""
+"""Every event that is logged has a constant name and a row in docs/reference/events.md, with its level and fields."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).parents[2]
+TOP = Path(__file__).parents[2]
 PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox")
 ROW = re.compile(r"^\| `(?P<event>\w+)` \| (?P<level>debug|info|warning|error) \| (?P<fields>[^|]*)\|", re.MULTILINE)
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
     for package in PACKAGES:
-        for path in sorted((HOUSE / package).rglob("*.py")):
+        for path in sorted((TOP / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "log_event":
-                    yield f"{path.relative_to(HOUSE)}:{node.lineno}", node
+                    yield f"{path.relative_to(TOP)}:{node.lineno}", node
 
 
 CALLS = dict(calls())
-TABLE = (HOUSE / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
-TOLD = {row["event"]: row for row in ROW.finditer(TABLE)}
+TABLE = (TOP / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+DOCUMENTED = {row["event"]: row for row in ROW.finditer(TABLE)}
 
 
 def event_of(call: ast.Call) -> str:
     name = call.args[0]
-    assert isinstance(name, ast.Constant), "an event's name is written out, so that it can be looked for"
+    assert isinstance(name, ast.Constant), "an event's name is a literal, so that it can be searched for"
     assert isinstance(name.value, str)
     return name.value
 
@@ -41,29 +41,31 @@ def level_of(call: ast.Call) -> str:
     return call.args[1].attr.lower()
 
 
-def test_there_are_events_to_look_at() -> None:
+def test_events_were_found() -> None:
     assert len(CALLS) > 20
 
 
 @pytest.mark.parametrize("place", CALLS)
-def test_an_event_has_a_steady_name_and_stands_in_the_table_with_its_level_and_fields(place: str) -> None:
+def test_an_event_is_documented_with_its_level_and_fields(place: str) -> None:
     call = CALLS[place]
     event = event_of(call)
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", event)
-    assert event in TOLD, f"docs/reference/events.md: add {event}"
-    assert level_of(call) == TOLD[event]["level"]
-    fields = set(re.findall(r"`(\w+)`", TOLD[event]["fields"]))
-    assert {word.arg for word in call.keywords if word.arg is not None} <= fields
+    assert event in DOCUMENTED, f"docs/reference/events.md: add {event}"
+    assert level_of(call) == DOCUMENTED[event]["level"]
+    fields = set(re.findall(r"`(\w+)`", DOCUMENTED[event]["fields"]))
+    assert {keyword.arg for keyword in call.keywords if keyword.arg is not None} <= fields
 
 
-def test_the_table_lists_no_event_and_no_field_that_nobody_says() -> None:
-    said: dict[str, set[str]] = {}
+def test_every_documented_event_and_field_is_logged() -> None:
+    logged: dict[str, set[str]] = {}
     open_ended = set()
     for call in CALLS.values():
-        said.setdefault(event_of(call), set()).update(word.arg for word in call.keywords if word.arg is not None)
-        if any(word.arg is None for word in call.keywords):
+        logged.setdefault(event_of(call), set()).update(
+            keyword.arg for keyword in call.keywords if keyword.arg is not None
+        )
+        if any(keyword.arg is None for keyword in call.keywords):
             open_ended.add(event_of(call))
-    assert set(TOLD) == set(said)
-    for event, row in TOLD.items():
+    assert set(DOCUMENTED) == set(logged)
+    for event, row in DOCUMENTED.items():
         if event not in open_ended:
-            assert set(re.findall(r"`(\w+)`", row["fields"])) == said[event], event
+            assert set(re.findall(r"`(\w+)`", row["fields"])) == logged[event], event

@@ -1,4 +1,4 @@
-"""What a process says: one line per event whatever is in it, for people or as JSON."""
+"""Log events: one line each whatever is in them, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shoal.telemetry.events import log_event, start_logging
 
 
-def said(as_json: bool, event: str = "happened", level: int = logging.INFO, **fields: Any) -> str:
+def logged(as_json: bool, event: str = "happened", level: int = logging.INFO, **fields: Any) -> str:
     stream = io.StringIO()
     start_logging("attic", as_json, stream=stream)
     log_event(event, level, **fields)
@@ -24,26 +24,26 @@ def said(as_json: bool, event: str = "happened", level: int = logging.INFO, **fi
 
 
 def test_an_event_without_fields_is_one_line() -> None:
-    assert re.fullmatch(r"\d\d:\d\d:\d\d attic happened\n", said(as_json=False))
-    assert json.loads(said(as_json=True)).keys() == {"time", "level", "event", "process"}
+    assert re.fullmatch(r"\d\d:\d\d:\d\d attic happened\n", logged(as_json=False))
+    assert json.loads(logged(as_json=True)).keys() == {"time", "level", "event", "process"}
 
 
 def test_every_line_of_a_client_names_it_in_json() -> None:
     stream = io.StringIO()
     start_logging("attic", as_json=True, stream=stream, client="attic")
     log_event("happened", model="clusters")
-    told = json.loads(stream.getvalue())
-    assert (told["process"], told["client"], told["model"], told["level"]) == ("attic", "attic", "clusters", "info")
+    line = json.loads(stream.getvalue())
+    assert (line["process"], line["client"], line["model"], line["level"]) == ("attic", "attic", "clusters", "info")
 
 
-def test_fields_stand_in_the_order_given() -> None:
-    line = said(False, model="clusters", sequence=3, seconds=0.123456789, at=None, new=True)
+def test_fields_are_in_the_order_given() -> None:
+    line = logged(False, model="clusters", sequence=3, seconds=0.123456789, at=None, new=True)
     assert line.endswith(" attic happened model=clusters sequence=3 seconds=0.123457 at=None new=True\n")
 
 
-def test_what_is_loud_is_marked() -> None:
-    assert " attic WARNING happened" in said(False, level=logging.WARNING)
-    assert json.loads(said(True, level=logging.ERROR))["level"] == "error"
+def test_warnings_and_errors_show_their_level() -> None:
+    assert " attic WARNING happened" in logged(False, level=logging.WARNING)
+    assert json.loads(logged(True, level=logging.ERROR))["level"] == "error"
 
 
 @pytest.mark.parametrize(
@@ -60,32 +60,32 @@ def test_what_is_loud_is_marked() -> None:
         ("°C", "°C"),
     ],
 )
-def test_a_value_cannot_end_itself_or_its_line(value: str, written: str) -> None:
-    assert said(False, field=value).endswith(f" field={written}\n")
+def test_no_value_can_forge_a_field_or_a_line(value: str, written: str) -> None:
+    assert logged(False, field=value).endswith(f" field={written}\n")
 
 
 @given(st.text())
 def test_every_event_is_exactly_one_line(value: str) -> None:
     for as_json in (False, True):
-        line = said(as_json, field=value)
+        line = logged(as_json, field=value)
         assert len(line.splitlines()) == 1
         assert line.endswith("\n")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_numbers_that_are_none_are_text_in_json(value: float) -> None:
-    line = said(True, field=value)
+def test_numbers_that_are_not_finite_are_text_in_json(value: float) -> None:
+    line = logged(True, field=value)
     assert json.loads(line, parse_constant=pytest.fail)["field"] == str(value)
 
 
-def test_taken_names_are_refused() -> None:
+def test_reserved_field_names_are_rejected() -> None:
     with pytest.raises(ValueError, match="process"):
         log_event("happened", process="x")
     with pytest.raises(ValueError, match="time"):
         log_event("happened", time=1)
 
 
-def test_starting_twice_says_everything_once() -> None:
+def test_starting_twice_logs_everything_once() -> None:
     first, second = io.StringIO(), io.StringIO()
     start_logging("a", as_json=False, stream=first)
     start_logging("b", as_json=False, stream=second)
@@ -94,5 +94,5 @@ def test_starting_twice_says_everything_once() -> None:
     assert second.getvalue().count("happened") == 1
 
 
-def test_below_the_level_nothing_is_said() -> None:
-    assert said(False, level=logging.DEBUG) == ""
+def test_below_the_level_nothing_is_logged() -> None:
+    assert logged(False, level=logging.DEBUG) == ""

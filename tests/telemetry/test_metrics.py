@@ -1,4 +1,4 @@
-"""The names of what is counted: as Prometheus wants them, and each where it belongs."""
+"""The metrics: names and labels by the conventions of Prometheus, each declared, observed and documented once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from prometheus_client import generate_latest
 
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 
-TABLE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+TOP = Path(__file__).parents[2]
+NO_METRICS = {"registry", "counted"}
+"""attributes of `ClientMetrics` and `ServerMetrics` that are not metrics"""
+TABLE = (TOP / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 CLIENT, SERVER, BOTH = {ClientMetrics}, {ServerMetrics}, {ClientMetrics, ServerMetrics}
-PROMISED: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
+STABLE: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
     "shoal_readings_total": (BOTH, "counter", "result"),
     "shoal_updates_total": (BOTH, "counter", "result"),
     "shoal_cluster_events_total": (SERVER, "counter", "event"),
@@ -31,15 +34,15 @@ PROMISED: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] =
     "shoal_end_to_end_latency_seconds": (SERVER, "histogram", ""),
     "shoal_round_duration_seconds": (SERVER, "histogram", "algorithm"),
 }
-"""names on which others build dashboards and alerts: who serves it, its type as Prometheus sees it, its labels"""
-ALSO_BY = {"shoal_cluster_events_total": "model", "shoal_snapshot_version": "model"}
-"""a federation has several models, and each has its own snapshots and clusters"""
+"""names that dashboards and alerts may rely on: which process serves it, its Prometheus type, its labels"""
+MORE_LABELS = {"shoal_cluster_events_total": "model", "shoal_snapshot_version": "model"}
+"""each model of a federation has its own snapshots and clusters"""
 
 
 def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
-    """The page of a process that has counted something of everything."""
+    """The metrics page of a process that has observed every metric."""
     for name, metric in vars(metrics).items():
-        if name in ("registry", "counted"):
+        if name in NO_METRICS:
             continue
         labels = dict.fromkeys(metric._labelnames, "x")
         one = metric.labels(**labels) if labels else metric
@@ -49,33 +52,33 @@ def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_a_process_that_did_nothing_has_a_page(kind: type[ClientMetrics | ServerMetrics]) -> None:
+def test_a_process_that_has_done_nothing_has_a_page(kind: type[ClientMetrics | ServerMetrics]) -> None:
     assert "shoal_build_info" in generate_latest(kind().registry).decode()
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_prometheus_finds_no_fault(kind: type[ClientMetrics | ServerMetrics], promtool: str) -> None:
-    told = subprocess.run(
+def test_promtool_accepts_the_page(kind: type[ClientMetrics | ServerMetrics], promtool: str) -> None:
+    checked = subprocess.run(
         [promtool, "check", "metrics"], input=exposed(kind()), capture_output=True, text=True, check=False
     )
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("name", PROMISED)
-def test_a_promised_name_is_served_with_its_type_and_its_labels_by_whom_it_was_promised(name: str) -> None:
-    processes, type_, labels = PROMISED[name]
+@pytest.mark.parametrize("name", STABLE)
+def test_a_stable_name_is_served_by_its_process_with_its_type_and_labels(name: str) -> None:
+    processes, type_, labels = STABLE[name]
     pages = {kind: exposed(kind()) for kind in (ClientMetrics, ServerMetrics)}
     assert {kind for kind, page in pages.items() if f"# TYPE {name} {type_}\n" in page} == processes
-    wanted = {label for label in (*labels.split(","), ALSO_BY.get(name, "")) if label}
+    expected = {label for label in (*labels.split(","), MORE_LABELS.get(name, "")) if label}
     for kind in processes:
         series = re.findall(rf"^{name}(?:_bucket|_count|_sum)?(?:{{(.*)}})? ", pages[kind], re.MULTILINE)
         assert series
         for one in series:
-            assert set(re.findall(r'(\w+)="', one)) - {"le"} == wanted
+            assert set(re.findall(r'(\w+)="', one)) - {"le"} == expected
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_every_name_is_ours_and_explained(kind: type[ClientMetrics | ServerMetrics]) -> None:
+def test_every_name_has_a_known_prefix_and_a_help_text(kind: type[ClientMetrics | ServerMetrics]) -> None:
     page = exposed(kind())
     names = re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
     assert len(names) == len(set(names))
@@ -84,44 +87,57 @@ def test_every_name_is_ours_and_explained(kind: type[ClientMetrics | ServerMetri
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_a_process_tells_what_it_takes_of_the_machine(kind: type[ClientMetrics | ServerMetrics]) -> None:
+def test_a_process_serves_its_memory_and_cpu_time(kind: type[ClientMetrics | ServerMetrics]) -> None:
     value = kind().registry.get_sample_value
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"):
         assert (value(name) or 0) > 0, name
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_operators_read_of_every_metric_and_its_labels(kind: type[ClientMetrics | ServerMetrics]) -> None:
-    told = {
+def test_every_metric_and_its_labels_are_documented(kind: type[ClientMetrics | ServerMetrics]) -> None:
+    documented = {
         name: set(labels.split(",")) - {""} for name, labels in re.findall(r"`(shoal_\w+)(?:\{([\w,]*)\})?`", TABLE)
     }
     for family in kind().registry.collect():
         if family.name.startswith("process_"):
             continue
         ends = {"counter": "_total", "info": "_info"}
-        assert family.name + ends.get(family.type, "") in told, family.name
+        assert family.name + ends.get(family.type, "") in documented, family.name
     for name, metric in vars(kind()).items():
-        if name not in ("registry", "counted"):
+        if name not in NO_METRICS:
             shown = metric._name + ("_total" if metric._type == "counter" else "")
-            assert set(metric._labelnames) == told[shown], shown
+            assert set(metric._labelnames) == documented[shown], shown
 
 
-def test_operators_read_of_no_metric_that_is_not_there() -> None:
+def test_every_documented_metric_exists() -> None:
     there = {
         name
         for kind in (ClientMetrics, ServerMetrics)
         for name in re.findall(r"^# TYPE (\S+)", exposed(kind()), re.MULTILINE)
     }
-    told = set(re.findall(r"`(shoal_\w+)(?:\{[\w,]*\})?`", TABLE))
-    assert told <= there
+    documented = set(re.findall(r"`(shoal_\w+)(?:\{[\w,]*\})?`", TABLE))
+    assert documented <= there
 
 
-def test_two_nodes_in_one_process_count_apart() -> None:
+@pytest.mark.parametrize("name", sorted((vars(ClientMetrics()).keys() | vars(ServerMetrics()).keys()) - NO_METRICS))
+def test_a_metric_is_declared_once_and_observed_in_one_module_of_a_process(name: str) -> None:
+    declared = (TOP / "shoal/telemetry/metrics.py").read_text("utf-8")
+    assert len(re.findall(rf"^        self\.{name} = ", declared, re.MULTILINE)) == 1
+    for process, kind in (("client_nodes", ClientMetrics), ("server_node", ServerMetrics)):
+        if not hasattr(kind(), name):
+            continue
+        observing = [
+            path for path in (TOP / process).rglob("*.py") if re.search(rf"metrics\.{name}\.", path.read_text("utf-8"))
+        ]
+        assert len(observing) == 1, observing
+
+
+def test_two_nodes_in_one_process_have_separate_metrics() -> None:
     first, second = ServerMetrics(), ServerMetrics()
     first.updates.labels(result="absorbed").inc()
     assert second.registry.get_sample_value("shoal_updates_total", {"result": "absorbed"}) is None
 
 
-def test_what_is_derived_from_readings_alone_is_no_metric_of_the_server() -> None:
+def test_the_server_has_no_metric_that_needs_readings() -> None:
     server = set(re.findall(r"^# TYPE (\S+)", exposed(ServerMetrics()), re.MULTILINE))
     assert not server & {"shoal_event_time_lag_seconds", "shoal_privacy_epsilon_spent"}

@@ -190,7 +190,7 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
         assert server.status().rejected == {"signature": 2}
         (heard,) = server.models()["clusters"].clients.totals()
         assert heard[:3] == ("cellar", said, 100)
-        count = server.metrics.registry.get_sample_value("shoal_rejected_total", {"reason": "signature"})
+        count = server.metrics.registry.get_sample_value("shoal_rejected_messages_total", {"reason": "signature"})
         assert count == 2.0
 
 

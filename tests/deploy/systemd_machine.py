@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.deploy.compose_project import wait_for
-from tests.deploy.engine import Engine, Trouble
-from tests.deploy.stand_ins import AUTHORITIES, DEBIAN
+from tests.deploy.docker_engine import Engine, Trouble
+from tests.deploy.image_stand_ins import AUTHORITIES, DEBIAN
 
 TOP = Path(__file__).parent.parent.parent
 BOOT = (
@@ -59,7 +59,7 @@ class Machine:
 
 
 @contextmanager
-def machine(engine: Engine, name: str = "machine") -> Iterator[Machine]:
+def systemd_machine(engine: Engine, name: str = "machine") -> Iterator[Machine]:
     """A machine that has booted, with a checkout; gone at the end."""
     engine.docker("run", "--detach", "--name", name, *BOOT, DEBIAN, "/lib/systemd/systemd")
     try:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from deploy.kafka import broker
-from tests.deploy.engine import Engine, run
+from tests.deploy.docker_engine import Engine, run
 
 TOP = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent

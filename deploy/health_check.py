@@ -1,4 +1,4 @@
-"""Whether a process answers: `answers.py PORT PATH` ends with 0 when http://127.0.0.1:PORT/PATH says 200.
+"""Whether a process answers: `health_check.py PORT PATH` ends with 0 when http://127.0.0.1:PORT/PATH says 200.
 
 For health checks, which are made every few seconds by each container: nothing is imported that takes time.
 """

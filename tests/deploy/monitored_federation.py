@@ -1,0 +1,205 @@
+"""A real federation of processes, monitored by a real Prometheus, on this machine's loopback."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.config.settings import Config, load_config
+from shoal.protocol.messages import Update
+from shoal.transports import open_log
+from tests.house.processes import Process, none_left_over
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+CLIENTS = ("client-1", "client-2")
+TIMEOUT_S = 90.0
+SECRET = 31.41592653589793
+"""a value of a reading; it must be nowhere but in the client's own folder"""
+SECRET_TEXT = "thirty-one-and-a-bit"
+"""the value that a broken sensor sends instead of a number"""
+FEDERATION = """
+[federation]
+name = "monitored"
+[[features]]
+name = "warm"
+low = 0
+high = 100
+[[features]]
+name = "damp"
+low = 0
+high = 100
+[privacy]
+mode = "formal"
+epsilon_per_reading = 400.0
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+[[models]]
+name = "three"
+algorithm = "kmeans"
+options = {{ clusters = 3 }}
+rounds = {{ wake_s = 1.0, deadline_s = 5.0 }}
+[client]
+metrics_port = {port}
+publish_readings = 50
+label = true
+[server]
+port = {server_port}
+snapshot_updates = 4
+snapshot_s = 1.0
+"""
+
+
+@dataclass
+class MonitoredFederation:
+    """A running federation and its Prometheus."""
+
+    folder: Path
+    config: Config
+    prometheus: str
+    """http://127.0.0.1:port"""
+    server: str
+    clients: dict[str, str]
+    """name -> URL of its metrics"""
+    processes: list[Process]
+
+    def output(self) -> str:
+        """Everything that all processes wrote to standard error."""
+        return "".join(process.said() for process in self.processes)
+
+
+@contextmanager
+def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFederation]:
+    """Two clients, a server, an endless producer, and `prometheus` (the program) that scrapes every second."""
+    server_port, prometheus_port, *client_ports = free_ports(2 + len(CLIENTS))
+    files = {
+        client: _write(folder / f"{client}.toml", FEDERATION.format(port=port, server_port=server_port))
+        for client, port in zip(CLIENTS, client_ports, strict=True)
+    }
+    first = files[CLIENTS[0]]
+    processes: list[Process] = []
+    with ExitStack() as stack:
+        stack.enter_context(none_left_over(processes))
+        for client, file in files.items():
+            processes.append(Process(["client", "--config", str(file), "--name", client, "--json"], folder / client))
+        processes.append(Process(["server", "--config", str(first), "--json"], folder / "server.log"))
+        _write_readings(folder / "readings.csv")
+        producer = ["producer", "--config", str(first), str(folder / "readings.csv")]
+        options = ["--time-column", "time", "--loop", "--rate", "300/s", "--clients", str(len(CLIENTS))]
+        processes.append(Process([*producer, *options], folder / "producer.log"))
+        url = stack.enter_context(_prometheus(folder, prometheus, prometheus_port, server_port, client_ports))
+        urls = {client: f"http://127.0.0.1:{port}" for client, port in zip(CLIENTS, client_ports, strict=True)}
+        server = f"http://127.0.0.1:{server_port}"
+        federation = MonitoredFederation(folder, load_config(first), url, server, urls, processes)
+        until(lambda: "shoal_round_number{" in fetched(f"{server}/metrics"), federation)
+        yield federation
+
+
+def publish_nonsense(federation: MonitoredFederation) -> None:
+    """Publish a message among the updates that no server can accept."""
+    with closing(open_log(federation.config.log)) as log:
+        log.publish(federation.config.contract.updates_topic, b"nonsense", b"clusters", Update.headers())
+        log.flush()
+
+
+def until(holds: Callable[[], bool], federation: MonitoredFederation) -> None:
+    """Wait until `holds()`; `AssertionError` when a process ends or after `TIMEOUT_S`."""
+    end = time.monotonic() + TIMEOUT_S
+    while True:
+        dead = [process for process in federation.processes if not process.running()]
+        assert not dead, dead[0].said()
+        try:
+            if holds():
+                return
+        except OSError:
+            # The process does not listen yet, or is too busy to respond in time.
+            pass
+        assert time.monotonic() < end, federation.output()[-3000:]
+        time.sleep(0.1)
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free at the moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _write_readings(path: Path) -> None:
+    """Three clusters; now and then, for each client, the secret, a value out of bounds and one that is no number."""
+    rng = random.Random(5)
+    rows = ["time,warm,damp"]
+    start = time.time()
+    for number in range(600):
+        warm, damp = rng.choice([(20.0, 80.0), (50.0, 30.0), (80.0, 70.0)])
+        row = f"{rng.gauss(warm, 3)},{rng.gauss(damp, 3)}"
+        special = {5: f"{SECRET!r},{SECRET!r}", 15: f"{1000 * SECRET!r},50", 25: f"{SECRET_TEXT},{SECRET!r}"}
+        rows.append(f"{start + number / 300:.3f},{special.get(number % 39, row)}")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _prometheus(folder: Path, program: str, port: int, server: int, clients: list[int]) -> Iterator[str]:
+    """Prometheus with the shipped standalone configuration, on other ports, scraping every second."""
+    copy = folder / "prometheus"
+    shutil.copytree(DEPLOY / "prometheus", copy)
+    text = (copy / "standalone.yml").read_text(encoding="utf-8")
+    assert "127.0.0.1:8765" in text
+    text = text.replace("127.0.0.1:8765", f"127.0.0.1:{server}").replace("_interval: 15s", "_interval: 1s")
+    (copy / "standalone.yml").write_text(text, encoding="utf-8")
+    targets = [
+        {"targets": [f"127.0.0.1:{place}"], "labels": {"client": client}}
+        for client, place in zip(CLIENTS, clients, strict=True)
+    ]
+    # JSON is valid YAML.
+    (copy / "clients.yml").write_text(json.dumps(targets), encoding="utf-8")
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={copy / 'standalone.yml'}",
+                f"--storage.tsdb.path={folder / 'prometheus-data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def alerts(federation: MonitoredFederation) -> set[str]:
+    """The names of the alerts that are pending or firing."""
+    response = json.loads(fetched(f"{federation.prometheus}/api/v1/alerts"))
+    return {alert["labels"]["alertname"] for alert in response["data"]["alerts"]}
+
+
+def numbers_in(text: str) -> set[float]:
+    """Every number in a text."""
+    return {float(number) for number in re.findall(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", text)}
