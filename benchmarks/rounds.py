@@ -25,7 +25,7 @@ from benchmarks.rounds_answers import measured_answers, rows_and_params
 from benchmarks.rounds_memory import measured_memory
 from benchmarks.rounds_service import measured_service
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
-from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
+from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.protocol.codec import pack
 
 PACKAGES = ("numpy", "scikit-learn")
@@ -98,7 +98,7 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
             begun = time.process_time()
             answers = [Answer(f"{i:06}", 0, algorithm.answer(params, each)) for i, each in enumerate(clients)]
             answered = time.process_time()
-            _, counted = fold(Policy(), Memory(), answers, 0)
+            _, counted = select_answers(Policy(), PolicyState(), answers, 0)
             algorithm.combine(params, counted)
             ended = time.process_time()
             answering.append(answered - begun)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.results import spread
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
-from shoal.algorithms.rounds.simulation import hint
+from shoal.algorithms.rounds.simulation import bounding_box
 from shoal.protocol.codec import pack
 
 Floats = NDArray[np.float64]
@@ -102,7 +102,7 @@ def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
     centres = generator.normal(size=(k, d)) * 3
     rows = centres[generator.integers(0, k, n)] + generator.normal(size=(n, d))
     algorithm = rounds_algorithm(name)
-    params = algorithm.start({"clusters": k}, d, hint([rows], SEED))
+    params = algorithm.start({"clusters": k}, d, bounding_box([rows], SEED))
     for _ in range(2):
         params = algorithm.combine(params, [algorithm.answer(params, rows)])
     return rows, params

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.process import MIB
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.algorithms.rounds.simulation import hint
+from shoal.algorithms.rounds.simulation import bounding_box
 
 D, K, SEED = 2, 3, 3
 PEAK = Path("/proc/self/clear_refs")
@@ -49,7 +49,7 @@ def _answer(name: str, n: int) -> tuple[int, float]:
     rows = generator.normal(size=(n, D))
     rows += centres[np.arange(n) % K]
     algorithm = rounds_algorithm(name)
-    params = algorithm.start({"clusters": K}, D, hint([rows[:1000]], SEED))
+    params = algorithm.start({"clusters": K}, D, bounding_box([rows[:1000]], SEED))
     # Once over a few rows: what is loaded and made on first use is not the answer's.
     algorithm.answer(params, rows[:1000])
     PEAK.write_text("5", encoding="ascii")

@@ -23,7 +23,7 @@ from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
+from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, contract_of
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
@@ -116,7 +116,7 @@ class _House:
         answers = [
             Answer(f"{n:06}", 0, self._algorithm.answer(snapshot.arrays, rows)) for n, rows in enumerate(windows)
         ]
-        self._algorithm.combine(snapshot.arrays, fold(Policy(), Memory(), answers, 0)[1])
+        self._algorithm.combine(snapshot.arrays, select_answers(Policy(), PolicyState(), answers, 0)[1])
         return time.process_time() - used
 
     def _closed(self) -> int:

@@ -38,7 +38,7 @@ class Participation:
 
     def newest_of(self, client: str) -> int | None:
         """The round of this client's waiting answer."""
-        return self._answers[client].version if client in self._answers else None
+        return self._answers[client].round if client in self._answers else None
 
     def answers(self) -> list[Answer]:
         """All that wait, late ones to earlier rounds too."""
@@ -46,7 +46,7 @@ class Participation:
 
     def to(self, number: int) -> list[str]:
         """Clients whose answers to this round are here."""
-        return [client for client, answer in self._answers.items() if answer.version == number]
+        return [client for client, answer in self._answers.items() if answer.round == number]
 
     @property
     def rows(self) -> int:
@@ -92,7 +92,7 @@ class Participation:
 
     def state(self) -> dict[str, Any]:
         answers = [
-            [answer.client, answer.version, dict(answer.stats), self._rows[answer.client]] for answer in self.answers()
+            [answer.client, answer.round, dict(answer.stats), self._rows[answer.client]] for answer in self.answers()
         ]
         return {"answers": answers, "missed": self._missed}
 

@@ -19,9 +19,8 @@ from server_node.models.publisher import ModelPublisher
 from server_node.models.streaming import StreamingModel
 from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.algorithms.rounds import policies
 from shoal.algorithms.rounds.base import InitHint, Params
-from shoal.algorithms.rounds.policies import Memory, fold
+from shoal.algorithms.rounds.policies import PolicyState, select_answers
 from shoal.config.contract import Contract, Model
 from shoal.config.models import clusters_wanted, policy_of
 from shoal.config.settings import ServerSettings
@@ -62,7 +61,7 @@ class RoundsModel:
         self._call: RoundRequest | None = None
         self._called_at = self._wake_at = 0.0
         self._attendance = Participation(contract)
-        self._memory = Memory()
+        self._memory = PolicyState()
         self._untouched = True
         """whether no round has closed since it last started"""
         self._shift = math.inf
@@ -182,7 +181,7 @@ class RoundsModel:
             "call": None if self._call is None else asdict(self._call),
             "called_at": self._called_at,
             "wake_at": self._wake_at,
-            "memory": policies.state(self._memory),
+            "memory": self._memory.state(),
             "shift": self._shift,
             "counted": self._counted,
         }
@@ -199,7 +198,7 @@ class RoundsModel:
             self._in_a_row, self._untouched = state["in_a_row"], state["untouched"]
             self._call = None if state["call"] is None else RoundRequest(**state["call"])
             self._called_at, self._wake_at = state["called_at"], state["wake_at"]
-            self._memory = policies.restored(state["memory"])
+            self._memory = PolicyState.restored(state["memory"])
             self._shift, self._counted = state["shift"], state["counted"]
         except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
@@ -210,7 +209,7 @@ class RoundsModel:
         self._params = self._algorithm.start(self._model.options, self._contract.width, hint)
         # Answers on their way are to other parameters, so this is a round of another number.
         self._first_round, self._in_a_row, self._untouched = self._round + 1, 0, True
-        self._memory = Memory()
+        self._memory = PolicyState()
         self._attendance.forget()
         return self._open(self._first_round, now)
 
@@ -237,7 +236,7 @@ class RoundsModel:
         assert self._params is not None
         before = self._params
         try:
-            memory, counted = fold(self._policy, self._memory, self._attendance.answers(), self._round)
+            memory, counted = select_answers(self._policy, self._memory, self._attendance.answers(), self._round)
             after = self._algorithm.combine(before, counted)
             self._border.check_params(self._model, after)
         except (InvalidData, MessageRejected) as wrong:
@@ -278,7 +277,7 @@ class RoundsModel:
 
     def _heard_of(self, client: str) -> int:
         """The newest round this client has answered."""
-        return self._attendance.newest_of(client) or self._memory.heard.get(client, 0)
+        return self._attendance.newest_of(client) or self._memory.newest_answered.get(client, 0)
 
     @property
     def _answered(self) -> list[str]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
-from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.rows import checked_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.streaming import BaseEstimator, ClusterMixin, table_of
@@ -53,7 +53,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         algorithm = self._algorithm()
         box = self._box(tables)
         params = algorithm.start(self._options(), len(box.low), self._begin(tables, box))
-        found = run(
+        found = run_rounds(
             algorithm,
             params,
             tables,
@@ -90,7 +90,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def _box(self, tables: list[Floats]) -> InitHint:
         """Where rows can lie: the rows' own box, or the `bounds` that all clients have agreed on."""
-        box = hint(tables, int(self.random_state))
+        box = bounding_box(tables, int(self.random_state))
         if (bounds := getattr(self, "bounds", None)) is None:
             return box
         try:
@@ -107,7 +107,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
-            return from_prototypes(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
+            return kfed_hint(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
         return InitHint(box.low, box.high, box.seed, checked_rows(init, len(box.low)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
-from shoal.algorithms.rounds.simulation import hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.experiments import (
     Asked,
@@ -43,18 +43,19 @@ def fitted(made: Made, fuzzifier: float, average: str, local: str, begin: InitHi
     k, d = made.centres.shape
     if average == "central":
         start = FCM.start({"clusters": k, "fuzzifier": fuzzifier}, d, begin)
-        return run(FCM, start, [np.concatenate(made.clients)], rounds_max=CENTRAL_ROUNDS, tolerance=TOLERANCE).params
+        pooled = [np.concatenate(made.clients)]
+        return run_rounds(FCM, start, pooled, rounds_max=CENTRAL_ROUNDS, tolerance=TOLERANCE).params
     support = "memberships" if local == "fit" else "powers"
     options = {"clusters": k, "fuzzifier": fuzzifier, "average": average, "local": local, "support": support}
     rounds_max = ROUNDS if local == "fit" else CENTRAL_ROUNDS
     start = FFCM.start(options, d, begin)
-    return run(FFCM, start, made.clients, rounds_max=rounds_max, tolerance=TOLERANCE).params
+    return run_rounds(FFCM, start, made.clients, rounds_max=rounds_max, tolerance=TOLERANCE).params
 
 
 def case_run(case: str, average: str, local: str, trial: int) -> dict[str, float]:
     """Cases 1 to 3: gap to the true centres, errors within and outside of the clusters."""
     made = CASES[case].made(trial)
-    centres = fitted(made, CASES[case].fuzzifier, average, local, hint(made.clients, trial))["centre"]
+    centres = fitted(made, CASES[case].fuzzifier, average, local, bounding_box(made.clients, trial))["centre"]
     within, outside = errors(np.concatenate(made.clients), centres)
     return {"gap": gap(centres, made.centres), "within": within, "outside": outside}
 
@@ -62,7 +63,7 @@ def case_run(case: str, average: str, local: str, trial: int) -> dict[str, float
 def g2_gap(d: int, sd: float, average: str, local: str, trial: int) -> float:
     """Case 4: the gap / sqrt(d), which is what table 5 has."""
     made = g2(d, sd, trial)
-    centres = fitted(made, 2.0, average, local, hint(made.clients, trial))["centre"]
+    centres = fitted(made, 2.0, average, local, bounding_box(made.clients, trial))["centre"]
     return gap(centres, made.centres) / float(np.sqrt(d))
 
 
@@ -78,7 +79,7 @@ def _compared_by_fcac(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     options = {"clusters": len(dataset.classes), "average": setting["average"], "local": setting["local"]}
     start = FFCM.start(options, d, InitHint(np.zeros(d), np.ones(d), trial))
-    found = run(FFCM, start, clients, rounds_max=FCAC_ROUNDS, tolerance=TOLERANCE).params
+    found = run_rounds(FFCM, start, clients, rounds_max=FCAC_ROUNDS, tolerance=TOLERANCE).params
     measured = scores(dataset.labels, FFCM.predict(found, dataset.rows))
     return dict(zip(published.SCORES, measured, strict=True))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import is_in_rounds, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
-from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation.scores import scores
 
@@ -110,11 +110,11 @@ def _streamed(name: str, data: DataSet, seed: int) -> Found:
 
 
 def _in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> Found:
-    box = hint(data.clients, seed)
-    begin = box if algorithm.one_shot else from_prototypes(rounds_algorithm("kfed"), data.clusters, data.clients, box)
+    box = bounding_box(data.clients, seed)
+    begin = box if algorithm.one_shot else kfed_hint(rounds_algorithm("kfed"), data.clusters, data.clients, box)
     options = {"clusters": data.clusters, **OPTIONS.get(algorithm.name, {})}
     params: Arrays = algorithm.start(options, 2, begin)
-    done = run(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)
+    done = run_rounds(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)
     labels = algorithm.predict(done.params, data.rows)
     none = np.empty((0, 2), dtype=np.int64)
     return _scored(data, labels, done.params["centre"], none, len(done.shifts))

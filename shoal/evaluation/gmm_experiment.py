@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.rounds.base import Params
-from shoal.algorithms.rounds.gmm import GMM, form_of
+from shoal.algorithms.rounds.gmm import GMM, covariance_form
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
 from shoal.algorithms.rounds.kfed import KFED
-from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import MissingExtra
 from shoal.evaluation.datasets import Dataset
 from shoal.evaluation.experiments import (
@@ -68,15 +68,15 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     k, d = len(dataset.classes), dataset.rows.shape[1]
     local = int(np.sqrt(k)) + 1 if setting.split == "kp" else 0
-    begin = from_prototypes(KFED, k, clients, hint(clients, trial), local)
+    begin = kfed_hint(KFED, k, clients, bounding_box(clients, trial), local)
     options = {"clusters": k, "covariance": setting["covariance"]}
     exact = GMM.start(options, d, begin)
     if setting["average"] == "sums":
-        found = run(GMM, exact, clients, rounds_max=ROUNDS).params
+        found = run_rounds(GMM, exact, clients, rounds_max=ROUNDS).params
     else:
         steps = {"fit": 100, "step": 1}[setting["local"]]
         start = GMM_LOCAL.start({**options, "average": setting["average"], "steps": steps}, d, begin)
-        found = run(GMM_LOCAL, start, clients, rounds_max=ROUNDS).params
+        found = run_rounds(GMM_LOCAL, start, clients, rounds_max=ROUNDS).params
     pooled = by_scikit_learn(exact, np.concatenate(clients), ROUNDS).means
     ari, ami, nmi = scores(dataset.labels, GMM.predict(found, dataset.rows))
     return {"ari": ari, "ami": ami, "nmi": nmi, "difference": matched_distance(pooled, found["centre"])}
@@ -98,7 +98,7 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
     except ImportError:
         raise MissingExtra("comparing with scikit-learn", "evaluate") from None
     k, d = params["centre"].shape
-    form = form_of(params)
+    form = covariance_form(params)
     precisions = np.linalg.inv(matrices(form, params["spread"], k, d))
     given = {
         "full": precisions,

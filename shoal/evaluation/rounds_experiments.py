@@ -15,9 +15,10 @@ import numpy as np
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.kfed import KFED
-from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.rounds.kmeans import KMEANS
+from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
-from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.datasets import Dataset
 from shoal.evaluation.experiments import (
@@ -72,8 +73,8 @@ def _fcm_run(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     start = FCM.start({"clusters": len(dataset.classes)}, d, InitHint(np.zeros(d), np.ones(d), trial))
     limits = {"rounds_max": FCM_ROUNDS, "tolerance": FCM_TOLERANCE}
-    pooled = run(FCM, start, [np.concatenate(clients)], **limits).params  # type: ignore[arg-type]  # a table of keywords
-    found = run(FCM, start, clients, fraction=setting["fraction"], seed=trial, **limits).params  # type: ignore[arg-type]  # a table of keywords
+    pooled = run_rounds(FCM, start, [np.concatenate(clients)], **limits).params  # type: ignore[arg-type]  # a table of keywords
+    found = run_rounds(FCM, start, clients, fraction=setting["fraction"], seed=trial, **limits).params  # type: ignore[arg-type]  # a table of keywords
     difference = matched_distance(pooled["centre"], found["centre"])
     return {"ari": _judged(dataset, FCM.predict(found, dataset.rows))["ari"], "difference": difference}
 
@@ -151,7 +152,9 @@ def _one_shot(algorithm: RoundsAlgorithm, setting: Setting, trial: int) -> dict[
     if algorithm is MUFC:
         # The authors' step is 1 / sqrt(number of rows) of the range.
         options["cells"] = max(1, round(np.sqrt(len(dataset.rows))))
-    found = run(algorithm, algorithm.start(options, dataset.rows.shape[1], hint(clients, trial)), clients).params
+    found = run_rounds(
+        algorithm, algorithm.start(options, dataset.rows.shape[1], bounding_box(clients, trial)), clients
+    ).params
     return _judged(dataset, algorithm.predict(found, dataset.rows))
 
 
@@ -195,16 +198,16 @@ def _kmeans_run(setting: Setting, trial: int) -> dict[str, float]:
     dataset = data_of(setting)
     clients = clients_of(setting, dataset, trial)
     k, d = len(dataset.classes), dataset.rows.shape[1]
-    begin = hint(clients, trial)
+    begin = bounding_box(clients, trial)
     if setting["start"] == "kfed":
-        begin = from_prototypes(KFED, k, clients, begin, int(np.sqrt(k)) + 1 if setting.split == "kp" else 0)
+        begin = kfed_hint(KFED, k, clients, begin, int(np.sqrt(k)) + 1 if setting.split == "kp" else 0)
     exact = KMEANS.start({"clusters": k}, d, begin)
-    pooled = run(KMEANS, exact, [np.concatenate(clients)], rounds_max=KMEANS_ROUNDS).params
+    pooled = run_rounds(KMEANS, exact, [np.concatenate(clients)], rounds_max=KMEANS_ROUNDS).params
     if setting["average"] == "sums":
-        found = run(KMEANS, exact, clients, rounds_max=KMEANS_ROUNDS).params
+        found = run_rounds(KMEANS, exact, clients, rounds_max=KMEANS_ROUNDS).params
     else:
         start = KMEANS_LOCAL.start({"clusters": k, "average": setting["average"]}, d, begin)
-        found = run(KMEANS_LOCAL, start, clients, rounds_max=KMEANS_ROUNDS).params
+        found = run_rounds(KMEANS_LOCAL, start, clients, rounds_max=KMEANS_ROUNDS).params
     difference = matched_distance(pooled["centre"], found["centre"])
     return {**_judged(dataset, KMEANS.predict(found, dataset.rows)), "difference": difference}
 

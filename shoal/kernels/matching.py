@@ -40,7 +40,7 @@ def assignment(cost: Floats) -> NDArray[np.int64]:
 
 
 def match_order(before: Floats, after: Floats) -> NDArray[np.int64]:
-    """centres (k, d), (k, d) -> (k,) the position in `after` of the match of each in `before`, at least total distance."""
+    """centres (k, d), (k, d) -> (k,) the match in `after` of each in `before`, at least total distance."""
     return assignment(np.sqrt(squared_by_differences(before, after)))
 
 

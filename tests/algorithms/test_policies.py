@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
-from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
-from shoal.algorithms.rounds.simulation import converged, from_prototypes, hint, run
+from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
+from shoal.algorithms.rounds.simulation import bounding_box, converged, kfed_hint, run_rounds
 from shoal.errors import SettingsError
 from shoal.kernels.matching import matched_distance
 
 Floats = NDArray[np.float64]
 
 
-def said(client: str, version: int, value: float) -> Answer:
+def answer(client: str, version: int, value: float) -> Answer:
     return Answer(client, version, {"sum": np.array([value])})
 
 
@@ -29,49 +29,60 @@ def sums(counted: list[Mapping[str, Floats]]) -> list[float]:
 
 def test_no_answers_leave_nothing_to_combine() -> None:
     for kind in ("fresh", "decay", "cache"):
-        assert fold(Policy(kind), Memory(), [], 0) == (Memory(), [])
+        assert select_answers(Policy(kind), PolicyState(), [], 0) == (PolicyState(), [])
 
 
 def test_decay_halves_what_was_and_what_is_late() -> None:
-    policy = Policy("decay", rho=0.5, late_max=3)
-    memory, counted = fold(policy, Memory(), [said("a", 0, 8.0)], 0)
+    policy = Policy("decay", decay=0.5, late_rounds=3)
+    memory, counted = select_answers(policy, PolicyState(), [answer("a", 0, 8.0)], 0)
     assert sums(counted) == [8.0]
-    memory, counted = fold(policy, memory, [said("a", 1, 8.0), said("b", 0, 4.0)], 1)
+    memory, counted = select_answers(policy, memory, [answer("a", 1, 8.0), answer("b", 0, 4.0)], 1)
     assert sums(counted) == [4.0 + 8.0 + 2.0]
-    memory, counted = fold(policy, memory, [], 2)
+    memory, counted = select_answers(policy, memory, [], 2)
     assert sums(counted) == [7.0]
 
 
 def test_a_cache_keeps_each_clients_last_word_until_it_is_too_old() -> None:
-    policy = Policy("cache", age_max=2)
-    memory, counted = fold(policy, Memory(), [said("b", 0, 2.0), said("a", 0, 1.0)], 0)
+    policy = Policy("cache", cache_rounds=2)
+    memory, counted = select_answers(policy, PolicyState(), [answer("b", 0, 2.0), answer("a", 0, 1.0)], 0)
     assert sums(counted) == [1.0, 2.0]
-    memory, counted = fold(policy, memory, [said("a", 1, 3.0)], 1)
+    memory, counted = select_answers(policy, memory, [answer("a", 1, 3.0)], 1)
     assert sums(counted) == [3.0, 2.0]
-    memory, counted = fold(policy, memory, [], 3)
+    memory, counted = select_answers(policy, memory, [], 3)
     assert sums(counted) == [3.0]
-    assert sums(fold(policy, memory, [], 4)[1]) == []
+    assert sums(select_answers(policy, memory, [], 4)[1]) == []
 
 
 @pytest.mark.parametrize("kind", ["fresh", "decay", "cache"])
 def test_the_same_answer_again_is_no_second_one_nor_is_an_older_one(kind: str) -> None:
-    memory, once = fold(Policy(kind), Memory(), [said("a", 2, 5.0)], 2)
-    _, twice = fold(Policy(kind), Memory(), [said("a", 2, 5.0), said("a", 2, 5.0), said("a", 1, 9.0)], 2)
+    memory, once = select_answers(Policy(kind), PolicyState(), [answer("a", 2, 5.0)], 2)
+    _, twice = select_answers(
+        Policy(kind), PolicyState(), [answer("a", 2, 5.0), answer("a", 2, 5.0), answer("a", 1, 9.0)], 2
+    )
     assert sums(twice) == sums(once) == [5.0]
-    again, counted = fold(Policy(kind), memory, [said("a", 2, 5.0), said("a", 1, 9.0)], 3)
-    quiet, expected = fold(Policy(kind), memory, [], 3)
+    again, counted = select_answers(Policy(kind), memory, [answer("a", 2, 5.0), answer("a", 1, 9.0)], 3)
+    quiet, expected = select_answers(Policy(kind), memory, [], 3)
     assert sums(counted) == sums(expected)
-    assert again.heard == quiet.heard
+    assert again.newest_answered == quiet.newest_answered
 
 
 def test_answers_from_long_ago_and_from_the_future_do_not_count() -> None:
-    _, counted = fold(Policy(late_max=1), Memory(), [said("a", 3, 1.0), said("b", 4, 2.0), said("c", 6, 4.0)], 5)
+    _, counted = select_answers(
+        Policy(late_rounds=1), PolicyState(), [answer("a", 3, 1.0), answer("b", 4, 2.0), answer("c", 6, 4.0)], 5
+    )
     assert sums(counted) == [2.0]
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("kind", "old"), ("rho", 0.0), ("rho", 1.0), ("age_max", -1), ("late_max", True), ("late_max", 1.5)],
+    [
+        ("kind", "old"),
+        ("decay", 0.0),
+        ("decay", 1.0),
+        ("cache_rounds", -1),
+        ("late_rounds", True),
+        ("late_rounds", 1.5),
+    ],
 )
 def test_a_policy_that_means_nothing_is_refused(name: str, wrong: object) -> None:
     with pytest.raises(SettingsError, match=name if name != "kind" else "policy"):
@@ -85,26 +96,26 @@ def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
     rows = np.concatenate([np.random.default_rng(0).normal(size=(60, 2)) + place for place in (0, 20)])
     clients = [rows[::2], rows[1::2]]
     kmeans = rounds_algorithm("kmeans")
-    start = kmeans.start({"clusters": 2}, 2, hint(clients, 4))
-    ended = run(kmeans, start, clients, tolerance=1e-6)
+    start = kmeans.start({"clusters": 2}, 2, bounding_box(clients, 4))
+    ended = run_rounds(kmeans, start, clients, tolerance=1e-6)
     assert converged(ended.shifts, 1e-6)
     assert len(ended.shifts) < 20
     assert not converged([], 1)
-    assert len(run(kmeans, start, clients, rounds_max=1).shifts) == 1
+    assert len(run_rounds(kmeans, start, clients, rounds_max=1).shifts) == 1
     with pytest.raises(SettingsError):
-        run(kmeans, start, clients, fraction=0.0)
+        run_rounds(kmeans, start, clients, fraction=0.0)
     with pytest.raises(SettingsError):
-        run(rounds_algorithm("kfed"), start, clients, policy=Policy("decay"))
+        run_rounds(rounds_algorithm("kfed"), start, clients, policy=Policy("decay"))
     with pytest.raises(SettingsError):
-        hint([rows[:0]])
+        bounding_box([rows[:0]])
 
 
 def test_a_fraction_of_the_clients_is_called_anew_each_round_and_the_same_seed_calls_the_same() -> None:
     generator = np.random.default_rng(1)
     clients = [generator.normal(size=(30, 2)) + place for place in range(8)]
     fcm = rounds_algorithm("fcm")
-    start = fcm.start({"clusters": 3}, 2, hint(clients))
-    runs = [run(fcm, start, clients, rounds_max=5, fraction=0.25, seed=seed) for seed in (3, 3, 4)]
+    start = fcm.start({"clusters": 3}, 2, bounding_box(clients))
+    runs = [run_rounds(fcm, start, clients, rounds_max=5, fraction=0.25, seed=seed) for seed in (3, 3, 4)]
     assert runs[0].shifts == runs[1].shifts != runs[2].shifts
     # Two of eight clients of 30 rows: memberships of a row add up to 1, their squares to less.
     assert runs[0].params["weight"].sum() < 60
@@ -117,9 +128,9 @@ def test_rounds_started_from_kfed_find_what_clients_hold_apart() -> None:
     clients = [
         generator.normal(size=(50, 2)) * 0.3 + centres[[i % 4, (i + 1) % 4]][np.arange(50) % 2] for i in range(8)
     ]
-    begin = from_prototypes(rounds_algorithm("kfed"), 4, clients, hint(clients), local=2)
+    begin = kfed_hint(rounds_algorithm("kfed"), 4, clients, bounding_box(clients), local=2)
     kmeans = rounds_algorithm("kmeans")
-    found = run(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
+    found = run_rounds(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
     assert matched_distance(centres, found) < 0.3
 
 
@@ -142,7 +153,12 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
     algorithm, generator = rounds_algorithm(name), np.random.default_rng(seed)
     windows = [np.empty((0, 2)) for _ in range(CLIENTS)]
     params = algorithm.start({"clusters": "auto"}, 2, InitHint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
-    policy, memory, under_way, errors = Policy(kind, late_max=LATE_MAX), Memory(), list[tuple[int, Answer]](), []
+    policy, memory, under_way, errors = (
+        Policy(kind, late_rounds=LATE_MAX),
+        PolicyState(),
+        list[tuple[int, Answer]](),
+        [],
+    )
     for version in range(ROUNDS_RUN):
         for client in range(CLIENTS):
             fresh = _centres(version)[client % 3] + generator.normal(size=(NEW_ROWS, 2))
@@ -151,7 +167,7 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
             answer = Answer(f"client{client}", version, algorithm.answer(params, windows[client]))
             under_way.append((version + int(generator.integers(0, LATE_MAX + 1)), answer))
         arrived = [answer for due, answer in under_way if due == version]
-        memory, counted = fold(policy, memory, arrived, version)
+        memory, counted = select_answers(policy, memory, arrived, version)
         params = algorithm.combine(params, counted)
         if version >= SETTLED:
             errors.append(matched_distance(_centres(version), params["centre"]) / np.sqrt(3))

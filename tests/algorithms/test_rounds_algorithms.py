@@ -13,12 +13,13 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
-from shoal.algorithms.rounds.gmm import GMM, mixing
+from shoal.algorithms.rounds.gmm import GMM, mixing_weights
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
 from shoal.algorithms.rounds.kfed import KFED
-from shoal.algorithms.rounds.kmeans import KMEANS, KMEANS_LOCAL
+from shoal.algorithms.rounds.kmeans import KMEANS
+from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
-from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.gaussian import FORMS, matrices
 from shoal.kernels.matching import matched_distance
@@ -35,7 +36,7 @@ def blobs(seed: int, n: int = 60, sd: float = 0.5) -> list[Floats]:
 
 
 def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | None = None, **options: Any) -> Params:
-    known = hint(clients)
+    known = bounding_box(clients)
     if at is not None:
         known = InitHint(known.low, known.high, points=at)
     return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, len(known.low), known)
@@ -46,9 +47,9 @@ def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
         assert {"centre", "weight"} <= set(algorithm.snapshot), algorithm.name
         assert algorithm.snapshot["centre"].rowlike
         for option in algorithm.options.values():
-            assert option.holds(option.default), algorithm.name
+            assert option.is_valid(option.default), algorithm.name
             assert option.meaning
-            assert option.wanted
+            assert option.expected
 
 
 def test_starting_centres_lie_in_the_box_or_group_the_prototypes() -> None:
@@ -94,7 +95,7 @@ def test_parameters_that_cannot_be_are_refused_by_clients(name: str, setting: st
 def test_a_centre_that_nobody_has_rows_of_stays_where_it_is() -> None:
     clients = blobs(1)[:2]
     at = np.array([[0.0, 1], [0, 8], [500, 500]])
-    params = run(KMEANS, started(KMEANS, clients, at), clients).params
+    params = run_rounds(KMEANS, started(KMEANS, clients, at), clients).params
     np.testing.assert_array_equal(params["centre"][2], at[2])
     assert params["weight"].tolist() == [60, 60, 0]
     assert KMEANS.summary(params).clusters == 2
@@ -103,12 +104,12 @@ def test_a_centre_that_nobody_has_rows_of_stays_where_it_is() -> None:
 def test_the_plain_mean_drags_centres_towards_clients_that_have_no_rows_of_them() -> None:
     clients = blobs(2)
     at = CORNERS + 2.0
-    exact = run(KMEANS, started(KMEANS, clients, at), clients, rounds_max=1).params["centre"]
+    exact = run_rounds(KMEANS, started(KMEANS, clients, at), clients, rounds_max=1).params["centre"]
     assert matched_distance(CORNERS, exact) < 0.5
     weighted = started(KMEANS_LOCAL, clients, at, average="weighted")
-    assert matched_distance(exact, run(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
+    assert matched_distance(exact, run_rounds(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
     plain = started(KMEANS_LOCAL, clients, at, average="unweighted")
-    dragged = run(KMEANS_LOCAL, plain, clients, rounds_max=1).params["centre"]
+    dragged = run_rounds(KMEANS_LOCAL, plain, clients, rounds_max=1).params["centre"]
     # Three of four clients repeat the call's centre.
     np.testing.assert_allclose(dragged, 0.25 * exact + 0.75 * at)
 
@@ -116,9 +117,9 @@ def test_the_plain_mean_drags_centres_towards_clients_that_have_no_rows_of_them(
 def test_one_local_step_weighted_is_the_exact_algorithm() -> None:
     clients = blobs(3)
     at = np.array([[1.0, 1], [4, 4], [5, 3], [8, 2]])
-    exact = run(KMEANS, started(KMEANS, clients, at), clients, rounds_max=7).params["centre"]
-    local = run(KMEANS_LOCAL, started(KMEANS_LOCAL, clients, at, steps=1), clients, rounds_max=7).params["centre"]
-    np.testing.assert_allclose(local, exact, atol=1e-12)
+    exact = run_rounds(KMEANS, started(KMEANS, clients, at), clients, rounds_max=7).params["centre"]
+    local = run_rounds(KMEANS_LOCAL, started(KMEANS_LOCAL, clients, at, steps=1), clients, rounds_max=7)
+    np.testing.assert_allclose(local.params["centre"], exact, atol=1e-12)
 
 
 # k-FED.
@@ -127,7 +128,7 @@ def test_one_local_step_weighted_is_the_exact_algorithm() -> None:
 def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
     north, east, south, west = blobs(4)
     clients = [np.concatenate(pair) for pair in ((north, east), (east, south), (south, west), (west, north))]
-    params = run(KFED, started(KFED, clients, local_clusters=2), clients).params
+    params = run_rounds(KFED, started(KFED, clients, local_clusters=2), clients).params
     assert matched_distance(CORNERS, params["centre"]) < 0.5
     assert params["weight"].sum() == 480
 
@@ -162,7 +163,7 @@ def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() 
     clients = [np.concatenate(blobs(seed)) for seed in range(6)]
     clients[3] = np.concatenate([clients[3], [[400.0, 400.0]]])
     found = {
-        pick: run(KFED, started(KFED, clients, average="weighted", pick=pick), clients).params["centre"]
+        pick: run_rounds(KFED, started(KFED, clients, average="weighted", pick=pick), clients).params["centre"]
         for pick in ("farthest", "seeded")
     }
     assert all(len(centres) == 4 for centres in found.values())
@@ -170,7 +171,7 @@ def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() 
 
 def test_kfed_with_fewer_prototypes_than_clusters_finds_those_there_are() -> None:
     rows = np.array([[0.0, 0.0], [5.0, 5.0]])
-    params = run(KFED, started(KFED, [rows], local_clusters=3), [rows]).params
+    params = run_rounds(KFED, started(KFED, [rows], local_clusters=3), [rows]).params
     assert len(params["centre"]) == 2
     assert KFED.predict(started(KFED, [rows]), rows).tolist() == [-1, -1]
     with pytest.raises(SettingsError):
@@ -180,9 +181,9 @@ def test_kfed_with_fewer_prototypes_than_clusters_finds_those_there_are() -> Non
 def test_clusters_keep_their_labels_from_one_shot_to_the_next() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(3)]
     for algorithm in (KFED, MUFC):
-        first = run(algorithm, started(algorithm, clients), clients).params
+        first = run_rounds(algorithm, started(algorithm, clients), clients).params
         moved = [rows + 0.3 for rows in reversed(clients)]
-        second = run(algorithm, first, moved).params
+        second = run_rounds(algorithm, first, moved).params
         np.testing.assert_allclose(second["centre"], first["centre"], atol=2.0)
         assert 0 < algorithm.shift(first, second) < 4
         assert algorithm.shift(started(algorithm, clients), first) == np.inf
@@ -250,17 +251,17 @@ def test_a_row_on_a_centre_counts_for_it_alone() -> None:
 def test_near_a_fuzzifier_of_one_it_is_kmeans() -> None:
     rows = np.concatenate(blobs(6))
     at = CORNERS + 1.0
-    hard = run(KMEANS, started(KMEANS, [rows], at), [rows]).params["centre"]
-    soft = run(FCM, started(FCM, [rows], at, fuzzifier=1.0001), [rows]).params["centre"]
+    hard = run_rounds(KMEANS, started(KMEANS, [rows], at), [rows]).params["centre"]
+    soft = run_rounds(FCM, started(FCM, [rows], at, fuzzifier=1.0001), [rows]).params["centre"]
     np.testing.assert_allclose(soft, hard, atol=1e-9)
 
 
 def test_avg1_of_one_step_weighed_by_powers_is_the_exact_algorithm() -> None:
     clients = [*blobs(7), np.concatenate(blobs(8)), np.empty((0, 2))]
     at = np.array([[1.0, 1], [1, 7], [6, 2], [7, 7]])
-    exact = run(FCM, started(FCM, clients[:5], at), clients, rounds_max=20).params["centre"]
+    exact = run_rounds(FCM, started(FCM, clients[:5], at), clients, rounds_max=20).params["centre"]
     options = {"average": "avg1", "local": "step", "support": "powers"}
-    averaged = run(FFCM, started(FFCM, clients[:5], at, **options), clients, rounds_max=20).params["centre"]
+    averaged = run_rounds(FFCM, started(FFCM, clients[:5], at, **options), clients, rounds_max=20).params["centre"]
     np.testing.assert_allclose(averaged, exact, atol=1e-9)
 
 
@@ -268,7 +269,9 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
     north, east, south, west = blobs(9)
     clients = [np.concatenate(pair) for pair in ((north, east), (east, west), (west, south))]
     found = {
-        average: run(FFCM, started(FFCM, clients, average=average), clients, rounds_max=20, tolerance=1e-4).params
+        average: run_rounds(
+            FFCM, started(FFCM, clients, average=average), clients, rounds_max=20, tolerance=1e-4
+        ).params
         for average in ("avg1", "avg2")
     }
     gaps = {average: matched_distance(CORNERS, params["centre"]) for average, params in found.items()}
@@ -282,27 +285,27 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
 def test_a_component_that_has_no_rows_keeps_its_place_and_comes_back_when_rows_come(form: str) -> None:
     here, there = blobs(10)[0], blobs(10)[3]
     at = np.array([[0.0, 0.0], [9.0, 9.0]])
-    both = run(GMM, started(GMM, [np.concatenate([here, there])], at, covariance=form), [here, there]).params
-    params = run(GMM, both, [here], rounds_max=5).params
+    both = run_rounds(GMM, started(GMM, [np.concatenate([here, there])], at, covariance=form), [here, there]).params
+    params = run_rounds(GMM, both, [here], rounds_max=5).params
     np.testing.assert_allclose(params["centre"][0], here.mean(axis=0), atol=1e-6)
     np.testing.assert_array_equal(params["centre"][1], both["centre"][1])
-    assert (mixing(params["weight"]) > 0).all()
+    assert (mixing_weights(params["weight"]) > 0).all()
     assert GMM.summary(params).nodes == 2
-    back = run(GMM, params, [here, there], rounds_max=20).params
+    back = run_rounds(GMM, params, [here, there], rounds_max=20).params
     np.testing.assert_allclose(back["centre"], both["centre"], atol=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_component_on_one_point_has_the_extent_of_the_ridge(form: str) -> None:
     rows = np.repeat(np.array([[3.0, -2.0]]), 50, axis=0)
-    params = run(GMM, started(GMM, [rows], rows[:1], covariance=form, ridge=1e-4), [rows], rounds_max=4).params
+    params = run_rounds(GMM, started(GMM, [rows], rows[:1], covariance=form, ridge=1e-4), [rows], rounds_max=4).params
     np.testing.assert_allclose(matrices(form, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12)
     assert GMM.predict(params, rows).tolist() == [0] * 50
 
 
 def test_rows_on_a_line_are_a_component_like_any_other() -> None:
     line = np.outer(np.linspace(-1e6, 1e6, 500), [1.0, 2.0])
-    params = run(GMM, started(GMM, [line], clusters=3), [line[::2], line[1::2]], rounds_max=20).params
+    params = run_rounds(GMM, started(GMM, [line], clusters=3), [line[::2], line[1::2]], rounds_max=20).params
     assert np.isfinite(params["centre"]).all()
     assert len(np.unique(GMM.predict(params, line))) > 1
 
@@ -323,7 +326,7 @@ def test_components_that_swapped_places_on_a_client_are_matched_before_the_mean(
 def test_naive_averaging_loses_what_exact_sums_keep_when_clients_lack_components() -> None:
     """The weighted mean with the scatter between clients is in between."""
     clients = [np.concatenate(pair) for pair in zip(blobs(11), blobs(12)[1:] + blobs(12)[:1], strict=True)]
-    begin = from_prototypes(KFED, 4, clients, hint(clients), local=2)
-    exact = run(GMM, GMM.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
-    naive = run(GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
+    begin = kfed_hint(KFED, 4, clients, bounding_box(clients), local=2)
+    exact = run_rounds(GMM, GMM.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
+    naive = run_rounds(GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
     assert matched_distance(CORNERS, exact["centre"]) < 0.3 < matched_distance(CORNERS, naive["centre"])

@@ -131,7 +131,9 @@ def test_every_algorithm_can_be_agreed_on_and_has_a_policy(algorithm: str) -> No
 
 def test_what_was_agreed_of_the_time_between_rounds_is_what_is_done() -> None:
     rounds = {"between": "cache", "decay": 0.25, "cache_rounds": 2, "late_rounds": 1}
-    assert policy_of(agreed(heaps(rounds=rounds)).models[0]) == Policy("cache", rho=0.25, age_max=2, late_max=1)
+    assert policy_of(agreed(heaps(rounds=rounds)).models[0]) == Policy(
+        "cache", decay=0.25, cache_rounds=2, late_rounds=1
+    )
 
 
 def test_sums_that_are_none_cannot_decay() -> None:

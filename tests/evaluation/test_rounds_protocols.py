@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.algorithms.rounds.gmm import GMM, mixing
+from shoal.algorithms.rounds.gmm import GMM, mixing_weights
 from shoal.algorithms.rounds.kfed import KFED
-from shoal.algorithms.rounds.simulation import from_prototypes, hint, run
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.datasets import find
 from shoal.evaluation.experiments import Setting, clients_of, few_classes
@@ -184,11 +184,11 @@ def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(form: 
     dataset = blobs(1)
     clients = clients_of(Setting("gmm", "blobs", split, 5), dataset, 1)
     clients.append(dataset.rows[:1])
-    start = GMM.start({"clusters": 4, "covariance": form}, 2, hint(clients, 1))
+    start = GMM.start({"clusters": 4, "covariance": form}, 2, bounding_box(clients, 1))
     for rounds_max in (1, 5, 30):
-        found = run(GMM, start, clients, rounds_max=rounds_max).params
+        found = run_rounds(GMM, start, clients, rounds_max=rounds_max).params
         theirs = by_scikit_learn(start, np.concatenate(clients), rounds_max)
-        assert np.abs(mixing(found["weight"]) - theirs.weights).max() < 1e-6
+        assert np.abs(mixing_weights(found["weight"]) - theirs.weights).max() < 1e-6
         assert np.abs(found["centre"] - theirs.means).max() < 1e-6
         assert np.abs(matrices(form, found["spread"], 4, 2) - theirs.covariances).max() < 1e-6
 
@@ -205,6 +205,6 @@ def test_naive_averages_lose_components_that_clients_lack() -> None:
 def test_kfed_prototypes_are_a_start_for_mixtures() -> None:
     dataset = blobs(2)
     clients = clients_of(Setting("gmm", "blobs", "kp", 5), dataset, 2)
-    begin = from_prototypes(KFED, 4, clients, hint(clients), local=3)
+    begin = kfed_hint(KFED, 4, clients, bounding_box(clients), local=3)
     assert begin.points is not None
     assert matched_distance(np.array([[0.0, 0], [5, 0], [0, 5], [5, 5]]), begin.points) < 1.0

@@ -88,7 +88,7 @@ def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: 
         assert served.sleeping
         params = served.params
     policy = Policy("decay" if rounds_algorithm(algorithm).additive else "cache")
-    offline = federations.run(
+    offline = federations.run_rounds(
         rounds_algorithm(algorithm), FIRST[algorithm], windows, rounds_max=100, tolerance=1e-3, policy=policy
     )
     assert offline.shifts

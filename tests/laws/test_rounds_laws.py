@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, Stats
-from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold, restored, state
+from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.protocol.codec import pack, unpack
@@ -207,10 +207,10 @@ def test_the_order_in_which_answers_come_in_is_irrelevant_to_the_bit(
     assume(algorithm.additive or kind != "decay")
     params = started(case, rows)
     said = [Answer(f"client{i}", 0, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 5))]
-    memory, counted = fold(Policy(kind), Memory(), said, 0)
-    shuffled, recounted = fold(Policy(kind), Memory(), [said[place] for place in order], 0)
+    memory, counted = select_answers(Policy(kind), PolicyState(), said, 0)
+    shuffled, recounted = select_answers(Policy(kind), PolicyState(), [said[place] for place in order], 0)
     assert bits(algorithm.combine(params, counted)) == bits(algorithm.combine(params, recounted))
-    assert pack(state(memory)) == pack(state(shuffled))
+    assert pack(memory.state()) == pack(shuffled.state())
 
 
 @laws
@@ -383,12 +383,12 @@ def test_an_answer_counts_once_and_only_while_it_is_not_too_late(case: Case) -> 
     params = started(case, rows)
     early, twin, late = (Answer("a", version, algorithm.answer(params, rows)) for version in (5, 5, 1))
     for kind in ("fresh", "cache"):
-        memory, counted = fold(Policy(kind), Memory(), [early, twin, late], 5)
+        memory, counted = select_answers(Policy(kind), PolicyState(), [early, twin, late], 5)
         assert [bits(stats) for stats in counted] == [bits(early.stats)]
-        memory, counted = fold(Policy(kind), memory, [twin, late], 6)
+        memory, counted = select_answers(Policy(kind), memory, [twin, late], 6)
         assert len(counted) == (1 if kind == "cache" else 0)
-        assert len(fold(Policy(kind), memory, [], 14)[1]) == 0
-    assert len(fold(Policy(), Memory(), [Answer("a", 9, early.stats)], 5)[1]) == 0
+        assert len(select_answers(Policy(kind), memory, [], 14)[1]) == 0
+    assert len(select_answers(Policy(), PolicyState(), [Answer("a", 9, early.stats)], 5)[1]) == 0
 
 
 @pytest.mark.parametrize("kind", ["fresh", "decay", "cache"])
@@ -402,17 +402,17 @@ def test_what_a_policy_remembers_is_saved_and_restored_to_the_bit(case: Case, ki
     rows = stream("blobs", 9, 90, 2)
     params = started(case, rows)
     said = [Answer(f"c{i}", i % 2, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 4))]
-    memory, _ = fold(Policy(kind), Memory(), said[:3], 1)
-    again = restored(unpack(pack(state(memory))))
+    memory, _ = select_answers(Policy(kind), PolicyState(), said[:3], 1)
+    again = PolicyState.restored(unpack(pack(memory.state())))
     for version in (2, 3):
         more = [Answer(answer.client, version, answer.stats) for answer in said[1:]]
-        memory, counted = fold(Policy(kind), memory, more, version)
-        again, recounted = fold(Policy(kind), again, more, version)
+        memory, counted = select_answers(Policy(kind), memory, more, version)
+        again, recounted = select_answers(Policy(kind), again, more, version)
         assert [bits(stats) for stats in counted] == [bits(stats) for stats in recounted]
-    assert pack(state(memory)) == pack(state(again))
-    for name in ("version", "heard", "sums", "kept"):
+    assert pack(memory.state()) == pack(again.state())
+    for name in ("version", "newest_answered", "sums", "cached"):
         with pytest.raises(InvalidState):
-            restored({**state(memory), name: "something else"})
+            PolicyState.restored({**memory.state(), name: "something else"})
 
 
 # That the laws were run.

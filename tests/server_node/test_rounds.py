@@ -165,7 +165,7 @@ def test_the_service_gives_the_numbers_of_the_same_functions_in_memory(algorithm
     assert first is not None
     rounds = run_rounds(driven, SITES)
     policy = Policy(between, 0.5, 8, 3)
-    offline = federations.run(
+    offline = federations.run_rounds(
         rounds_algorithm(algorithm), first.arrays, list(SITES.values()), rounds_max=12, tolerance=1e-6, policy=policy
     )
     assert len(offline.shifts) == rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -160,6 +160,11 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
             raise InvalidData(f"{name} in an answer must be {spec.dtype} of shape {spec.shape}")
         if not np.isfinite(array).all():
             raise InvalidData(f"{name} in an answer holds numbers that are not finite")
+
+
+def check_shape(array: NDArray[Any], published: NDArray[Any], what: str) -> None:
+    """Raises `InvalidData` unless an array of an answer has the shape of the published one that it belongs to."""
+    reject_unless(array.shape == published.shape, f"another {what} than the round request has")
 
 
 def reject_unless(possible: bool | np.bool_, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Federated fuzzy c-means by sums: exactly the pooled algorithm, whatever client has which rows.
+"""Federated fuzzy c-means by sums: exactly fuzzy c-means on the rows of all clients together.
 
 Source: J. L. Corcuera Bárcena and others, "A federated fuzzy c-means clustering algorithm" (2021), algorithms 1
 and 2; the centres are eq. 3, the memberships eq. 9. No membership matrix is ever stored.
@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
     Params,
     Stats,
+    check_shape,
     float_array,
-    nearest_centre,
     read_float,
     reject_unless,
     row_blocks,
@@ -26,7 +25,6 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.kmeans import shift
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared_distances
@@ -37,12 +35,12 @@ FUZZIFIER_MAX: Final = 100.0
 
 
 def is_fuzzifier(value: Any) -> bool:
-    """Whether a setting can be the exponent of memberships."""
+    """Whether a setting can be the fuzzifier, the exponent of memberships."""
     return is_number(value, 1.0, FUZZIFIER_MAX)
 
 
 FUZZIFIER: Final = Option(
-    2.0, is_fuzzifier, f"above 1, at most {FUZZIFIER_MAX:g}", "how soft clusters are: near 1 is k-means, 2 is usual"
+    2.0, is_fuzzifier, f"above 1, at most {FUZZIFIER_MAX:g}", "how fuzzy clusters are: near 1 is k-means, 2 is usual"
 )
 OPTIONS: Final = {"clusters": CLUSTERS, "fuzzifier": FUZZIFIER}
 
@@ -50,13 +48,17 @@ OPTIONS: Final = {"clusters": CLUSTERS, "fuzzifier": FUZZIFIER}
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Algorithm 2: per centre the sum of the memberships, raised to the fuzzifier (k,), and of rows by it (k, d)."""
+    """Algorithm 2.
+
+    -> per centre `mass` (k,), the sum of the memberships to the power of the fuzzifier, and `sum` (k, d), the sum of
+    the rows weighted by the same powers.
+    """
     mass, total = fuzzy_sums(params["centre"], read_float(params, "fuzzifier", above=1.0), rows)
     return {"mass": mass, "sum": total}
 
 
 def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, Floats]:
-    """centres (k, d), rows (n, d) -> mass (k,), weighted sum of rows (k, d), in bounded memory."""
+    """centres (k, d), rows (n, d) -> mass (k,), weighted sum of the rows (k, d); in bounded memory."""
     k, d = centres.shape
     mass, total = np.zeros(k), np.zeros((k, d))
     for block in row_blocks(rows, d, k):
@@ -68,11 +70,7 @@ def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, F
 
 # What travels.
 
-PARAMS: Final = {
-    **CENTRES,
-    "fuzzifier": FLOAT,
-}
-"""the centres, the mass behind each when it was made, and the fuzzifier"""
+PARAMS: Final = {**CENTRES, "fuzzifier": FLOAT}
 STATS: Final = {
     "mass": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
@@ -89,29 +87,22 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """Eq. 3. A centre without any mass, which takes a power that underflows, stays where it is."""
+    """Eq. 3. A centre whose mass is 0, because all its powers underflow, keeps its position."""
     sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["mass"].any():
         return dict(params)
-    reject_unless(sums["mass"].shape == params["weight"].shape, "of another number of centres than the call has")
+    check_shape(sums["mass"], params["weight"], "number of centres")
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
     return {**params, "centre": means(sums["mass"], sums["sum"], params["centre"]), "weight": sums["mass"]}
-
-
-def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
-    """rows (n, d) -> (n,) the cluster of the highest membership, which is the nearest centre's."""
-    return nearest_centre(params, rows)
 
 
 FCM: Final = RoundsAlgorithm(
     name="fcm",
     snapshot=PARAMS,
     update=STATS,
-    additive=True,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
-    shift=shift,
-    predict=predict,
+    additive=True,
 )

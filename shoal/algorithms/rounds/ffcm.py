@@ -1,10 +1,10 @@
 """Federated fuzzy c-means by averaging centres (FFCM), with both of its averages.
 
 Source: M. Stallmann, A. Wilbik, "Towards federated clustering: a federated fuzzy c-means algorithm (FFCM)" (2022):
-steps 1 to 6, eq. 7 (support), eq. 8 (avg1), eq. 9 (avg2). Two things are open in it, and both are named options:
-`local`: the paper's step 3 reads as one step from the broadcast centres, its program runs to the end; `support`: the
-paper weighs by memberships to the power of the fuzzifier, its program by memberships. One step weighed by powers
-makes avg1 the exact algorithm of `shoal.algorithms.rounds.fcm`.
+steps 1 to 6, eq. 7 (support), eq. 8 (avg1), eq. 9 (avg2). The paper and its program differ in two points, which are
+options here. `local`: step 3 of the paper reads as one step from the centres received, the program runs to
+convergence. `support`: the paper weights by memberships to the power of the fuzzifier, the program by memberships.
+With one step and powers, avg1 is the exact algorithm of `shoal.algorithms.rounds.fcm`, with which FFCM is compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FUZZIFIER, fuzzy_sums
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.kmeans import shift
 from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
@@ -52,14 +51,14 @@ SERVER_STEPS: Final = 300
 OPTIONS: Final = {
     "clusters": CLUSTERS,
     "fuzzifier": FUZZIFIER,
-    "average": choice(AVERAGES, "the mean of centres of one number, weighed by support; or k-means on all"),
-    "local": choice(LOCALS, "what a client does from the broadcast centres: all of fuzzy c-means, or one step"),
-    "support": choice(SUPPORTS, "of a centre: the sum of its memberships, or of their powers"),
+    "average": choice(AVERAGES, "the mean of centres in the same position, weighted by support; or k-means on all"),
+    "local": choice(LOCALS, "what a client runs from the centres received: fuzzy c-means to convergence, or one step"),
+    "support": choice(SUPPORTS, "weight of a centre: the sum of its memberships, or of their powers"),
     "tolerance": Option(
         1e-4,
         lambda value: is_number(value, 0.0, 1.0),
         "above 0, at most 1",
-        "a client's fit ends when its centres move less than this share of the rows' spread",
+        "a client's fit has converged when its centres move less than this share of the rows' standard deviation",
     ),
 }
 
@@ -67,7 +66,7 @@ OPTIONS: Final = {
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Steps 3 and 4: the client's own centres (p, d), in the order of the call's, and their support (p,)."""
+    """Steps 3 and 4 -> the client's own centres (p, d), in the order of those received, and their support (p,)."""
     centres, fuzzifier = params["centre"], read_float(params, "fuzzifier", above=1.0)
     sample = candidates(rows, n_features(params))
     if not len(sample):
@@ -104,7 +103,7 @@ PARAMS: Final = {
     "support": INT,
     "seed": INT,
 }
-"""the centres and the support of each, none before the first round; the choices; the seed of avg2's first k-means"""
+"""besides the centres and their support, the options, and the seed of the first k-means of avg2"""
 STATS: Final = {
     "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
     "support": ArraySpec("<f8", ("p",), per_node=True),
@@ -114,7 +113,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The first centres (k, d), the fuzzifier, and how clients step and the server averages. Raises `SettingsError`."""
+    """The first centres (k, d), and the options that clients and server need. Raises `SettingsError`."""
     option = resolve_options("ffcm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
     return {
@@ -130,11 +129,11 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """Step 5. Clients without rows do not count."""
+    """Step 5: the average of the clients' centres. Clients without rows are left out."""
     k = len(params["centre"])
     for each in answers:
         check_answer(STATS, each, n_features(params))
-        reject_unless(len(each["support"]) in (0, k), "of another number of centres than the call has")
+        reject_unless(len(each["support"]) in (0, k), "another number of centres than the round request has")
         reject_unless((each["support"] >= 0).all(), "a support below 0")
     answers = [each for each in answers if len(each["support"])]
     if not answers:
@@ -144,12 +143,14 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     if read_choice(params, "average", AVERAGES) == "avg1":
         total = np.einsum("ck,ckd->kd", support, centres)
         return {**params, "centre": means(support.sum(axis=0), total, params["centre"]), "weight": support.sum(axis=0)}
-    return _grouped(params, centres.reshape(-1, centres.shape[2]), support.reshape(-1))
+    return _regrouped(params, centres.reshape(-1, centres.shape[2]), support.reshape(-1))
 
 
-def _grouped(params: Params, centres: Floats, support: Floats) -> Params:
-    """Eq. 9: k-means on all centres, each as one; k-means++ in the first round, then from the centres before, which
-    keeps their order."""
+def _regrouped(params: Params, centres: Floats, support: Floats) -> Params:
+    """Eq. 9: k-means on the centres of all clients, unweighted.
+
+    It starts by k-means++ in the first round, later from the previous centres, which keeps their order.
+    """
     before = params["centre"]
     if params["weight"].any():
         found, _ = lloyd(centres, before, SERVER_STEPS)
@@ -171,6 +172,5 @@ FFCM: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
-    shift=shift,
     paper_only=True,
 )

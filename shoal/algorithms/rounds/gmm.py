@@ -1,7 +1,8 @@
 """Federated Gaussian mixture by sums: exactly EM on the rows of all clients together.
 
-Source: M. Uranga, "Federated clustering" (2024), sections 3.3 and 4.2, where clients average what EM has brought
-each of them to (`gmm_local`). Here they send what the M-step needs, and the server takes it.
+Clients compute the E-step and send the sums that the M-step needs; the server computes the M-step. In the source
+(M. Uranga, "Federated clustering", 2024, sections 3.3 and 4.2) clients run EM alone and the server averages their
+parameters: that is `shoal.algorithms.rounds.gmm_local`.
 """
 
 from __future__ import annotations
@@ -44,16 +45,18 @@ from shoal.kernels.gaussian import (
     whitening,
 )
 
-GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
+MASS_GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 """added to each mass, as scikit-learn does"""
-ALIVE: Final = 1e-6
-"""rows' worth of mass below which a component keeps its place and extent"""
+MASS_MIN: Final = 1e-6
+"""in rows; a component with less mass keeps its mean and covariance"""
 RIDGE: Final = Option(
-    1e-6, lambda value: is_number(value, 0.0), "above 0", "added to every variance, in the square of its unit"
+    1e-6, lambda value: is_number(value, 0.0), "above 0", "added to every variance, in unit coordinates squared"
 )
 OPTIONS: Final = {
     "clusters": CLUSTERS,
-    "covariance": choice(FORMS, "one matrix each, one for all, variances by feature each, one variance each"),
+    "covariance": choice(
+        FORMS, "per component a matrix, one matrix for all, per component a variance by feature, or one variance"
+    ),
     "ridge": RIDGE,
 }
 
@@ -61,66 +64,66 @@ OPTIONS: Final = {
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The E-step: mass (k,), sums (k, d) and second moments (c, m) of the rows by their shares in the components,
-    all relative to the origin of the call; the number of rows (1,) and their log-likelihood (1,)."""
+    """The E-step -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by their shares in the
+    components and relative to the origin of the round request; the number of rows (1,); their log-likelihood (1,)."""
     k, d = params["centre"].shape
-    form = form_of(params)
+    form = covariance_form(params)
     mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(form, k, d))
-    seen, likelihood = 0, 0.0
+    n_rows, likelihood = 0, 0.0
     densities = _densities(params)
     for block in row_blocks(rows, d, k):
-        near, shares = densities(block)
+        centred, shares = densities(block)
         peak = shares.max(axis=1, keepdims=True)
         np.exp(np.subtract(shares, peak, out=shares), out=shares)
-        heights = shares.sum(axis=1, keepdims=True)
-        shares /= heights
+        totals = shares.sum(axis=1, keepdims=True)
+        shares /= totals
         mass += shares.sum(axis=0)
-        total += shares.T @ near
-        second += second_moments(form, near, shares)
-        seen += len(block)
-        likelihood += float(peak.sum() + np.log(heights).sum())
+        total += shares.T @ centred
+        second += second_moments(form, centred, shares)
+        n_rows += len(block)
+        likelihood += float(peak.sum() + np.log(totals).sum())
     return {
         "mass": mass,
         "sum": total,
         "second": second,
-        "rows": float_array(seen),
+        "rows": float_array(n_rows),
         "likelihood": float_array(likelihood),
     }
 
 
 def _densities(params: Params) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """-> a function of rows (n, d): the rows relative to the origin, and (n, k) log of weight times density."""
+    """-> a function from rows (n, d) to the rows relative to the origin, and (n, k) the log of weight times density."""
     k, d = params["centre"].shape
-    form, origin = form_of(params), params["origin"]
+    form, origin = covariance_form(params), params["origin"]
     if params["spread"].shape != spread_shape(form, k, d):
         raise InvalidData(
-            f"parameter spread must have shape {spread_shape(form, k, d)} for {form}; the call is damaged"
+            f"parameter spread must have shape {spread_shape(form, k, d)} for {form}; the round request is damaged"
         )
     try:
         whiten = whitening(form, params["spread"], d)
     except np.linalg.LinAlgError:
-        raise InvalidData("parameter spread holds a covariance without extent; the call is damaged") from None
-    means, log_weights = params["centre"] - origin, np.log(mixing(params["weight"]))
+        raise InvalidData("parameter spread holds a singular covariance; the round request is damaged") from None
+    means, log_weights = params["centre"] - origin, np.log(mixing_weights(params["weight"]))
 
     def densities(block: Floats) -> tuple[Floats, Floats]:
-        near = block - origin
-        logs = log_densities(form, near, means, whiten)
+        centred = block - origin
+        logs = log_densities(form, centred, means, whiten)
         logs += log_weights
-        return near, logs
+        return centred, logs
 
     return densities
 
 
-def form_of(params: Params) -> str:
-    """The form of the covariances."""
+def covariance_form(params: Params) -> str:
+    """The form of the covariances, one of `FORMS`."""
     return read_choice(params, "form", FORMS)
 
 
-def mixing(weight: Floats) -> Floats:
-    """mass (k,) -> mixing weights (k,), equal ones where there is no mass yet."""
+def mixing_weights(weight: Floats) -> Floats:
+    """mass (k,) -> mixing weights (k,), which add up to 1; equal ones when there is no mass yet."""
     if not (weight >= 0).all():
-        raise InvalidData("parameter weight holds a mass below 0; the call is damaged")
-    grained = weight + GRAIN
+        raise InvalidData("parameter weight holds a mass below 0; the round request is damaged")
+    grained = weight + MASS_GRAIN
     return np.asarray(grained / grained.sum())
 
 
@@ -134,8 +137,8 @@ PARAMS: Final = {
     "ridge": FLOAT,
     "likelihood": ArraySpec("<f8", ("t",)),
 }
-"""means, masses, covariances (see `shoal.kernels.gaussian`) and their form, the point that sums are relative to, which
-never moves, what is added to variances, and the mean log-likelihood under the parameters before, empty before any"""
+"""means and masses; `spread`, the covariances (see `shoal.kernels.gaussian`), and their `form`; `origin`, the fixed
+point that sums are relative to; `likelihood`, the mean log-likelihood under the previous parameters, empty at first"""
 STATS: Final = {
     "mass": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
@@ -148,7 +151,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The components begin as balls that fill the box between them."""
+    """The first components, spheres that together fill the box. Raises `SettingsError`."""
     option = resolve_options("gmm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
     k, form = len(centre), option["covariance"]
@@ -165,25 +168,29 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """The M-step. A component without mass keeps its place and its extent, and comes back when rows come to it."""
+    """The M-step. A component without mass keeps its mean and covariance, and recovers when rows come near it."""
     sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["rows"][0] > 0:
         return dict(params)
-    reject_unless(sums["mass"].shape == params["weight"].shape, "of another number of components than the call has")
-    reject_unless(sums["second"].shape == params["spread"].shape, "of another form of covariance than the call has")
+    reject_unless(
+        sums["mass"].shape == params["weight"].shape, "another number of components than the round request has"
+    )
+    reject_unless(
+        sums["second"].shape == params["spread"].shape, "another form of covariance than the round request has"
+    )
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
-    form, ridge = form_of(params), read_float(params, "ridge", above=0.0)
-    alive = sums["mass"] > ALIVE
-    mass = sums["mass"] + GRAIN
-    means = np.where(alive[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
+    form, ridge = covariance_form(params), read_float(params, "ridge", above=0.0)
+    has_mass = sums["mass"] > MASS_MIN
+    mass = sums["mass"] + MASS_GRAIN
+    means = np.where(has_mass[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
     spread = params["spread"].copy()
     if form == "tied":
-        spread = spread_from_moments(form, np.where(alive, mass, 0.0), means, sums["second"], ridge)
+        spread = spread_from_moments(form, np.where(has_mass, mass, 0.0), means, sums["second"], ridge)
     else:
-        spread[alive] = spread_from_moments(form, mass[alive], means[alive], sums["second"][alive], ridge)
+        spread[has_mass] = spread_from_moments(form, mass[has_mass], means[has_mass], sums["second"][has_mass], ridge)
     return {
         **params,
-        "centre": np.where(alive[:, None], means + params["origin"], params["centre"]),
+        "centre": np.where(has_mass[:, None], means + params["origin"], params["centre"]),
         "weight": sums["mass"],
         "spread": spread,
         "likelihood": sums["likelihood"] / sums["rows"],
@@ -191,7 +198,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def shift(before: Params, after: Params) -> float:
-    """How much the mean log-likelihood rose; infinite in the first round, which has nothing to compare with."""
+    """The change of the mean log-likelihood; infinite in the first rounds, where there is nothing to compare with."""
     if not len(before["likelihood"]) or not len(after["likelihood"]):
         return math.inf
     return float(abs(after["likelihood"][0] - before["likelihood"][0]))
@@ -208,11 +215,11 @@ GMM: Final = RoundsAlgorithm(
     name="gmm",
     snapshot=PARAMS,
     update=STATS,
-    additive=True,
     options=OPTIONS,
     start=start,
     answer=answer,
     combine=combine,
+    additive=True,
     shift=shift,
     predict=predict,
 )

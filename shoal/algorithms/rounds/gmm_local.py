@@ -1,9 +1,9 @@
-"""Federated Gaussian mixture by averaging: each client runs EM alone, and the parameters reached are averaged.
+"""Federated Gaussian mixture by averaging: each client runs EM alone, and the server averages their parameters.
 
-Source: M. Uranga, "Federated clustering" (2024), section 4.2, for the plain mean. It needs every client to hold rows
-of every component, which is why `shoal.algorithms.rounds.gmm` exists; this is here to be compared with. Three things
-that it breaks on are choices: means that swap places (`match`), components without rows on a client (`average`), and
-the scatter between the clients' means, which the plain mean of covariances leaves out and the weighted one has.
+Source: M. Uranga, "Federated clustering" (2024), section 4.2, for the plain mean. It works only if every client holds
+rows of every component; it is here to be compared with `shoal.algorithms.rounds.gmm`, which is exact. Two of its
+weaknesses can be mended by options: components that come in another order (`match`), and components without rows on
+a client (`average`). The weighted average also adds the scatter between the clients' means to the covariances.
 """
 
 from __future__ import annotations
@@ -28,40 +28,46 @@ from shoal.algorithms.rounds.arrays import (
     reject_unless,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.gmm import GMM, form_of
+from shoal.algorithms.rounds.gmm import GMM, covariance_form
 from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import affinity, ensure_positive_definite, merge_mixtures, spread_shape
 from shoal.kernels.matching import assignment
 
+STEPS_MAX: Final = 1000
 AVERAGES: Final = ("unweighted", "weighted")
 MATCHES: Final = ("overlap", "place")
-LOCAL_TOLERANCE: Final = 1e-3
-"""of the mean log-likelihood, as scikit-learn's"""
+CLIENT_TOLERANCE: Final = 1e-3
+"""of the mean log-likelihood, as in scikit-learn"""
 OPTIONS: Final = {
     **GMM.options,
-    "average": choice(AVERAGES, "every client as one; or each component by the rows behind it"),
-    "match": choice(MATCHES, "which components are one: those that overlap most, or those of one number"),
-    "steps": Option(100, lambda value: is_int(value, 1, 1000), "a whole number, 1 to 1000", "of EM, alone"),
+    "average": choice(AVERAGES, "mean of the clients' components: plain, or weighted by the mass of each"),
+    "match": choice(MATCHES, "which components are averaged: those that overlap most, or those in the same position"),
+    "steps": Option(
+        100,
+        lambda value: is_int(value, 1, STEPS_MAX),
+        f"a whole number, 1 to {STEPS_MAX}",
+        "steps of EM that each client runs alone, at most",
+    ),
 }
 
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """EM from the call's parameters, alone: masses (p,), means (p, d), spread (q, m), and the rows (1,) and their
-    log-likelihood (1,) under the call."""
+    """EM on the client's rows, from the parameters received -> masses (p,), means (p, d), spread (q, m); the number of
+    rows (1,) and their log-likelihood (1,) under the parameters received."""
     sums = gmm.answer(params, rows)
     if not sums["rows"][0] > 0:
         k, d = 0, n_features(params)
-        empty = np.empty((0, spread_shape(form_of(params), 1, d)[1]))
+        empty = np.empty((0, spread_shape(covariance_form(params), 1, d)[1]))
         zero = np.zeros(1)
         return {"mass": np.zeros(k), "mean": np.empty((k, d)), "spread": empty, "rows": zero, "likelihood": zero.copy()}
     own = gmm.combine(params, [sums])
-    for _ in range(read_int(params, "steps", 1, 1000) - 1):
+    for _ in range(read_int(params, "steps", 1, STEPS_MAX) - 1):
         before, own = own, gmm.combine(own, [gmm.answer(own, rows)])
-        if gmm.shift(before, own) < LOCAL_TOLERANCE:
+        if gmm.shift(before, own) < CLIENT_TOLERANCE:
             break
     return {
         "mass": own["weight"],
@@ -92,7 +98,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The first parameters, as of `gmm`, and how clients step and the server averages. Raises `SettingsError`."""
+    """The first parameters of `gmm`, and the options that clients and server need. Raises `SettingsError`."""
     option = resolve_options("gmm_local", OPTIONS, options)
     return {
         **gmm.start({name: option[name] for name in GMM.options}, d, hint),
@@ -110,10 +116,14 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     answers = [each for each in answers if len(each["mass"])]
     if not answers:
         return dict(params)
-    form, origin = form_of(params), params["origin"]
+    form, origin = covariance_form(params), params["origin"]
     for each in answers:
-        reject_unless(each["mass"].shape == params["weight"].shape, "of another number of components than the call")
-        reject_unless(each["spread"].shape == params["spread"].shape, "of another form of covariance than the call")
+        reject_unless(
+            each["mass"].shape == params["weight"].shape, "another number of components than the round request has"
+        )
+        reject_unless(
+            each["spread"].shape == params["spread"].shape, "another form of covariance than the round request has"
+        )
     if read_choice(params, "match", MATCHES) == "overlap":
         answers = [_matched(form, params, each) for each in answers]
     rows = np.array([each["rows"][0] for each in answers])
@@ -123,7 +133,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         centre, extent, weight = mean.mean(axis=0), spread.mean(axis=0), share * rows.sum()
     else:
         weight = mass.sum(axis=0)
-        has_mass = weight > gmm.ALIVE
+        has_mass = weight > gmm.MASS_MIN
         centre, extent = merge_mixtures(form, mass, mean - origin, spread)
         centre = np.where(has_mass[:, None], centre + origin, params["centre"])
         if form != "tied":
@@ -134,7 +144,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _matched(form: str, params: Params, answer: Stats) -> Stats:
-    """The answer's components in the order of the call's that they overlap most with (Bhattacharyya)."""
+    """The answer with its components in the order of those published, matched by overlap (Bhattacharyya)."""
     origin = params["origin"]
     likeness: Floats = affinity(
         form, params["centre"] - origin, params["spread"], answer["mean"] - origin, answer["spread"]

@@ -1,4 +1,4 @@
-"""Where the centres of a model stand before anybody has answered."""
+"""Initialisation of centres, before any client has answered."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ STEPS: Final = 100
 
 
 def starting_centres(clusters: int | str, d: int, hint: InitHint) -> Floats:
-    """The prototypes of the hint, grouped to `clusters` (k-means, weighted) if there are more; else uniform in the box.
+    """The points of the hint, reduced to `clusters` by weighted k-means if there are more, and filled up with uniformly
+    random points in the box if there are fewer.
 
-    -> (k, d). Raises `SettingsError` when "auto" has nothing to start from, or the hint is of other features.
+    -> (k, d).  Raises `SettingsError` when "auto" has nothing to start from, or the hint is of other features.
     """
     if hint.low.shape != (d,) or hint.high.shape != (d,):
-        raise SettingsError(f"the box to start in has {len(hint.low)} features, the rows have {d}")
+        raise SettingsError(f"the box of the hint has {len(hint.low)} features, the rows have {d}")
     points = np.empty((0, d)) if hint.points is None else np.asarray(hint.points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != d:
-        raise SettingsError(f"the prototypes to start from are of shape {points.shape}; they must have {d} features")
+        raise SettingsError(f"the points of the hint have shape {points.shape}; they must have {d} features")
     if clusters == "auto":
         if not len(points):
             raise SettingsError('clusters = "auto" needs a model to start from that has found some; or give a number')

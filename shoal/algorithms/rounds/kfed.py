@@ -1,8 +1,8 @@
-"""k-FED: one shot. Each client clusters alone, the server groups the centres it is sent.
+"""k-FED: federated clustering in one round. Each client clusters its rows, and the server clusters the centres.
 
 Source: D. K. Dennis, T. Li, V. Smith, "Heterogeneity for the win: one-shot federated clustering" (2021): algorithm 1
-(Awasthi and Sheffet's local clustering) and algorithm 2. Clients also say how many rows are behind each centre,
-which the paper's server does not use: it is what `average = "weighted"` weighs by.
+(Awasthi and Sheffet's local clustering) and algorithm 2. Clients also send the number of rows of each centre, which
+the paper's server does not use; `average = "weighted"` weights by it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
 AVERAGES: Final = ("unweighted", "weighted")
 PICKS: Final = ("farthest", "seeded")
 SEPARATION: Final = 3.0
-"""how much farther every other seed must be for a row to count for its own (algorithm 1, step 3)"""
+"""a row counts for its seed if every other seed is at least this many times as far away (algorithm 1, step 3)"""
 SERVER_STEPS: Final = 300
 OPTIONS: Final = {
     "clusters": CLUSTERS,
     "local_clusters": LOCAL_CLUSTERS,
-    "average": choice(AVERAGES, "of the centres in a group: each as one, or by the rows behind it"),
+    "average": choice(AVERAGES, "of the centres in a group: plain mean, or weighted by their rows"),
     "pick": choice(
-        PICKS, "the server's first guess: the first client's centres and then the farthest from all, or k-means++"
+        PICKS, "how the server starts: from the first client's centres and then the farthest from all, or by k-means++"
     ),
 }
 
@@ -57,7 +57,7 @@ OPTIONS: Final = {
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Algorithm 1: at most k' centres of one's own (p, d) and the rows behind each (p,)."""
+    """Algorithm 1 -> at most k' centres of the client's rows (p, d), and the number of rows of each (p,)."""
     k, seed = read_int(params, "local_clusters", 1), read_int(params, "seed", 0)
     sample = candidates(rows, n_features(params))
     if not len(sample):
@@ -67,10 +67,10 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 def _separated(rows: Floats, k: int, seed: int) -> Floats:
     """rows (n, d) -> starting centres (<= k, d): k-means++ seeds among the rows' projections on their k main
-    directions, each moved to the mean of the rows that are clearly its own."""
+    directions, each moved to the mean of the rows that clearly belong to it."""
     plane = np.eye(rows.shape[1])
     if k < rows.shape[1]:
-        # Scaled, so that squares of squares stay numbers.
+        # Scaled, so that fourth powers do not overflow.
         scaled = rows / (np.abs(rows).max() or 1.0)
         plane = np.linalg.eigh(scaled.T @ scaled)[1][:, -k:]
     flat = rows @ plane
@@ -80,9 +80,9 @@ def _separated(rows: Floats, k: int, seed: int) -> Floats:
     for start in range(0, len(flat), height):
         far = np.sqrt(squared_distances(flat[start : start + height], first))
         own = far.argmin(axis=1)
-        places = np.arange(len(far))
-        nearest = far[places, own]
-        far[places, own] = np.inf
+        positions = np.arange(len(far))
+        nearest = far[positions, own]
+        far[positions, own] = np.inf
         clear = far.min(axis=1) >= SEPARATION * nearest
         np.add.at(count, own[clear], 1.0)
         np.add.at(total, own[clear], flat[start : start + height][clear])
@@ -100,8 +100,8 @@ PARAMS: Final = {
     "average": INT,
     "pick": INT,
 }
-"""the centres found last and the rows behind them, none at first; how many to find, and how many each client; the
-seed; the choices"""
+"""the newest centres, none at first; the number of clusters, and the number that each client looks for; the seed of
+every random number; the options"""
 STATS: Final = {
     "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
     "count": ArraySpec("<f8", ("p",), per_node=True),
@@ -111,7 +111,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The plan of the one shot: what clients look for and how. Raises `SettingsError`."""
+    """Parameters without centres: the options that clients and server need. Raises `SettingsError`."""
     option = resolve_options("kfed", OPTIONS, options)
     return {
         **plan_params(option, d, hint),
@@ -121,10 +121,10 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """Algorithm 2, with Lloyd's steps until nothing moves, as in its authors' program."""
+    """Algorithm 2, with Lloyd's algorithm to convergence, as in its authors' program."""
     for each in answers:
         check_answer(STATS, each, n_features(params))
-        reject_unless((each["count"] > 0).all(), "a centre with no row behind it")
+        reject_unless((each["count"] > 0).all(), "a centre without rows")
     answers = [each for each in answers if len(each["count"])]
     if not answers:
         return dict(params)
@@ -140,7 +140,10 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _farthest(points: Floats, begun: int, k: int) -> Floats:
-    """The first `begun` points, then again and again the one farthest from all before, until k or none differs."""
+    """The first `begun` points, and then one by one the point farthest from those chosen, until there are k.
+
+    Fewer when all other points equal chosen ones.
+    """
     chosen = list(range(begun))
     least = squared_by_differences(points, points[:begun]).min(axis=1)
     while len(chosen) < k and least.max() > 0:

@@ -1,12 +1,12 @@
-"""MUFC: one shot, and made to forget. Clients say how many rows lie around each of some cells of an agreed grid.
+"""MUFC: federated clustering in one round that supports unlearning. Clients send counts of rows in cells of a grid.
 
 Source: C. Pan, J. Sima, S. Prakash, V. Rana, O. Milenkovic, "Machine unlearning of federated clusters" (2023),
-algorithm 2. A client's cells are those of its k-means++ seeds (or of k-means from there, as the authors' program
-does); the server needs no more than their sum over the clients, so that it may as well be summed in secret. Each
-cell is filled with as many random points as it counts, and k-means on these is the model.
+algorithm 2. A client's cells are those of its k-means++ seeds (or of the centres that k-means finds from there, as in
+the authors' program). The server needs only the sum of the counts over all clients, which secure aggregation could
+compute. It draws as many random points in each cell as the cell counts, and runs k-means on them.
 
-To forget a client is to combine the others' answers: the result is, to the bit, the model that never saw it. To
-forget a row that is not a seed leaves the client's seeds as they are and one count less.
+Unlearning a client: combine the answers of the others; the result is, to the bit, the model without that client.
+Unlearning a row that is not a seed leaves the client's seeds unchanged and one count smaller.
 """
 
 from __future__ import annotations
@@ -48,18 +48,20 @@ from shoal.kernels.lloyd import assign, best_kmeans, kmeans_plusplus
 LOCALS: Final = ("seeds", "kmeans")
 CELLS_MAX: Final = 2**31
 POINTS_PER_CELL_MAX: Final = 64
-"""more rows than these make the points heavier, not more"""
+"""a cell that counts more rows gets heavier points, not more of them"""
 STARTS: Final = 10
 SERVER_STEPS: Final = 300
 OPTIONS: Final = {
     "clusters": CLUSTERS,
     "local_clusters": LOCAL_CLUSTERS,
-    "local": choice(LOCALS, "what a client's cells are around: k-means++ seeds, or what k-means makes of them"),
+    "local": choice(
+        LOCALS, "which points a client's cells contain: k-means++ seeds, or the k-means centres found from them"
+    ),
     "cells": Option(
         100,
         lambda value: is_int(value, 1, CELLS_MAX),
         f"a whole number, 1 to {CELLS_MAX}",
-        "steps of the grid along each feature (the paper: the root of the number of rows)",
+        "cells of the grid along each feature (in the paper the square root of the number of rows)",
     ),
 }
 
@@ -67,7 +69,7 @@ OPTIONS: Final = {
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The cells (p, d) around at most k' centres of one's own, no cell twice, and the rows that each counts (p,)."""
+    """-> the cells (p, d) of at most k' centres of the rows, each cell once, and the number of rows of each (p,)."""
     k, seed = read_int(params, "local_clusters", 1), read_int(params, "seed", 0)
     d = n_features(params)
     sample = candidates(rows, d)
@@ -86,12 +88,12 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 def _steps(params: Params) -> Floats:
     if params["low"].shape != params["step"].shape or not (params["step"] >= 0).all():
-        raise InvalidData("parameter step must hold one number, at least 0, per feature; the call is damaged")
+        raise InvalidData("parameter step must hold one number, at least 0, per feature; the round request is damaged")
     return np.asarray(params["step"])
 
 
 def _merged(cells: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: Floats) -> Stats:
-    """Each cell once, in the order of their numbers, with all that it counts."""
+    """Each cell once, in the order of their numbers, with the sum of its counts."""
     once, place = np.unique(cells, axis=0, return_inverse=True)
     return {"cell": once, "count": np.bincount(place.reshape(-1), count, len(once)).astype(np.float64)}
 
@@ -108,8 +110,8 @@ PARAMS: Final = {
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
-"""the centres found last and the rows behind them, none at first; how many to find, and how many each client; the
-seed; what cells are around; the corner, the number and the size of the cells of the grid"""
+"""the newest centres, none at first; the number of clusters, and the number that each client looks for; the seed of
+every random number; `local`, the option; the grid: `cells` along each feature, its lower corner `low`, its `step`"""
 STATS: Final = {
     "cell": ArraySpec("<i8", ("p", "d"), per_node=True),
     "count": ArraySpec("<f8", ("p",), per_node=True),
@@ -119,7 +121,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The plan of the one shot: what clients look for and how, with where rows can lie. Raises `SettingsError`."""
+    """Parameters without centres: the options and the grid that clients and server need. Raises `SettingsError`."""
     option = resolve_options("mufc", OPTIONS, options)
     return {
         **plan_params(option, d, hint),
@@ -131,24 +133,24 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """k-means on random points in the cells; a function of the sum of the answers and the seed, and nothing else."""
+    """k-means on random points in the cells; a function of the sum of the answers and the seed alone."""
     most = read_int(params, "cells", 1)
     for each in answers:
         check_answer(STATS, each, n_features(params))
-        reject_unless(((each["cell"] >= 0) & (each["cell"] <= most)).all(), "a cell outside of the grid")
-        reject_unless((each["count"] > 0).all(), "a cell with no row")
+        reject_unless(((each["cell"] >= 0) & (each["cell"] <= most)).all(), "a cell outside the grid")
+        reject_unless((each["count"] > 0).all(), "a cell without rows")
     answers = [each for each in answers if len(each["count"])]
     if not answers:
         return dict(params)
     cells, counts = (np.concatenate([each[name] for each in answers]) for name in ("cell", "count"))
-    points, weights = _scattered(params, _merged(cells, counts))
+    points, weights = _random_points(params, _merged(cells, counts))
     k, seed = read_int(params, "clusters", 1), read_int(params, "seed", 0)
     centres = best_kmeans(points, k, seed, STARTS, SERVER_STEPS, weights)
     return keep_order(params, centres, assign(points, centres, weights)[0])
 
 
-def _scattered(params: Params, cells: Stats) -> tuple[Floats, Floats]:
-    """-> points (n, d), evenly random within their cells and the box, and the rows each stands for (n,)."""
+def _random_points(params: Params, cells: Stats) -> tuple[Floats, Floats]:
+    """-> points (n, d), uniformly random in their cells within the box, and the number of rows each stands for (n,)."""
     each = np.clip(np.rint(cells["count"]), 1, POINTS_PER_CELL_MAX).astype(np.int64)
     of_cell = np.repeat(np.arange(len(each)), each)
     generator = np.random.default_rng(read_int(params, "seed", 0))

@@ -1,4 +1,4 @@
-"""What the algorithms of one round share: a client clusters alone, and the server's labels follow the ones before."""
+"""What the algorithms of one round share: clustering on a client, and clusters that keep their numbers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from shoal.kernels.lloyd import assign_block, means
 from shoal.kernels.matching import match_order, matched_distance
 
 CANDIDATES_MAX: Final = 50_000
-"""of more rows, seeds are looked for among evenly spaced ones: memory stays bounded"""
+"""of more rows, seeds are chosen among this many evenly spaced ones, to bound memory"""
 CLIENT_STEPS: Final = 300
 LOCAL_CLUSTERS: Final = Option(
     0,
     lambda value: is_int(value, 0, CLUSTERS_MAX),
     f"a whole number, 0 to {CLUSTERS_MAX}",
-    "how many each client looks for alone (k'); 0: as many as there are to be in the end",
+    "number of clusters that each client looks for (k'); 0: as many as `clusters`",
 )
 
 # Client half.
 
 
 def candidates(rows: Rows, d: int) -> Floats:
-    """rows (n, d) -> those among which seeds are looked for. Raises `InvalidData`."""
+    """rows (n, d) -> the rows among which seeds are chosen. Raises `InvalidData`."""
     table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
     return checked_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
 
@@ -41,14 +41,14 @@ def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
     """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `InvalidData`."""
     count, total = np.zeros(len(centres)), np.zeros_like(centres)
     for block in row_blocks(rows, *centres.shape[::-1]):
-        gained = assign_block(block, centres)
-        count += gained[0]
-        total += gained[1]
+        block_count, block_sum, _ = assign_block(block, centres)
+        count += block_count
+        total += block_sum
     return count, total
 
 
 def fit_lloyd(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
-    """Lloyd's steps on the rows from `centres` (k, d) until none moves -> centres (k, d), rows behind each (k,)."""
+    """Lloyd's algorithm on the rows from `centres` (k, d) to convergence -> centres (k, d), rows of each (k,)."""
     for _ in range(CLIENT_STEPS):
         count, total = count_and_sum(rows, centres)
         before, centres = centres, means(count, total, centres)
@@ -58,7 +58,7 @@ def fit_lloyd(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
 
 
 def nonempty_centres(centres: Floats, count: Floats, name: str) -> Stats:
-    """An answer of the centres that have rows."""
+    """An answer with the centres that have rows, under `name`, and their counts."""
     return {name: centres[count > 0], "count": count[count > 0]}
 
 
@@ -66,7 +66,7 @@ def nonempty_centres(centres: Floats, count: Floats, name: str) -> Stats:
 
 
 def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, Any]:
-    """The parameters of a model that has found nothing yet. Raises `SettingsError`."""
+    """The parameters of a model without centres. Raises `SettingsError`."""
     k = option["clusters"]
     if k == "auto":
         if hint.points is None or not len(hint.points):
@@ -74,7 +74,7 @@ def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, 
         k = len(hint.points)
     local = option["local_clusters"] or k
     if local > k:
-        raise SettingsError(f"local_clusters = {local}, must be at most the {k} there are to be in the end")
+        raise SettingsError(f"local_clusters = {local}, must be at most clusters, which is {k}")
     return {
         "centre": np.empty((0, d)),
         "weight": np.empty(0),
@@ -85,7 +85,7 @@ def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, 
 
 
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
-    """`params` with these centres, in the order of those before if they are as many: labels keep their meaning."""
+    """`params` with new centres, in the order of the previous ones if they are as many: clusters keep their numbers."""
     if params["centre"].shape == centres.shape:
         order = match_order(params["centre"], centres)
         centres, weight = centres[order], weight[order]
@@ -93,7 +93,7 @@ def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
 
 
 def shift(before: Params, after: Params) -> float:
-    """How far the centres moved together, infinite when their number changed."""
+    """The Frobenius norm of the movement of matched centres; infinite when their number changed."""
     if before["centre"].shape != after["centre"].shape:
         return math.inf
     return matched_distance(before["centre"], after["centre"])

@@ -1,4 +1,4 @@
-"""A whole federation in memory: the same functions that travel through the service, called one after the other."""
+"""A federation in memory: the functions that the service runs on clients and server, called one after the other."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.policies import Answer, Memory, Policy, fold
+from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 
 
 class Run(NamedTuple):
-    """What rounds have come to."""
+    """The result of `run_rounds`."""
 
     params: Params
     shifts: list[float]
-    """of each round; its length is the number of rounds"""
+    """how far each round moved the model"""
 
 
-def run(
+def run_rounds(
     algorithm: RoundsAlgorithm,
     params: Params,
     clients: Sequence[Rows],
@@ -34,24 +34,24 @@ def run(
     policy: Policy | None = None,
     seed: int = 0,
 ) -> Run:
-    """Call `fraction` of the clients, drawn anew each round, until the shift is below `tolerance` or `rounds_max`.
+    """Run rounds until one moves the model less than `tolerance`, at most `rounds_max`.
 
-    At least one client is called. Raises `InvalidData` and `SettingsError`.
+    In each round a random `fraction` of the clients answers, at least one. Raises `InvalidData` and `SettingsError`.
     """
     if not 0 < fraction <= 1:
         raise SettingsError(f"fraction of clients = {fraction}, must be above 0, at most 1")
     policy = policy or Policy()
     policy.check(algorithm)
     generator = np.random.default_rng(seed)
-    called_each = max(1, round(fraction * len(clients)))
+    n_sampled = max(1, round(fraction * len(clients)))
     names = [f"{number:09}" for number in range(len(clients))]
-    memory, shifts = Memory(), list[float]()
-    for version in range(1 if algorithm.one_shot else rounds_max):
-        called: Sequence[int] = range(len(clients))
-        if called_each < len(clients):
-            called = sorted(generator.choice(len(clients), size=called_each, replace=False).tolist())
-        answers = [Answer(names[client], version, algorithm.answer(params, clients[client])) for client in called]
-        memory, counted = fold(policy, memory, answers, version)
+    state, shifts = PolicyState(), list[float]()
+    for number in range(1 if algorithm.one_shot else rounds_max):
+        sampled: Sequence[int] = range(len(clients))
+        if n_sampled < len(clients):
+            sampled = sorted(generator.choice(len(clients), size=n_sampled, replace=False).tolist())
+        answers = [Answer(names[client], number, algorithm.answer(params, clients[client])) for client in sampled]
+        state, counted = select_answers(policy, state, answers, number)
         before, params = params, algorithm.combine(params, counted)
         shifts.append(algorithm.shift(before, params))
         if shifts[-1] < tolerance or shifts[-1] == 0.0:
@@ -59,28 +59,26 @@ def run(
     return Run(params, shifts)
 
 
-def hint(clients: Sequence[Rows], seed: int = 0) -> InitHint:
-    """What a server that owns all the rows would know: the box they lie in. At least one client must have a row."""
+def bounding_box(clients: Sequence[Rows], seed: int = 0) -> InitHint:
+    """The hint of a server that knows the box of all rows. Raises `SettingsError` when no client has a row."""
     nonempty = [rows for rows in clients if len(rows)]
     if not nonempty:
-        raise SettingsError("no client has a row; there is no box to start in")
+        raise SettingsError("no client has a row, so there is no box to start in")
     low = np.min([rows.min(axis=0) for rows in nonempty], axis=0).astype(np.float64)
     high = np.max([rows.max(axis=0) for rows in nonempty], axis=0).astype(np.float64)
     return InitHint(low, high, seed)
 
 
 def converged(shifts: Sequence[float], tolerance: float) -> bool:
-    """Whether the last round moved less than `tolerance`."""
+    """Whether the last round moved the model less than `tolerance`."""
     return bool(shifts) and math.isfinite(shifts[-1]) and shifts[-1] < tolerance
 
 
-def from_prototypes(
-    kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0
-) -> InitHint:
-    """The box with centres from one round of k-FED: where rounds of sums had better start.
+def kfed_hint(kfed: RoundsAlgorithm, clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0) -> InitHint:
+    """The box, with centres from one round of k-FED: the initialisation to prefer for algorithms that send sums.
 
-    Clients look for `local` clusters each (0: as many as there are to be); what they send is grouped by k-means with
-    several starts, each prototype weighed by its rows, which is surer than k-FED's own server.
+    Each client looks for `local` clusters (0: as many as `clusters`). The centres they send are grouped by k-means with
+    several initialisations, each weighted by its rows, which is more reliable than k-FED's own server half.
     """
     start = kfed.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
     answers = [kfed.answer(start, rows) for rows in clients]
