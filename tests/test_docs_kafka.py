@@ -15,9 +15,9 @@ from shoal.config.settings import ClientSettings, LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
+from shoal.transports.kafka.client_configs import MIB, configs_of
 from shoal.transports.kafka.errors import _FOR_GOOD, _FOR_NOW
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
-from shoal.transports.kafka.settings import MIB, configs_of
 from tests.small_plant import FORMAL, an_update, plant
 
 UPDATES, SNAPSHOTS, REJECTED = declared_topics(plant(), LogSettings()).values()

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from shoal.config.base import Folder, Settings
+from shoal.config.base import FilePath, Settings
 
 
 class MqttSettings(Settings):
@@ -16,13 +16,13 @@ class MqttSettings(Settings):
     port: int = Field(default=0, ge=0, le=65535, description="of the broker; 0: 1883, with TLS 8883")
     version: Literal["5", "3.1.1"] = Field(default="5", description="of MQTT")
     tls: bool = Field(default=False, description="speak TLS, and check who answers")
-    ca_file: Folder | None = Field(
+    ca_file: FilePath | None = Field(
         default=None, description="certificates (PEM) of the authorities trusted with TLS; none: the system's"
     )
-    certificate_file: Folder | None = Field(default=None, description="own certificate (PEM), if the broker asks")
-    key_file: Folder | None = Field(default=None, description="private key (PEM) of that certificate")
+    certificate_file: FilePath | None = Field(default=None, description="own certificate (PEM), if the broker asks")
+    key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
     user: str = Field(default="", description="the name to log in with")
-    secret_file: Folder | None = Field(default=None, description="file with the password, read at each connection")
+    secret_file: FilePath | None = Field(default=None, description="file with the password, read at each connection")
     client_id: str = Field(
         default="",
         max_length=128,

@@ -1,7 +1,8 @@
-"""The table of all settings, made from where they are declared; `docs/reference/settings.md` holds the same one."""
+"""The table of all settings, made from their declarations; `docs/reference/settings.md` contains the same table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -11,29 +12,34 @@ from pydantic.fields import FieldInfo
 from shoal.config.contract import Feature, Model, Privacy, Rounds
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.config.settings import ClientSettings, LogSettings, ReadingsSettings, ServerSettings
+from shoal.config.transports import TRANSPORTS
 
-SECTIONS: dict[str, type[BaseModel]] = {
-    "[[features]]": Feature,
-    "[privacy]": Privacy,
-    "[[models]]": Model,
-    "[models.rounds]": Rounds,
-    "[log]": LogSettings,
-    "[client]": ClientSettings,
-    "[readings]": ReadingsSettings,
-    "[server]": ServerSettings,
-    "[mqtt]": MqttSettings,
-}
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
 
 
 def settings_table() -> str:
     """Markdown: section, setting, default, range, meaning."""
     lines = ["| section | setting | default | range | meaning |", "|---|---|---|---|---|"]
-    for section, form in SECTIONS.items():
+    for section, form in _sections():
         for name, field in form.model_fields.items():
-            cells = (f"`{section}`", f"`{name}`", _default(field), _range(field), field.description or "")
+            cells = (section, f"`{name}`", _default(field), _range(field), field.description or "")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Where settings are written, and their declarations. The keys of transports are in two sections."""
+    yield "`[[features]]`", Feature
+    yield "`[privacy]`", Privacy
+    yield "`[[models]]`", Model
+    yield "`[models.rounds]`", Rounds
+    yield "`[log]`", LogSettings
+    yield "`[readings]`", ReadingsSettings
+    for name in TRANSPORTS.names():
+        yield f"`[log]`, `[readings]` at `{name}:`", TRANSPORTS.load(name).settings
+    yield "`[client]`", ClientSettings
+    yield "`[server]`", ServerSettings
+    yield "`[mqtt]`", MqttSettings
 
 
 def _default(field: FieldInfo) -> str:

@@ -1,79 +1,34 @@
-"""Settings of single processes: where they find the log, where they keep their memory, how often they speak.
+"""Settings of single processes: where the log is, where a process keeps its state, how often it publishes.
 
-They stand in the same TOML file as the contract, under [log], [client], [readings], [server] and [mqtt], and are no
-part of its digest: every process may have its own. Relative paths are relative to the file. Each setting has a
-default, a range and a sentence; `shoal check` prints them all, and a test holds the docs against them.
-A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
+They are in the same TOML file as the contract, in [log], [client], [readings], [server] and the sections of transports
+and sources, and are no part of its digest: every process may have its own. Relative paths are relative to the file.
+Each setting has a default, a range and a description; `shoal check --settings` prints them all, and a test compares
+the docs with them. A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from shoal.config.base import Folder, Settings
+from shoal.config.base import FilePath, Section, Settings, resolve_paths
 from shoal.config.contract import Contract, contract_of, read_toml, validated
 from shoal.config.environment import settings_from
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
 from shoal.config.mqtt_settings import MqttSettings
+from shoal.config.transports import resolve_address, servers_of_address, with_transport
 from shoal.errors import SettingsError
 
 DAY_S = 86400.0
 SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "mqtt")
-FILES = ("ca_file", "certificate_file", "key_file", "secret_file")
 
 
-Section = TypeVar("Section", bound=Settings)
-
-
-class BrokerSettings(Settings):
-    """How a log is reached. All but the address is for brokers."""
-
-    address: str
-    tls: bool = Field(default=False, description="Kafka: speak TLS, and check who answers")
-    ca_file: Folder | None = Field(
-        default=None, description="Kafka: certificates (PEM) of the authorities trusted with TLS; none: the system's"
-    )
-    certificate_file: Folder | None = Field(default=None, description="Kafka: own certificate (PEM), if brokers ask")
-    key_file: Folder | None = Field(default=None, description="Kafka: private key (PEM) of that certificate")
-    sasl: Literal["none", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"] = Field(
-        default="none", description="Kafka: how to log in"
-    )
-    user: str = Field(default="", description="Kafka: the name to log in with (not for `oauthbearer`)")
-    secret_file: Folder | None = Field(
-        default=None, description="Kafka: file with the password, or with the bearer token, read at each connection"
-    )
-    replication: int = Field(
-        default=0, ge=0, le=100, description="Kafka: copies of each topic; 0: as the brokers do by default"
-    )
-    compression: Literal["none", "gzip", "lz4"] = Field(
-        default="none", description="Kafka: how records are packed before they travel; `lz4` needs `shoal[lz4]`"
-    )
-
-    @model_validator(mode="after")
-    def _log_in_whole(self) -> Self:
-        if self.sasl == "none" and (self.user or self.secret_file):
-            raise ValueError("user and secret_file are for logging in: name the way, with sasl")
-        if self.sasl != "none" and self.secret_file is None:
-            raise ValueError(f'sasl = "{self.sasl}" needs a secret_file')
-        if self.sasl not in ("none", "oauthbearer") and not self.user:
-            raise ValueError(f'sasl = "{self.sasl}" needs a user')
-        if self.sasl in ("plain", "oauthbearer") and not self.tls:
-            raise ValueError(f'sasl = "{self.sasl}" sends the secret as it is, so it needs tls = true')
-        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
-            raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together")
-        return self
-
-
-class LogSettings(BrokerSettings):
-    """[log]: where updates and snapshots travel."""
+class LogSettings(Settings):
+    """[log]: where updates and snapshots travel. The transport that `address` names adds its own keys."""
 
     address: str = Field(
         default="sqlite:data/federation.db",
@@ -108,10 +63,16 @@ class LogSettings(BrokerSettings):
     )
 
 
+def log_settings(**values: Any) -> LogSettings:
+    """[log] with these values, including keys of the transport that `address` names. Raises `SettingsError`."""
+    address = values.get("address", LogSettings.model_fields["address"].default)
+    return validated(with_transport(LogSettings, address), values, "[log]")
+
+
 class ClientSettings(Settings):
     """[client]: every client of this file."""
 
-    folder: Folder = Field(
+    folder: FilePath = Field(
         default=Path("data/clients"), description="one folder per client below it: readings, key, checkpoint"
     )
     publish_readings: int = Field(default=500, ge=1, le=10**9, description="publish after this many readings learnt")
@@ -141,21 +102,21 @@ class ClientSettings(Settings):
     metrics_host: str = Field(
         default="127.0.0.1", description="and here; its counts tell of readings, so not beyond the client's premises"
     )
-    signing_key_file: Folder | None = Field(
+    signing_key_file: FilePath | None = Field(
         default=None, description="sign updates with the key in this file; `{client}` stands for the client's name"
     )
 
 
-class ReadingsSettings(BrokerSettings):
-    """[readings]: where a client's own readings are, if not in its folder."""
+class ReadingsSettings(Settings):
+    """[readings]: where a client's own readings are, if not in its folder. The transport adds its own keys."""
 
     address: str = Field(
-        default="", description="`kafka://host:port` of a broker on the client's own premises; none: in its folder"
+        default="", description="`kafka://host:port` of a broker on the client's own site; none: in its folder"
     )
 
     @model_validator(mode="after")
-    def _on_brokers(self) -> Self:
-        if self.address and not self.address.lower().startswith("kafka://"):
+    def _on_servers(self) -> Self:
+        if self.address and not servers_of_address(self.address):
             raise ValueError("address must be kafka://host:port; leave it out for readings in the client's folder")
         return self
 
@@ -163,7 +124,7 @@ class ReadingsSettings(BrokerSettings):
 class ServerSettings(Settings):
     """[server]"""
 
-    folder: Folder = Field(default=Path("data/server"), description="where the server keeps its checkpoint")
+    folder: FilePath = Field(default=Path("data/server"), description="where the server keeps its checkpoint")
     pool_clients: int = Field(
         default=2, ge=1, le=100_000, description="distinct clients to hear before the first clustering"
     )
@@ -182,7 +143,7 @@ class ServerSettings(Settings):
     )
     host: str = Field(default="127.0.0.1", description="where the page and the metrics are served")
     port: int = Field(default=8765, ge=0, le=65535, description="0: any free port, named at start")
-    client_keys: Folder | None = Field(
+    client_keys: FilePath | None = Field(
         default=None, description="folder with a NAME.key per client: updates not signed with it are set aside"
     )
 
@@ -205,20 +166,14 @@ def load_config(path: Path) -> Config:
     if unknown:
         raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(SECTIONS)}")
     contract = contract_of(tables, str(path))
-    log = _section(LogSettings, tables, "log", path)
+    log = _addressed_section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
-    readings = _section(ReadingsSettings, tables, "readings", path)
+    readings = _addressed_section(ReadingsSettings, tables, "readings", path)
+    _check_separate(readings, log, path)
     server = _section(ServerSettings, tables, "server", path)
     mqtt = _section(MqttSettings, tables, "mqtt", path)
     _check_topics(mqtt, contract, f"{path}: [mqtt.topics]")
-    return Config(
-        contract=contract,
-        log=log.model_copy(update={"address": _address_beside(log.address, path)} | _all_beside(log, FILES, path)),
-        client=client.model_copy(update=_all_beside(client, ("folder", "signing_key_file"), path)),
-        readings=_readings_beside(readings, log, path),
-        server=server.model_copy(update=_all_beside(server, ("folder", "client_keys"), path)),
-        mqtt=mqtt.model_copy(update=_all_beside(mqtt, FILES, path)),
-    )
+    return Config(contract=contract, log=log, client=client, readings=readings, server=server, mqtt=mqtt)
 
 
 def _check_topics(mqtt: MqttSettings, contract: Contract, source: str) -> None:
@@ -230,50 +185,35 @@ def _check_topics(mqtt: MqttSettings, contract: Contract, source: str) -> None:
 
 
 def _section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
-    """The settings of one section: from the environment, else from the file, else the defaults."""
+    """The settings of one section: from the environment, else from the file, else the defaults; paths resolved."""
     written = tables.get(name, {})
     if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
     given = settings_from(os.environ, name, form)
-    beside = f" and SHOAL_{name.upper()}_..." if given else ""
-    return validated(form, {**written, **given}, f"{path}: [{name}]{beside}")
+    variables = f" and SHOAL_{name.upper()}_..." if given else ""
+    return resolve_paths(validated(form, {**written, **given}, f"{path}: [{name}]{variables}"), path)
 
 
-def _beside(place: Path, path: Path) -> Path:
-    """A relative place is meant relative to the federation file, wherever the process was started."""
+def _addressed_section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
+    """As `_section`, with the keys of the transport that the section's address names."""
+    written = tables.get(name, {})
+    in_file = written.get("address") if isinstance(written, dict) else None
+    address = os.environ.get(f"SHOAL_{name.upper()}_ADDRESS") or in_file or form.model_fields["address"].default
+    if not address or not isinstance(address, str):  # a value that is no text is refused with the others
+        return _section(form, tables, name, path)
     try:
-        return path.parent / place.expanduser()
-    except RuntimeError as homeless:
-        raise SettingsError(f"{path}: {place}: {homeless}; write the whole path") from None
+        combined = with_transport(form, address)
+    except SettingsError as unknown:
+        raise SettingsError(f"{path}: [{name}]: {unknown}") from None
+    section = _section(combined, tables, name, path)
+    return section.model_copy(update={"address": resolve_address(address, path)})
 
 
-def _readings_beside(readings: ReadingsSettings, log: LogSettings, path: Path) -> ReadingsSettings:
-    """Raises `SettingsError` when raw readings would go to the federation's brokers."""
-    shared = sorted(_hosts(readings.address) & _hosts(log.address))
+def _check_separate(readings: ReadingsSettings, log: LogSettings, path: Path) -> None:
+    """Raises `SettingsError` when raw readings would go to the federation's own servers."""
+    shared = servers_of_address(readings.address) & servers_of_address(log.address) if readings.address else None
     if shared:
         raise SettingsError(
-            f"{path}: [readings] and [log] both name {shared[0]}: raw readings would leave the premises; "
+            f"{path}: [readings] and [log] both name {min(shared)}: raw readings would leave the client's site; "
             "use a broker that is the client's alone"
         )
-    return readings.model_copy(update=_all_beside(readings, FILES, path))
-
-
-def _hosts(address: str) -> set[str]:
-    """The brokers an address names, each by one of its names: this machine has several for itself."""
-    scheme, _, servers = address.lower().partition("://")
-    named = re.sub(r"(^|,)(127\.0\.0\.1|\[::1\])(?=:)", r"\1localhost", servers.rstrip("/"))
-    return set(named.split(",")) if scheme == "kafka" else set()
-
-
-def _all_beside(section: Settings, names: tuple[str, ...], path: Path) -> dict[str, Path]:
-    """Those of these settings that name a place, beside the file."""
-    named = {name: getattr(section, name) for name in names}
-    return {name: _beside(place, path) for name, place in named.items() if place is not None}
-
-
-def _address_beside(address: str, path: Path) -> str:
-    """The address with its file, if it is one, beside the federation file."""
-    scheme, colon, place = address.partition(":")
-    if scheme.lower() == "sqlite" and colon:
-        return f"sqlite:{_beside(Path(place), path)}"
-    return str(_beside(Path(address), path)) if address.endswith(".db") else address

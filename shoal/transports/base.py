@@ -1,7 +1,7 @@
-"""The one contract every transport keeps: an ordered, partitioned log of records.
+"""The contract of every transport: an ordered, partitioned log of records, and what opens one.
 
-Positions belong to the reader and live in the reader's checkpoint, so there is no commit here. A log
-that was read from the same positions gives the same records, whoever reads and however often.
+Positions belong to the reader and are in its checkpoint, so there is no commit. Reading from the same positions gives
+the same records, for every reader and every time.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from shoal.config.base import Settings
 from shoal.config.limits import DEFAULT_RECORD_BYTES_MAX
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -19,22 +21,22 @@ Positions = dict[int, int]
 
 
 class Record(NamedTuple):
-    """One record as it stands in the log."""
+    """One record of a log."""
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    """when it was appended, milliseconds since 1970 (never used by an algorithm)"""
+    """when it was appended, milliseconds since 1970; no algorithm uses it"""
     key: bytes | None
     value: bytes | None
-    """`None` is a tombstone: the key is gone from the compacted view"""
+    """None is a tombstone: it removes the key from the compacted view"""
     headers: Headers
 
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """How a topic is kept. Declared once, by `Log.ensure`; another declaration of the same topic must agree."""
+    """How a topic is kept. `Log.ensure` declares it; every later declaration of the same topic must agree."""
 
     partitions: int = 1
     compact: bool = False
@@ -49,10 +51,10 @@ class TopicSettings:
 
 @runtime_checkable
 class Log(Protocol):
-    """A place to publish records and to read them back by position.
+    """An ordered, partitioned log: records are published to topics and read back by position.
 
-    Errors: `LogUnavailable` (try again later), `LogError` (will never be accepted), `OffsetOutOfRange`
-    (retention has passed the position).
+    Errors: `LogUnavailable` (a later try may succeed), `LogError` (no later try can), `OffsetOutOfRange` (retention has
+    removed the records at the position).
     """
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
@@ -60,7 +62,7 @@ class Log(Protocol):
         ...
 
     def identity(self, topic: str) -> bytes:
-        """16 bytes that name this creation of `topic`; a topic made again after deletion has others."""
+        """16 bytes that identify `topic`; a topic that was deleted and created again has others."""
         ...
 
     def publish(
@@ -71,14 +73,14 @@ class Log(Protocol):
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Append one record, buffered; it is stored for certain only after `flush`.
+        """Append one record. It is buffered, and stored for certain only after `flush`.
 
-        Without a `partition` it goes where its key belongs (`partition_of`).
+        Without a `partition`, its key decides (`partition_of`).
         """
         ...
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Return when everything published before is stored; raise if anything was not."""
+        """Return when everything published before is stored; raise if something could not be."""
         ...
 
     def read(
@@ -86,32 +88,58 @@ class Log(Protocol):
     ) -> tuple[Sequence[Record], Positions]:
         """Up to `limit` records from `at` on, and the positions to read from next.
 
-        Waits up to `timeout_s` while there is nothing. Offsets may have gaps (compaction), so the next
-        position is the log's word, not the last offset plus one. Partitions missing from `at` are not read.
+        Waits up to `timeout_s` while there is none. Compaction leaves gaps in the offsets, so the next position is the
+        one returned and not the last offset plus one. Partitions that `at` lacks are not read.
         """
         ...
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """partition -> (first offset kept, offset the next record will get)."""
+        """partition -> (first offset kept, offset of the next record)."""
         ...
 
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
-        """Let the log's own tools see how far `reader` has come.
+        """Show in the log's own tools how far `reader` has read.
 
-        For people to look at: nobody reads it back, and as nothing depends on it, it never raises for a log that is
-        away.
+        Only for display: it is never read back, so a log that is unavailable raises no error.
         """
         ...
 
     def close(self) -> None:
-        """Let go of everything; closing twice is harmless."""
+        """Release everything; closing twice is allowed."""
         ...
 
 
-def partition_of(key: bytes | None, partitions: int) -> int:
-    """Where a key belongs, the same for every log and for ever: all records of a key are in one order.
+class Transport:
+    """One kind of log: an object that the entry-point group `shoal.transports` names by its address scheme."""
 
-    CRC-32, as librdkafka's `consistent` partitioner has it, so that others can find the place too.
+    name: str
+    """the scheme of its addresses, the same as the name of its entry point"""
+    settings: type[Settings] = Settings
+    """the keys it adds to [log] and [readings]: every field with a default and a description"""
+
+    def open(self, location: str, settings: Settings) -> Log:
+        """The log at `location`, the address without its scheme. `settings` is an instance of `self.settings`.
+
+        Raises `SettingsError` for a location or settings that cannot be, and what the log's own opening raises.
+        """
+        raise NotImplementedError
+
+    def resolve(self, location: str, file: Path) -> str:
+        """The location with its relative paths made relative to the federation file; unchanged if it holds no path."""
+        return location
+
+    def servers(self, location: str) -> frozenset[str]:
+        """The servers that keep the log, each by one name; none for a log on this machine.
+
+        A federation's log and a client's readings must not share a server: raw readings would leave the client's site.
+        """
+        return frozenset()
+
+
+def partition_of(key: bytes | None, partitions: int) -> int:
+    """The partition of a key, the same in every log: all records of a key are in one order.
+
+    CRC-32, like the `consistent` partitioner of librdkafka, so that clients in other languages find it too.
     """
     return 0 if key is None else zlib.crc32(key) % partitions
 
@@ -122,7 +150,7 @@ def beginning(log: Log, topic: str) -> Positions:
 
 
 def latest(log: Log, topic: str) -> dict[bytes, Record]:
-    """The compacted view: the newest record of each key, tombstones left out. Records without a key do not count."""
+    """The newest record of each key, without tombstones; records without a key are ignored."""
     ends = {partition: end for partition, (_, end) in log.bounds(topic).items()}
     at = beginning(log, topic)
     newest: dict[bytes, Record] = {}

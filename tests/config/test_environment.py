@@ -72,9 +72,11 @@ def loaded(folder: Path, settings: str = "") -> Config:
 def test_a_variable_wins_over_the_file_and_over_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, section: str, setting: str, meant: object
 ) -> None:
+    if section == "log" and setting != "address":
+        monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")  # these are keys of its transport
     before = getattr(loaded(tmp_path), section)
     written = {
-        "log": '[log]\naddress = "sqlite:other.db"\nreplication = 2',
+        "log": '[log]\naddress = "kafka://other:9092"\nreplication = 2',
         "client": '[client]\npublish_s = 9.0\nfolder = "elsewhere"',
         "server": '[server]\nport = 7\nhost = "::1"',
     }[section]
@@ -116,6 +118,7 @@ def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("SHOAL_CLIENT_PUBLISH_S", "0", "should be greater than 0"),
         ("SHOAL_CLIENT_PUBLISH_S", "nan", "should be"),
         ("SHOAL_LOG_SASL", "kerberos", "should be 'none', 'plain', 'scram-sha-256', 'scram-sha-512' or 'oauthbearer'"),
+        ("SHOAL_LOG_TLS", "true", "no setting of [log]; unset it or mend its spelling"),
         ("SHOAL_LOG_ADRESS", "x", "no setting of [log]; unset it or mend its spelling"),
         ("SHOAL_CLIENT_publish_s", "1", "no setting of [client]; unset it or mend its spelling"),
         ("SHOAL_SERVER_PORT", "tcp://10.0.0.1:8765", "should be a valid integer"),
@@ -126,6 +129,8 @@ def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_mistake_is_told_by_the_name_of_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, said: str
 ) -> None:
+    if variable == "SHOAL_LOG_SASL":
+        monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")
     monkeypatch.setenv(variable, text)
     with pytest.raises(SettingsError) as caught:
         loaded(tmp_path)
@@ -136,6 +141,7 @@ def test_a_mistake_is_told_by_the_name_of_the_variable(
 def test_settings_that_do_not_go_together_are_told_with_both_their_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")
     monkeypatch.setenv("SHOAL_LOG_SASL", "scram-sha-512")
     with pytest.raises(SettingsError, match=r"federation\.toml: \[log\] and SHOAL_LOG_\.\.\.: .* needs a secret_file"):
         loaded(tmp_path)

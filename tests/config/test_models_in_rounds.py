@@ -187,7 +187,7 @@ def test_a_call_is_read_as_it_was_made() -> None:
 )
 def test_a_call_that_cannot_be_one_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(MessageRejected, match="malformed"):
-        BORDER.check_snapshot(a_call(call={**CALL, **wrong} if wrong else {}))
+        BORDER.check_snapshot(a_call(round_request={**CALL, **wrong} if wrong else {}))
 
 
 def test_what_a_newer_server_adds_to_a_call_is_ignored() -> None:

@@ -19,6 +19,7 @@ from shoal.config.settings import (
     load_config,
 )
 from shoal.errors import SettingsError
+from shoal.transports.kafka.transport import KafkaSettings
 
 CONTRACT = """
 [federation]
@@ -90,6 +91,13 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
         ("[server]\nport = -1", "[server]: port: should be greater than or equal to 0"),
         ("[server]\nhost = 3", "[server]: host: should be a valid string"),
         ("[log]\naddress = 3", "[log]: address: should be a valid string"),
+        (
+            '[log]\naddress = "pigeon:loft"',
+            "[log]: log address 'pigeon:loft': must begin with one of kafka:",
+        ),
+        ("[log]\ntls = true", "[log]: tls: unknown name; leave it out or mend its spelling"),
+        ('[log]\naddress = "kafka://a:1"\ntls = 1', "[log]: tls: should be a valid boolean"),
+        ('[readings]\naddress = "sqlite:x.db"', "[readings]: address must be kafka://host:port; leave it out"),
         ("[mqtt]\nport = 65536", "[mqtt]: port: should be less than or equal to 65535"),
         ('[mqtt]\nversion = "3"', "[mqtt]: version: should be '5' or '3.1.1'"),
         ('[mqtt]\nca_file = "a"', "[mqtt]: ca_file, certificate_file and key_file are for TLS: set tls = true"),
@@ -120,7 +128,9 @@ def test_a_mistake_in_the_contract_is_told_first(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings])
+@pytest.mark.parametrize(
+    "form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings, KafkaSettings]
+)
 def test_every_setting_has_a_default_and_a_sentence_and_the_default_is_in_its_range(form: type[BaseModel]) -> None:
     for name, field in form.model_fields.items():
         assert not field.is_required(), name

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
+from shoal.transports.kafka.transport import KafkaSettings
 
 TOP = Path(__file__).parent.parent.parent
 FILES = [TOP / "docker-compose.yml", TOP / "deploy/compose/production.yml"]
@@ -101,11 +102,12 @@ def test_the_federation_file_is_right_and_meant_for_the_containers() -> None:
 def test_every_setting_named_in_a_compose_file_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     named = set(re.findall(r"^\s+(SHOAL_\w+): ", "".join(f.read_text(encoding="utf-8") for f in FILES), re.MULTILINE))
     assert "SHOAL_LOG_SECRET_FILE" in named
-    suitable = {"REPLICATION": "3", "TLS": "true", "SASL": "scram-sha-512"}
+    suitable = {"ADDRESS": "kafka://broker:9092", "REPLICATION": "3", "TLS": "true", "SASL": "scram-sha-512"}
     for variable in named:
         monkeypatch.setenv(variable, suitable.get(variable.removeprefix("SHOAL_LOG_"), "/x"))
-    config = load_config(TOP / "deploy/compose/federation.toml")
-    assert (config.log.tls, config.log.secret_file) == (True, Path("/x"))
+    log = load_config(TOP / "deploy/compose/federation.toml").log
+    assert isinstance(log, KafkaSettings)
+    assert (log.tls, log.secret_file) == (True, Path("/x"))
 
 
 def test_nothing_but_what_is_named_can_get_into_the_image() -> None:

@@ -20,7 +20,7 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import REASONS, VERSION, Envelope, Rejected, Snapshot, Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
-from shoal.transports.kafka.settings import configs_of
+from shoal.transports.kafka.client_configs import configs_of
 from tests.small_plant import a_snapshot, an_update, forged, parts_of, plant
 
 CONTRACT = plant()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kafka import KafkaAdminClient, codec
 
-from shoal.config.settings import LogSettings
+from shoal.config.settings import log_settings
 from shoal.errors import MissingExtra
 from shoal.transports import open_log
 from shoal.transports.base import Log, TopicSettings, beginning
@@ -21,7 +21,7 @@ NOISE = np.random.default_rng(1).bytes(1_000_000)
 
 
 def log_of(bootstrap: str, compression: str) -> Log:
-    return open_log(LogSettings.model_validate({"address": f"kafka://{bootstrap}", "compression": compression}))
+    return open_log(log_settings(address=f"kafka://{bootstrap}", compression=compression))
 
 
 def stored_bytes(bootstrap: str, topic: str) -> int:

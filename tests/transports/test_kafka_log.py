@@ -10,11 +10,11 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from shoal.config.settings import LogSettings
 from shoal.errors import LogError, OffsetOutOfRange, SettingsError
 from shoal.transports.base import TopicSettings, beginning, latest
 from shoal.transports.kafka.consumer import UNREADABLE
 from shoal.transports.kafka.log import KafkaLog
+from shoal.transports.kafka.transport import KafkaSettings
 
 WAIT_S = 30.0
 
@@ -163,7 +163,7 @@ def test_a_topic_that_somebody_else_made_is_checked_by_name_and_copies(
     name = f"kafka-{uuid.uuid4().hex}"
     configs = {"retention.ms": "5000", "max.message.bytes": "100000"}
     admin.create_topics({name: {"num_partitions": 3, "replication_factor": 1, "configs": configs}})
-    with closing(KafkaLog(f"//{kafka_bootstrap}", LogSettings(replication=2))) as log:
+    with closing(KafkaLog(f"//{kafka_bootstrap}", KafkaSettings(replication=2))) as log:
         log.ensure(name)
         with pytest.raises(LogError) as told:
             log.ensure(name, TopicSettings())
@@ -174,7 +174,7 @@ def test_a_topic_that_somebody_else_made_is_checked_by_name_and_copies(
 def test_a_topic_that_would_lose_what_counts_as_stored_is_reported(
     kafka_bootstrap: str, admin: KafkaAdminClient, log: KafkaLog, topic: str
 ) -> None:
-    with closing(KafkaLog(f"//{kafka_bootstrap}", LogSettings(replication=3))) as careful:
+    with closing(KafkaLog(f"//{kafka_bootstrap}", KafkaSettings(replication=3))) as careful:
         with pytest.raises(LogError, match=r"replication is 1, not 3") as told:
             careful.ensure(topic, TopicSettings())
         assert "min.insync.replicas is 1, not 2" in str(told.value)

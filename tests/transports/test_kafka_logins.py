@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config.settings import LogSettings
+from shoal.config.settings import log_settings
 from shoal.errors import LogError, LogUnavailable
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
@@ -38,7 +38,7 @@ super.users=User:admin;User:ANONYMOUS;User:attic
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """This broker answers; what it says does not change by waiting."""
-    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3.0)
+    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3.0)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def log_of(broker: Broker, sasl: str, user: str, secret_file: Path) -> KafkaLog:
         "user": user,
         "secret_file": secret_file,
     }
-    log = open_log(LogSettings.model_validate(settings))
+    log = open_log(log_settings(**settings))
     assert isinstance(log, KafkaLog)
     return log
 

@@ -22,13 +22,14 @@ from kafka.admin import (
 
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
-from shoal.config.settings import LogSettings, load_config
+from shoal.config.settings import LogSettings, load_config, log_settings
 from shoal.errors import LogError, LogUnavailable, SettingsError
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature, write_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
+from shoal.transports.kafka.transport import KafkaSettings
 from tests.house.processes import Process
 from tests.house.small_federation import begin, write_federation
 from tests.kafka_broker import Broker
@@ -43,7 +44,7 @@ LOG_ERROR = 4
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """These brokers answer; what they say does not change by waiting."""
-    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3.0)
+    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3.0)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def settings_of(broker: Broker, user: str, password: str, /, **more: Any) -> Log
     secret.write_text(password + "\n", encoding="utf-8")
     known: dict[str, Any] = {"tls": True, "ca_file": broker.folder / "authority.crt"}
     known |= {"sasl": "scram-sha-512", "user": user, "secret_file": secret} | more
-    return LogSettings(address=f"kafka://{broker.bootstrap}", **known)
+    return log_settings(address=f"kafka://{broker.bootstrap}", **known)
 
 
 def log_of(broker: Broker, user: str, password: str, /, **more: Any) -> KafkaLog:
@@ -219,7 +220,7 @@ def test_who_may_not_come_in_is_told_why(
 def test_a_stranger_is_told_at_once_though_a_broker_that_is_away_is_waited_for(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.transports.kafka.settings.CONNECT_S", 3600.0)
+    monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3600.0)
     for more in ({}, {"ca_file": authority(broker.folder, "other")}, {"sasl": "plain"}):
         with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogError, match="check"):
             log.ensure("updates")
@@ -241,7 +242,7 @@ def test_a_process_of_a_stranger_ends_with_the_reason(command: list[str], broker
 
 
 def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, broker: Broker) -> None:
-    settings = LogSettings(tls=True, ca_file=broker.folder / "authority.crt")
+    settings = KafkaSettings(tls=True, ca_file=broker.folder / "authority.crt")
     with (
         closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log,
         pytest.raises(LogUnavailable, match="TLS greeting"),
@@ -252,7 +253,7 @@ def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, brok
 def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Broker) -> None:
     secret = broker.folder / "attic.secret"
     secret.write_text(SECRET, encoding="utf-8")
-    settings = LogSettings(sasl="scram-sha-512", user="attic", secret_file=secret)
+    settings = KafkaSettings(sasl="scram-sha-512", user="attic", secret_file=secret)
     with closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log, pytest.raises(LogError, match="want no login"):
         log.ensure("updates")
 
@@ -271,10 +272,11 @@ def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Bro
 )
 def test_half_of_a_way_in_is_refused(section: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        LogSettings.model_validate(section)
+        KafkaSettings.model_validate(section)
 
 
 def test_a_secret_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path) -> None:
-    missing = LogSettings(address="kafka://a:1", sasl="scram-sha-512", user="a", secret_file=tmp_path / "gone")
+    secret = tmp_path / "gone"
+    missing = log_settings(address="kafka://a:1", sasl="scram-sha-512", user="a", secret_file=secret)
     with pytest.raises(SettingsError, match="gone: cannot be read"):
         open_log(missing)

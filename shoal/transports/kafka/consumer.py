@@ -16,8 +16,8 @@ from kafka.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, 
 
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Positions, Record
+from shoal.transports.kafka.client_configs import MIB
 from shoal.transports.kafka.errors import connect, explained
-from shoal.transports.kafka.settings import MIB
 from shoal.transports.kafka.topics import Topics
 
 FETCH_BYTES = 4 * MIB

@@ -7,13 +7,13 @@ from contextlib import suppress
 from kafka import codec
 from kafka.errors import KafkaError
 
-from shoal.config.settings import BrokerSettings, LogSettings
 from shoal.errors import LogError, MissingExtra
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
+from shoal.transports.kafka.client_configs import MIB, reach, servers_of
 from shoal.transports.kafka.consumer import Reader
 from shoal.transports.kafka.producer import Writer
-from shoal.transports.kafka.settings import MIB, reach, servers_of
 from shoal.transports.kafka.topics import Topics
+from shoal.transports.kafka.transport import KafkaSettings
 from shoal.transports.limits import check_record, check_settings, size_of
 
 IN_FLIGHT_BYTES_MAX = 64 * MIB
@@ -32,9 +32,9 @@ class KafkaLog:
     """
 
     def __init__(
-        self, place: str, settings: BrokerSettings | None = None, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
+        self, place: str, settings: KafkaSettings | None = None, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     ) -> None:
-        settings = settings or LogSettings()
+        settings = settings or KafkaSettings()
         servers = servers_of(place)
         if settings.compression == "lz4" and not codec.has_lz4():
             raise MissingExtra('[log] compression = "lz4"', "lz4")

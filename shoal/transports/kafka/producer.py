@@ -11,8 +11,8 @@ from kafka.errors import KafkaError
 
 from shoal.errors import LogUnavailable
 from shoal.transports.base import Headers
+from shoal.transports.kafka.client_configs import BATCH_BYTES, CONNECT_S
 from shoal.transports.kafka.errors import connect, explained, ours
-from shoal.transports.kafka.settings import BATCH_BYTES, CONNECT_S
 
 IN_FLIGHT_RECORD_BYTES = 512
 """what a record on its way weighs in memory besides its own bytes"""

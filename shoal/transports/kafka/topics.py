@@ -19,8 +19,8 @@ from kafka.structs import OffsetAndMetadata
 from shoal.errors import LogError, LogUnavailable
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, TopicSettings
+from shoal.transports.kafka.client_configs import CONNECT_S, configs_of, settings_of
 from shoal.transports.kafka.errors import connect, explained
-from shoal.transports.kafka.settings import CONNECT_S, configs_of, settings_of
 from shoal.transports.limits import differences
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")

@@ -9,10 +9,10 @@ from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from shoal.config.settings import BrokerSettings
 from shoal.errors import SettingsError
 from shoal.files import read_password
 from shoal.transports.base import TopicSettings
+from shoal.transports.kafka.transport import KafkaSettings
 
 MIB = 1024 * 1024
 CONNECT_S = 10.0
@@ -37,7 +37,7 @@ def servers_of(place: str) -> list[str]:
     return servers
 
 
-def reach(servers: list[str], settings: BrokerSettings) -> dict[str, Any]:
+def reach(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
     """What each kind of client of kafka-python is told about reaching the brokers. Secrets are in it: never print it.
 
     Raises `SettingsError` for a file that cannot be read.
@@ -60,7 +60,7 @@ def reach(servers: list[str], settings: BrokerSettings) -> dict[str, Any]:
             known[name] = str(file)
     if settings.sasl == "none":
         return known
-    assert settings.secret_file is not None  # BrokerSettings sees to it
+    assert settings.secret_file is not None  # KafkaSettings sees to it
     secret = read_password(settings.secret_file, "log")
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":

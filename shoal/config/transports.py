@@ -1,0 +1,104 @@
+"""The settings of transports: which transport an address names, and the keys it adds to the section with the address.
+
+A transport is found by the scheme of the address, through the entry-point group `shoal.transports`; what one is, as a
+whole, is in `shoal.transports.base`. So a transport of another package brings its settings with it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard, TypeVar
+
+from pydantic import create_model
+
+from shoal.config.base import Settings
+from shoal.errors import SettingsError
+from shoal.plugins import Plugins
+
+DEFAULT_SCHEME: Final = "sqlite"
+"""of an address without a scheme, which must be a path that ends in .db"""
+
+S = TypeVar("S", bound=Settings)
+
+
+class TransportSettings(Protocol):
+    """What the settings need to know of a transport; see `shoal.transports.base.Transport`."""
+
+    name: str
+    settings: type[Settings]
+
+    def resolve(self, location: str, file: Path) -> str:
+        """The location with its relative paths made relative to the federation file."""
+        ...
+
+    def servers(self, location: str) -> frozenset[str]:
+        """The servers that keep the log; none for a log on this machine."""
+        ...
+
+
+class Address(NamedTuple):
+    """An address, taken apart."""
+
+    transport: TransportSettings
+    location: str
+    """what follows the scheme and its colon"""
+
+
+def _is_transport(found: Any) -> TypeGuard[TransportSettings]:
+    settings = getattr(found, "settings", None)
+    return (
+        isinstance(settings, type)
+        and issubclass(settings, Settings)
+        and all(callable(getattr(found, method, None)) for method in ("open", "resolve", "servers"))
+    )
+
+
+TRANSPORTS = Plugins("shoal.transports", "transport", _is_transport, "a shoal.transports.base.Transport")
+
+
+def parse_address(address: str) -> Address:
+    """The transport that an address names, and the location. Raises `SettingsError`."""
+    # Two letters or more before the colon: `C:\log.db` is a path.
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", address, re.DOTALL)
+    if found is None and address.endswith(".db"):
+        return Address(TRANSPORTS.load(DEFAULT_SCHEME), address)
+    if found is None or found[1].lower() not in TRANSPORTS.names():
+        known = ", ".join(f"{name}:..." for name in TRANSPORTS.names())
+        raise SettingsError(f"log address {address!r}: must begin with one of {known}, or be a path that ends in .db")
+    return Address(TRANSPORTS.load(found[1].lower()), found[2])
+
+
+def resolve_address(address: str, file: Path) -> str:
+    """The address with its relative paths made relative to the federation file. Raises `SettingsError`."""
+    transport, location = parse_address(address)
+    resolved = transport.resolve(location, file)
+    if resolved == location:
+        return address
+    return f"{transport.name}:{resolved}" if address != location else resolved
+
+
+def servers_of_address(address: str) -> frozenset[str]:
+    """The servers that an address names; none for a log on this machine. Raises `SettingsError`."""
+    transport, location = parse_address(address)
+    return transport.servers(location)
+
+
+def with_transport(section: type[S], address: str) -> type[S]:
+    """The section together with the keys of the transport that `address` names. Raises `SettingsError`."""
+    added = parse_address(address).transport.settings
+    return _combined(section, added) if added.model_fields else section
+
+
+def transport_part(section: Settings, transport: TransportSettings) -> Settings:
+    """The settings of the transport alone, as `section` has them; defaults for those it does not have."""
+    given = {name: getattr(section, name) for name in transport.settings.model_fields if hasattr(section, name)}
+    return transport.settings.model_validate(given)
+
+
+@cache
+def _combined(section: type[S], added: type[Settings]) -> type[S]:
+    bases: Any = (section, added)
+    combined: type[S] = create_model(section.__name__, __base__=bases, __module__=section.__module__)
+    return combined

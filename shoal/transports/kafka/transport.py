@@ -1,0 +1,81 @@
+"""The Kafka transport: its settings, and how an address with the scheme `kafka` opens a log.
+
+kafka-python is imported when a log is opened: reading the settings of a federation needs none of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from shoal.config.base import FilePath, Settings
+from shoal.errors import MissingExtra
+from shoal.transports.base import Log, Transport
+
+
+class KafkaSettings(Settings):
+    """How Kafka brokers are reached, and how they keep a topic."""
+
+    tls: bool = Field(default=False, description="connect by TLS, and verify the brokers")
+    ca_file: FilePath | None = Field(
+        default=None, description="certificates (PEM) of the authorities trusted with TLS; none: those of the system"
+    )
+    certificate_file: FilePath | None = Field(
+        default=None, description="client certificate (PEM), if the brokers ask for one"
+    )
+    key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
+    sasl: Literal["none", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"] = Field(
+        default="none", description="how to authenticate"
+    )
+    user: str = Field(default="", description="user name (not for `oauthbearer`)")
+    secret_file: FilePath | None = Field(
+        default=None, description="file with the password, or with the bearer token, read at each connection"
+    )
+    replication: int = Field(default=0, ge=0, le=100, description="copies of each topic; 0: the default of the brokers")
+    compression: Literal["none", "gzip", "lz4"] = Field(
+        default="none", description="compression of records; `lz4` needs `shoal[lz4]`"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.sasl == "none" and (self.user or self.secret_file):
+            raise ValueError("user and secret_file need a way to authenticate: set sasl")
+        if self.sasl != "none" and self.secret_file is None:
+            raise ValueError(f'sasl = "{self.sasl}" needs a secret_file')
+        if self.sasl not in ("none", "oauthbearer") and not self.user:
+            raise ValueError(f'sasl = "{self.sasl}" needs a user')
+        if self.sasl in ("plain", "oauthbearer") and not self.tls:
+            raise ValueError(f'sasl = "{self.sasl}" sends the secret unencrypted, so it needs tls = true')
+        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
+            raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        return self
+
+
+class KafkaTransport(Transport):
+    """Logs on Kafka brokers, at addresses `kafka://host:port,host:port`."""
+
+    name = "kafka"
+    settings = KafkaSettings
+
+    def open(self, location: str, settings: Settings) -> Log:
+        """See `Transport.open`. Raises `MissingExtra`."""
+        try:
+            from shoal.transports.kafka.log import KafkaLog  # noqa: PLC0415 - kafka-python is an extra
+        except ModuleNotFoundError as missing:
+            if missing.name != "kafka":
+                raise
+            raise MissingExtra("A Kafka log", "kafka") from None
+        assert isinstance(settings, KafkaSettings)
+        return KafkaLog(location, settings)
+
+    def servers(self, location: str) -> frozenset[str]:
+        """See `Transport.servers`. This machine has several names for itself; one of them is used for all."""
+        named = re.sub(r"(^|,)(127\.0\.0\.1|\[::1\])(?=:)", r"\1localhost", location.lower().strip("/"))
+        return frozenset(named.split(","))
+
+
+KAFKA = KafkaTransport()
