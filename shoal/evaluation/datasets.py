@@ -1,7 +1,7 @@
 """The papers' data sets, read from a folder of `NAME.csv.gz` (or `NAME.csv`) files.
 
-A file has a header row, numeric feature columns, and a last column `label`. Any such file is welcome; for
-those of the FCAC paper the table below knows the number of clients and which columns are not features.
+A file has a header row, numeric feature columns, and a last column `label`. Any such file can be used; for those of
+the FCAC paper the table `FCAC_DATASETS` has the number of clients and the columns that are not features.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,35 +23,35 @@ from shoal.errors import InvalidData, SettingsError
 Fill = Literal["refuse", "mean", "drop"]
 SUFFIXES: Final = (".csv.gz", ".csv")
 ABSENT: Final = frozenset({"", "?", "na", "nan", "null", "none"})
-"""cells, in lower case, that say that nothing was measured"""
+"""cells, in lower case, that stand for a missing value"""
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the FCAC paper's table 2 and its program say of a data set, beyond what its file says."""
+class FcacDataset:
+    """What the FCAC paper's table 2 and its program state about a data set and its file does not."""
 
     clients: int
     aliases: tuple[str, ...] = ()
     not_features: tuple[str, ...] = ()
     fill: Fill = "refuse"
     pixels: bool = False
-    """grey values 0..255, brought to -1..1 as the paper's program does"""
+    """grey values 0..255, scaled to -1..1 as the paper's program does"""
 
 
-KNOWN: Final[dict[str, Known]] = {
-    "hill_valley": Known(5, ("hillvalley",)),
+FCAC_DATASETS: Final[dict[str, FcacDataset]] = {
+    "hill_valley": FcacDataset(5, ("hillvalley",)),
     # The paper's copy has no gaps and does not say how they were filled, so its figures are not met exactly.
-    "ozone": Known(5, ("ozone_8hr", "ozone_level_8hr"), ("date",), fill="mean"),
-    "bioresponse": Known(10),
-    "phoneme": Known(10),
-    "optdigits": Known(50),
-    "pendigits": Known(50),
-    "mozilla4": Known(10),
+    "ozone": FcacDataset(5, ("ozone_8hr", "ozone_level_8hr"), ("date",), fill="mean"),
+    "bioresponse": FcacDataset(10),
+    "phoneme": FcacDataset(10),
+    "optdigits": FcacDataset(50),
+    "pendigits": FcacDataset(50),
+    "mozilla4": FcacDataset(10),
     # The published file is sorted by class and numbers its rows: its ID gives the class away, and the paper's
     # figures are those without it, although table 2 counts it among the features.
-    "magic_telescope": Known(50, ("magic", "magictelescope"), ("ID",)),
-    "fashion_mnist": Known(100, ("fmnist", "fashionmnist"), pixels=True),
-    "skin": Known(100, ("skin_segmentation", "skinsegmentation")),
+    "magic_telescope": FcacDataset(50, ("magic", "magictelescope"), ("ID",)),
+    "fashion_mnist": FcacDataset(100, ("fmnist", "fashionmnist"), pixels=True),
+    "skin": FcacDataset(100, ("skin_segmentation", "skinsegmentation")),
 }
 
 
@@ -71,36 +71,40 @@ class _TextColumn(Exception):
         self.column = column
 
 
-def known_as(name: str) -> str | None:
-    """The key in `KNOWN` of a data set under any of its names, or None."""
+def fcac_name(name: str) -> str | None:
+    """The key in `FCAC_DATASETS` of a data set by any of its names, or None."""
     plain = _plain(name)
-    return next((key for key, known in KNOWN.items() if plain in (key, *known.aliases)), None)
+    return next((key for key, known in FCAC_DATASETS.items() if plain in (key, *known.aliases)), None)
 
 
 def find(folder: Path, name: str) -> Path:
-    """The file of a data set, under that name or another name of the same. Raises `SettingsError`."""
+    """The file of a data set, by that name or another name of the same data set. Raises `SettingsError`."""
     files = _files(folder)
-    key = known_as(name)
-    for candidate in (_plain(name), *((key, *KNOWN[key].aliases) if key else ())):
-        if candidate in files:
-            return files[candidate]
-    raise SettingsError(f"{folder}: no {name}.csv.gz in it; it holds {', '.join(sorted(files)) or 'no CSV files'}")
-
-
-def papers_files(folder: Path) -> list[Path]:
-    """The files of the folder that the FCAC paper reports on, in the order of its tables. Raises `SettingsError`."""
-    files = _files(folder)
-    known = {known_as(name): path for name, path in files.items()}
-    found = [known[key] for key in KNOWN if key in known]
-    if not found:
-        raise SettingsError(f"{folder}: none of {', '.join(KNOWN)} (.csv.gz) is in it; name a data set with --dataset")
+    found = _find(files, name)
+    if found is None:
+        raise SettingsError(f"{folder}: no {name}.csv.gz in it; it holds {', '.join(sorted(files)) or 'no CSV files'}")
     return found
+
+
+def find_any(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The files of those data sets that the folder holds, in the order of the names. Raises `SettingsError` if none."""
+    files = _files(folder)
+    found = [path for name in names if (path := _find(files, name)) is not None]
+    if not found:
+        raise SettingsError(f"{folder}: none of {', '.join(names)} (.csv.gz) is in it; name a data set with --dataset")
+    return found
+
+
+def _find(files: Mapping[str, Path], name: str) -> Path | None:
+    key = fcac_name(name)
+    candidates = (_plain(name), *((key, *FCAC_DATASETS[key].aliases) if key else ()))
+    return next((files[candidate] for candidate in candidates if candidate in files), None)
 
 
 def _files(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; it must hold files such as optdigits.csv.gz")
-    # Of NAME.csv and NAME.csv.gz the last one listed, the compressed one, is taken.
+    # Where both NAME.csv and NAME.csv.gz are there, the compressed one is taken, as it is listed last.
     return {_plain(stem(path)): path for end in reversed(SUFFIXES) for path in sorted(folder.glob("*" + end))}
 
 
@@ -110,75 +114,78 @@ def stem(path: Path) -> str:
 
 
 def read(path: Path, fill: Fill = "refuse") -> Dataset:
-    """Read one file; columns of text and known extra columns are left out, with a note.
+    """Read one file. Columns of text, and those that the FCAC paper does not use, are left out with a note.
 
-    Cells without a value: `refuse` raises, `mean` puts the column's mean, `drop` leaves the row out.
+    `fill` decides about missing cells: `refuse` raises, `mean` takes the mean of the column, `drop` leaves the row out.
     Raises `InvalidData` (no label column, no rows, no numeric column, infinite or missing values) and
     `SettingsError` (unreadable).
     """
-    known = KNOWN.get(known_as(stem(path)) or "", Known(0))
+    known = FCAC_DATASETS.get(fcac_name(stem(path)) or "", FcacDataset(0))
     notes: list[str] = []
     try:
-        names, dropped, cells, written = _parse(path, known)
+        names, dropped, cells, label_texts = _parse(path, known)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as unreadable:
         raise SettingsError(f"{path}: cannot be read: {unreadable}") from None
     kept = [name for place, name in enumerate(names) if place not in dropped]
     if dropped:
-        notes.append(f"{stem(path)}: left out as no feature: {', '.join(names[place] for place in sorted(dropped))}")
-    if not kept or not written:
-        raise InvalidData(f"{path}: {len(written)} rows of {len(kept)} numeric columns; at least one of each is needed")
-    rows = np.frombuffer(cells, dtype=np.float64).reshape(len(written), len(kept)).copy()
+        columns = ", ".join(names[place] for place in sorted(dropped))
+        notes.append(f"{stem(path)}: columns left out, as they are not features: {columns}")
+    if not kept or not label_texts:
+        raise InvalidData(
+            f"{path}: {len(label_texts)} rows of {len(kept)} numeric columns; at least one of each is needed"
+        )
+    rows = np.frombuffer(cells, dtype=np.float64).reshape(len(label_texts), len(kept)).copy()
     if np.isinf(rows).any():
-        raise InvalidData(f"{path}: {int(np.isinf(rows).sum())} infinite cells; mend the file")
-    labels, classes = encoded(written, str(path))
+        raise InvalidData(f"{path}: {int(np.isinf(rows).sum())} infinite cells; correct the file")
+    labels, classes = encode_labels(label_texts, str(path))
     if np.isnan(rows).any():
-        # A fill asked for by name goes before the one the table declares.
+        # A fill that was chosen goes before the one that the table declares.
         rows, labels, note = _filled(rows, labels, known.fill if fill == "refuse" else fill, path)
         notes.append(note)
     if known.pixels and rows.max() > 1.0:
         rows = rows / 127.5 - 1.0
-        notes.append(f"{stem(path)}: grey values brought to -1..1")
+        notes.append(f"{stem(path)}: grey values scaled to -1..1")
     return Dataset(stem(path), rows, labels, classes, tuple(notes))
 
 
-def encoded(written: list[str], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Labels as written -> (n,) numbers from 0 in sorted order (by value if all are numbers), and the classes."""
-    if any(label.strip().lower() in ABSENT for label in written):
-        count = sum(label.strip().lower() in ABSENT for label in written)
+def encode_labels(label_texts: list[str], source: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Labels as text -> numbers (n,) from 0 in sorted order (by value if all are numbers), and the classes."""
+    if any(label.strip().lower() in ABSENT for label in label_texts):
+        count = sum(label.strip().lower() in ABSENT for label in label_texts)
         raise InvalidData(f"{source}: {count} rows without a label; leave those rows out")
     try:
-        numbers = {label: float(label) for label in set(written)}
+        numbers = {label: float(label) for label in set(label_texts)}
     except ValueError:
-        classes: list[str] = sorted(set(written))
+        classes: list[str] = sorted(set(label_texts))
         place = {label: number for number, label in enumerate(classes)}
     else:
         values = sorted(set(numbers.values()))
         classes = [f"{value:g}" for value in values]
         place = {label: values.index(value) for label, value in numbers.items()}
-    return np.array([place[label] for label in written], dtype=np.int64), tuple(classes)
+    return np.array([place[label] for label in label_texts], dtype=np.int64), tuple(classes)
 
 
-def _parse(path: Path, known: Known) -> tuple[list[str], set[int], array[float], list[str]]:
+def _parse(path: Path, known: FcacDataset) -> tuple[list[str], set[int], array[float], list[str]]:
     with _opened(path) as file:
         header = next(csv.reader(file), [])
     if len(header) < 2 or header[-1].strip().lower() != "label":
-        raise InvalidData(f"{path}: the last column must be `label` and at least one feature must stand before it")
+        raise InvalidData(f"{path}: the last column must be `label`, with at least one feature before it")
     names = [name.strip() for name in header[:-1]]
     dropped = {place for place, name in enumerate(names) if name in known.not_features}
     while True:
         try:
-            cells, written = _cells(path, len(header), dropped)
+            cells, label_texts = _cells(path, len(header), dropped)
         except _TextColumn as text:
-            # Only reading shows that a column is text: leave it out and begin again.
+            # That a column is text is found out while reading: leave it out and start again.
             dropped.add(text.column)
         else:
-            return names, dropped, cells, written
+            return names, dropped, cells, label_texts
 
 
 def _cells(path: Path, width: int, dropped: set[int]) -> tuple[array[float], list[str]]:
     kept = [place for place in range(width - 1) if place not in dropped]
     everything = len(kept) == width - 1
-    cells, written = array("d"), []
+    cells, label_texts = array("d"), []
     with _opened(path) as file:
         lines = csv.reader(file)
         next(lines)
@@ -193,8 +200,8 @@ def _cells(path: Path, width: int, dropped: set[int]) -> tuple[array[float], lis
             except ValueError:
                 numbers = [_number(cell, place) for cell, place in zip(chosen, kept, strict=True)]
             cells.extend(numbers)
-            written.append(line[-1])
-    return cells, written
+            label_texts.append(line[-1])
+    return cells, label_texts
 
 
 def _number(cell: str, column: int) -> float:
@@ -210,18 +217,18 @@ def _filled(
     rows: NDArray[np.float64], labels: NDArray[np.int64], fill: Fill, path: Path
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], str]:
     missing = np.isnan(rows)
-    said = f"{stem(path)}: {int(missing.sum())} missing cells in {int(missing.any(axis=1).sum())} rows"
+    gaps = f"{stem(path)}: {int(missing.sum())} missing cells in {int(missing.any(axis=1).sum())} rows"
     if fill == "refuse":
-        raise InvalidData(f"{said}; choose --fill mean or --fill drop, or mend {path}")
+        raise InvalidData(f"{gaps}; choose --fill mean or --fill drop, or correct {path}")
     if fill == "drop":
         complete = ~missing.any(axis=1)
         if not complete.any():
-            raise InvalidData(f"{said}: no row is complete; choose --fill mean")
+            raise InvalidData(f"{gaps}: no row is complete; choose --fill mean")
         left, numbers = np.unique(labels[complete], return_inverse=True)
-        return rows[complete], numbers.astype(np.int64), f"{said}, left out ({len(left)} classes remain)"
+        return rows[complete], numbers.astype(np.int64), f"{gaps}, left out ({len(left)} classes remain)"
     if missing.all(axis=0).any():
-        raise InvalidData(f"{said}, and a column without any value; mend {path}")
-    return np.where(missing, np.nanmean(rows, axis=0), rows), labels, f"{said}, filled with the mean of their column"
+        raise InvalidData(f"{gaps}, and a column without any value; correct {path}")
+    return np.where(missing, np.nanmean(rows, axis=0), rows), labels, f"{gaps}, filled with the mean of their column"
 
 
 @contextmanager

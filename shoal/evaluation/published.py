@@ -1,4 +1,4 @@
-"""The figures the papers print, to be compared with: FCAC's rows of tables 3 and 4.
+"""The figures that the FCAC paper prints for FCAC: tables 3 and 4.
 
 Source: N. Masuyama, Y. Nojima, Y. Toda, C. K. Loo, H. Ishibuchi, N. Kubota, "Privacy-preserving continual
 federated clustering via adaptive resonance theory" (2023): mean and population standard deviation of 20
@@ -7,47 +7,20 @@ trials without noise; table 3 is the IID split, table 4 the non-IID one; table 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
-from typing import Final, Literal
+from typing import Final
 
-Split = Literal["iid", "niid"]
-Metric = Literal["ari", "ami", "nmi", "nodes", "clusters"]
+from shoal.evaluation.results import Figure
+from shoal.evaluation.splits import Split
 
-SPLITS: Final[tuple[Split, ...]] = ("iid", "niid")
-METRICS: Final[tuple[Metric, ...]] = ("ari", "ami", "nmi", "nodes", "clusters")
-DIGITS: Final[dict[Metric, int]] = {"ari": 4, "ami": 4, "nmi": 4, "nodes": 1, "clusters": 1}
-"""decimals the papers print"""
+MEASURES: Final = ("ari", "ami", "nmi", "nodes", "clusters")
 TRIALS: Final = 20
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Mean and standard deviation over the trials."""
-
-    mean: float
-    sd: float
-
-    def agrees(self, printed: Figure, metric: Metric) -> bool:
-        """Whether this, printed to the paper's digits, is what is `printed`."""
-        return self.said(metric) == printed.said(metric)
-
-    def said(self, metric: Metric) -> str:
-        """`mean (sd)` as the papers print them."""
-        return f"{_rounded(self.mean, metric)} ({_rounded(self.sd, metric)})"
+def _row(*pairs: tuple[float, float]) -> dict[str, Figure]:
+    return {measure: Figure(mean, sd) for measure, (mean, sd) in zip(MEASURES, pairs, strict=True)}
 
 
-def _rounded(number: float, metric: Metric) -> str:
-    """Ties go away from zero, for the number as it would be written down (69.25 nodes are printed 69.3)."""
-    last_digit = Decimal(1).scaleb(-DIGITS[metric])
-    return str(Decimal(repr(number)).quantize(last_digit, ROUND_HALF_UP))
-
-
-def _row(*pairs: tuple[float, float]) -> dict[Metric, Figure]:
-    return {metric: Figure(mean, sd) for metric, (mean, sd) in zip(METRICS, pairs, strict=True)}
-
-
-FCAC: Final[dict[Split, dict[str, dict[Metric, Figure]]]] = {
+FCAC: Final[dict[Split, dict[str, dict[str, Figure]]]] = {
     "iid": {
         "hill_valley": _row((0.0011, 0.0014), (0.0025, 0.0022), (0.0076, 0.0037), (19.9, 4.0), (11.6, 4.2)),
         "ozone": _row((-0.0246, 0.0173), (0.0221, 0.0049), (0.0268, 0.0039), (45.9, 13.1), (29.5, 11.6)),
@@ -73,3 +46,4 @@ FCAC: Final[dict[Split, dict[str, dict[Metric, Figure]]]] = {
         "skin": _row((0.2245, 0.2451), (0.3054, 0.1916), (0.3054, 0.1916), (72.2, 11.9), (18.7, 10.2)),
     },
 }
+"""by split and data set of the paper"""

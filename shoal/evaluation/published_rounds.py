@@ -1,4 +1,4 @@
-"""The figures the papers print of the algorithms in rounds, to be compared with.
+"""The figures that papers print for the algorithms in rounds.
 
 Sources: FCAC, N. Masuyama and others, "Privacy-preserving continual federated clustering via adaptive resonance theory"
 (2023), tables 3 (IID) and 4 (non-IID), mean and deviation of 20 trials: its columns k-means (of all rows in one place),
@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.evaluation.published import Figure, Split
+from shoal.evaluation.results import Figure
+from shoal.evaluation.scores import SCORES
+from shoal.evaluation.splits import Split
 
-SCORES: Final = ("ari", "ami", "nmi")
-Printed = dict[str, Figure]
 
-
-def _row(*pairs: tuple[float, float]) -> Printed:
+def _row(*pairs: tuple[float, float]) -> dict[str, Figure]:
     return {score: Figure(mean, sd) for score, (mean, sd) in zip(SCORES, pairs, strict=True)}
 
 
-COMPARED: Final[dict[str, dict[Split, dict[str, Printed]]]] = {
+COMPARED: Final[dict[str, dict[Split, dict[str, dict[str, Figure]]]]] = {
     "kmeans": {
         "iid": {
             "hill_valley": _row((-0.0001, 0.0), (-0.0003, 0.0), (0.0005, 0.0)),
@@ -129,14 +128,14 @@ COMPARED: Final[dict[str, dict[Split, dict[str, Printed]]]] = {
 }
 """by algorithm, split and data set of the FCAC paper"""
 
-GAMMAS: Final = (0.25, 0.5, 0.75, 1.0)
+FRACTIONS: Final = (0.25, 0.5, 0.75, 1.0)
 FCM_ARI: Final[dict[str, tuple[float, ...]]] = {
     "xclara": (0.99269, 0.99279, 0.99289, 0.99289),
     "s_set1": (0.90418, 0.90384, 0.89645, 0.89728),
     "pendigits": (0.42051, 0.42115, 0.42291, 0.42468),
     "waveform_v1": (0.24243, 0.24366, 0.24445, 0.24359),
 }
-"""federated FCM, by data set, for each of `GAMMAS`"""
+"""federated FCM, by data set, for each of `FRACTIONS`"""
 FCM_DIFFERENCE: Final[dict[str, tuple[float, ...]]] = {
     "xclara": (0.00893, 0.00545, 0.00250, 0.0),
     "s_set1": (0.11640, 0.09915, 0.04865, 0.0),

@@ -1,92 +1,119 @@
-"""What was obtained beside what was published: as a table for people, as JSON for programs."""
+"""The report of every experiment: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from shoal.evaluation.published import METRICS, TRIALS, Figure, Metric, Split
+from shoal.evaluation.results import Figure, Formats, Result
 
-HEADINGS = ("data set", "split", "score", "published", "obtained", "")
-SPLIT_NAMES: dict[Split, str] = {"iid": "IID", "niid": "non-IID"}
-METRIC_NAMES: dict[Metric, str] = {"ari": "ARI", "ami": "AMI", "nmi": "NMI", "nodes": "nodes", "clusters": "clusters"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One data set under one split; `printed` is None where the paper has no figure for what was run."""
-
-    dataset: str
-    split: Split
-    trials: int
-    found: Mapping[Metric, Figure]
-    printed: Mapping[Metric, Figure] | None
-
-    def agrees(self) -> bool:
-        """Whether every published figure came out again; true where nothing was published."""
-        printed = self.printed or {}
-        return all(self.found[metric].agrees(figure, metric) for metric, figure in printed.items())
+Line = tuple[str, ...]
+LABELS: Final[dict[str, str]] = {
+    "dataset": "data set",
+    "ari": "ARI",
+    "ami": "AMI",
+    "nmi": "NMI",
+    "iid": "IID",
+    "niid": "non-IID",
+    "kp": "few classes",
+}
+"""how keys, measures and values of keys are shown where their names do not read well"""
+VERDICTS: Final = {True: "agrees", False: "differs", None: ""}
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    """{"rows": [...]}; "published" is the mean as printed, or null."""
-    return json.dumps({"rows": [_plain(row) for row in rows]}, indent=2)
+def as_json(results: Sequence[Result]) -> str:
+    """{"rows": [...]}: the keys of a result, `trials`, and `metrics` by name with `mean`, `sd` and `published`.
+
+    `published` is the mean as printed; it and `sd` are null where there is none.
+    """
+    return json.dumps({"rows": [_row(result) for result in results]}, indent=2)
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
-    """A table that reads well as it is and in a page."""
-    cells = [HEADINGS, *(line for row in rows for line in _lines(row))]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
-    drawn = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+def as_markdown(results: Sequence[Result], formats: Formats) -> str:
+    """The table in Markdown, with columns aligned so that it reads well as it is.
+
+    Where something was published a line has one measure, published beside obtained; otherwise a line has one result
+    and a column for each measure.
+    """
+    headings, blocks = _table(results, formats)
+    lines = [headings, *(line for block in blocks for line in block)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    drawn = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     drawn.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(drawn)
 
 
-def show(rows: Sequence[Row]) -> None:
-    """Print the table: drawn by rich on a terminal that has it, as Markdown otherwise."""
+def show(results: Sequence[Result], formats: Formats) -> None:
+    """Print the table: drawn by rich on a terminal if it is installed, as Markdown otherwise."""
     if sys.stdout.isatty():
         try:
-            from rich.console import Console  # noqa: PLC0415 - only where people look
-            from rich.table import Table  # noqa: PLC0415 - tables in colour are an extra
+            from rich.console import Console  # noqa: PLC0415 - needed on a terminal only
+            from rich.table import Table  # noqa: PLC0415 - needed on a terminal only
         except ImportError:
             pass
         else:
-            table = Table(*HEADINGS)
-            for row in rows:
-                for line in _lines(row):
+            headings, blocks = _table(results, formats)
+            table = Table(*headings)
+            for block in blocks:
+                for line in block:
                     table.add_row(*line)
                 table.add_section()
             Console().print(table)
             return
-    click.echo(as_markdown(rows))
+    click.echo(as_markdown(results, formats))
 
 
-def _lines(row: Row) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = []
-    for metric in METRICS:
-        found, printed = row.found[metric], (row.printed or {}).get(metric)
-        # The paper's figures are of 20 trials; with fewer there is nothing to agree with.
-        comparable = printed is not None and row.trials == TRIALS
-        verdict = "" if not comparable else "same" if printed and found.agrees(printed, metric) else "differs"
-        head = (row.dataset, SPLIT_NAMES[row.split]) if metric == METRICS[0] else ("", "")
-        said = "-" if printed is None else printed.said(metric)
-        lines.append((*head, METRIC_NAMES[metric], said, found.said(metric), verdict))
-    return lines
+def _table(results: Sequence[Result], formats: Formats) -> tuple[Line, list[list[Line]]]:
+    """Headings, and the lines of each result."""
+    keys = [_label(name) for name in results[0].keys] if results else []
+    if any(result.published for result in results):
+        return (*keys, "measure", "published", "obtained", ""), [_compared(result, formats) for result in results]
+    measures = [name for name in formats if any(name in result.measured for result in results)]
+    lines = [
+        (*_key_cells(result.keys), *(_cell(result.measured, name, formats) for name in measures)) for result in results
+    ]
+    return (*keys, *map(_label, measures)), [[line] for line in lines]
 
 
-def _plain(row: Row) -> dict[str, Any]:
-    printed = row.printed or {}
+def _compared(result: Result, formats: Formats) -> list[Line]:
+    head = _key_cells(result.keys)
+    empty = [""] * len(head)
+    return [
+        (
+            *(head if place == 0 else empty),
+            _label(name),
+            _cell(result.published, name, formats),
+            _cell(result.measured, name, formats),
+            VERDICTS[result.agrees.get(name)],
+        )
+        for place, name in enumerate(name for name in formats if name in result.measured)
+    ]
+
+
+def _key_cells(keys: Mapping[str, Any]) -> list[str]:
+    return [f"{value:g}" if isinstance(value, float) else _label(str(value)) for value in keys.values()]
+
+
+def _cell(figures: Mapping[str, Figure], name: str, formats: Formats) -> str:
+    return figures[name].written(formats[name]) if name in figures else "-"
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name)
+
+
+def _row(result: Result) -> dict[str, Any]:
     metrics = {
-        metric: {
-            "mean": row.found[metric].mean,
-            "sd": row.found[metric].sd,
-            "published": printed[metric].mean if metric in printed else None,
+        name: {
+            "mean": figure.mean,
+            "sd": None if math.isnan(figure.sd) else figure.sd,
+            "published": result.published[name].mean if name in result.published else None,
         }
-        for metric in METRICS
+        for name, figure in result.measured.items()
     }
-    return {"dataset": row.dataset, "split": row.split, "trials": row.trials, "metrics": metrics}
+    return {**result.keys, "trials": result.trials, "metrics": metrics}

@@ -1,21 +1,24 @@
-"""How the FCAC paper deals the rows of a data set out to clients (section 5.3.2 and the authors' program).
+"""How the rows of a data set are dealt to clients: the FCAC paper's two splits and k-FED's.
 
-Both splits are those of the paper's figures to the row, so they use numpy's legacy generator, whose stream
-is frozen. A client's rows are in the order of the classes, and that is the order in which they are learnt.
+The FCAC paper's splits (section 5.3.2 and the authors' program) are those of its figures to the row, so they use
+numpy's legacy generator, whose stream is frozen. A client's rows are in the order of the classes, which is the order in
+which they are learnt.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
-from shoal.evaluation.published import Split
 
+Split = Literal["iid", "niid", "kp"]
+"""equal shares of each class; Dirichlet shares of each class; few classes on each client (k-FED)"""
 Indices = NDArray[np.int64]
 
+FCAC_SPLITS: Final[tuple[Split, ...]] = ("iid", "niid")
 ALPHA: Final = 0.5
 """of the Dirichlet distribution: small values give clients few classes"""
 CLIENT_ROWS_MIN: Final = 40
@@ -26,20 +29,19 @@ ROWS_PER_CLIENT: Final = 400
 CLIENTS_MAX: Final = 50
 
 
-def usual_clients(rows: int) -> int:
-    """Clients for a data set the paper does not have: one per 400 rows, from 2 to 50."""
+def default_clients(rows: int) -> int:
+    """Number of clients for a data set that the FCAC paper does not have: one per 400 rows, from 2 to 50."""
     return min(CLIENTS_MAX, max(2, rows // ROWS_PER_CLIENT))
 
 
-def feasible_clients(labels: Indices, wanted: int) -> int:
-    """`wanted`, halved until the non-IID draw gives each client its 40 rows. Raises `InvalidData` below 40 rows.
+def feasible_clients(labels: Indices, clients: int) -> int:
+    """`clients`, halved until the non-IID split gives each one its 40 rows. Raises `InvalidData` below 40 rows.
 
-    The sizes of the draw do not depend on the trial, so one answer holds for all trials.
+    The sizes of the shares do not depend on the trial, so one answer holds for all trials.
     """
-    clients = wanted
     while True:
         try:
-            dealt_unevenly(labels, clients)
+            deal_dirichlet(labels, clients)
         except InvalidData:
             if clients == 1:
                 raise
@@ -48,19 +50,21 @@ def feasible_clients(labels: Indices, wanted: int) -> int:
             return clients
 
 
-def dealt(labels: Indices, clients: int, split: Split, trial: int) -> list[Indices]:
-    """labels (n,) -> for each client the indices of its rows, in the order it learns them.
+def deal(labels: Indices, clients: int, split: Split, trial: int) -> list[Indices]:
+    """labels (n,) -> for each client the indices of its rows, in the order in which it learns them.
 
     The trial's number is the seed of the permutation before the split. Raises `InvalidData`, `SettingsError`.
     """
     if clients < 1:
         raise SettingsError(f"{clients} clients; at least 1 is needed")
+    if split == "kp":
+        return deal_few_classes(labels, clients, trial)
     order = np.random.RandomState(trial).permutation(len(labels))
-    deal = dealt_evenly if split == "iid" else dealt_unevenly
-    return [order[places] for places in deal(labels[order], clients)]
+    deal_permuted = deal_evenly if split == "iid" else deal_dirichlet
+    return [order[places] for places in deal_permuted(labels[order], clients)]
 
 
-def dealt_evenly(labels: Indices, clients: int) -> list[Indices]:
+def deal_evenly(labels: Indices, clients: int) -> list[Indices]:
     """IID: of each class, equal consecutive blocks to the clients and the remainder to the last one."""
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
@@ -71,8 +75,8 @@ def dealt_evenly(labels: Indices, clients: int) -> list[Indices]:
     return [_joined(part) for part in parts]
 
 
-def dealt_unevenly(labels: Indices, clients: int) -> list[Indices]:
-    """Non-IID: of each class, shares drawn from Dirichlet(0.5), nothing more to clients that have n/clients rows.
+def deal_dirichlet(labels: Indices, clients: int) -> list[Indices]:
+    """Non-IID: of each class, shares drawn from Dirichlet(0.5); none to clients that have n/clients rows already.
 
     The generator starts at 0 in every trial. Raises `InvalidData` when no draw of `DRAWS_MAX` gives every
     client 40 rows.
@@ -80,7 +84,7 @@ def dealt_unevenly(labels: Indices, clients: int) -> list[Indices]:
     if len(labels) >= clients * CLIENT_ROWS_MIN:
         generator = np.random.RandomState(0)
         for _ in range(DRAWS_MAX):
-            parts = _one_draw(labels, clients, generator)
+            parts = _dirichlet_draw(labels, clients, generator)
             if min(map(len, parts)) >= CLIENT_ROWS_MIN:
                 return parts
     raise InvalidData(
@@ -89,7 +93,24 @@ def dealt_unevenly(labels: Indices, clients: int) -> list[Indices]:
     )
 
 
-def _one_draw(labels: Indices, clients: int, generator: np.random.RandomState) -> list[Indices]:
+def deal_few_classes(labels: Indices, clients: int, trial: int) -> list[Indices]:
+    """k-FED's split: each client holds rows of floor(sqrt(K)) + 1 of the K classes, each class in equal shares."""
+    generator = np.random.default_rng(trial)
+    classes = np.unique(labels)
+    classes_each = min(len(classes), int(np.sqrt(len(classes))) + 1)
+    # Places are filled from shuffled lists of all classes, so every class has a client if there are places for all.
+    places = np.concatenate([generator.permutation(classes) for _ in range(clients * classes_each // len(classes) + 1)])
+    held = [np.unique(places[client * classes_each : (client + 1) * classes_each]) for client in range(clients)]
+    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in classes:
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        holders = [client for client, own in enumerate(held) if label in own] or [int(label) % clients]
+        for client, share in zip(holders, np.array_split(rows, len(holders)), strict=True):
+            parts[client].append(share)
+    return [_joined(part) for part in parts]
+
+
+def _dirichlet_draw(labels: Indices, clients: int, generator: np.random.RandomState) -> list[Indices]:
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     held = np.zeros(clients, dtype=np.int64)
     for label in np.unique(labels):

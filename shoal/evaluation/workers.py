@@ -1,4 +1,4 @@
-"""The same function over many jobs, on all cores, with nothing left running when somebody presses Ctrl-C."""
+"""The same function over many jobs, on several processes, all of which end when the caller is interrupted."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def usable_cores() -> int:
 
 
 def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterator[tuple[J, R]]:
-    """Each job with its result, in the order they finish; in this process when one is enough.
+    """Each job with its result, in the order in which they finish; with one process or one job, in this process.
 
-    `work` and the jobs must be picklable: workers are started afresh, so that threads and open files of
-    this process do not matter to them. What `work` raises is raised here.
+    `work` and the jobs must be picklable: workers are new processes, independent of the threads and open files of this
+    one. Raises what `work` raises.
     """
     if min(processes, len(jobs)) <= 1:
         for job in jobs:
@@ -37,11 +37,11 @@ def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterato
             min(processes, len(jobs)), mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
         )
         try:
-            promised = {pool.submit(work, job): job for job in jobs}
-            for done in as_completed(promised):
-                yield promised[done], done.result()
+            pending = {pool.submit(work, job): job for job in jobs}
+            for done in as_completed(pending):
+                yield pending[done], done.result()
         except BaseException:
-            # A job takes minutes on large data: whoever stops waiting, or Ctrl-C, ends it now.
+            # A job takes minutes on large data, so it is ended at once when the caller stops or presses Ctrl-C.
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
@@ -56,7 +56,7 @@ def _ignore_interrupts() -> None:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Workers inherit the environment when they start, and numpy reads it when it is imported."""
+    """One thread for each worker: workers inherit the environment, and numpy reads these variables on import."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:

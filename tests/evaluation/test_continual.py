@@ -1,4 +1,4 @@
-"""Section 5.2 of the FCAC paper: what was learnt in an earlier round is still there in the last."""
+"""Section 5.2 of the FCAC paper: what was learnt in an earlier round is not forgotten."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from shoal.errors import SettingsError
 from shoal.evaluation.command import reproduce
-from shoal.evaluation.continual import SCHEDULE, SUBSETS, Round, run, subsets
+from shoal.evaluation.experiments.continual import SCHEDULE, SUBSETS, Round, run, subsets
 
 
-def test_eight_subsets_share_out_every_point_of_three_gaussians() -> None:
+def test_the_eight_subsets_hold_every_point_of_the_three_gaussians_once() -> None:
     parts = subsets(0)
     assert {name: len(rows) for name, rows in parts.items()} == {
         name: 15_000 // len(names) for names in SUBSETS.values() for name in names
@@ -26,9 +26,9 @@ def test_eight_subsets_share_out_every_point_of_three_gaussians() -> None:
     np.testing.assert_array_equal(points.max(axis=0), [1, 1])
 
 
-def test_each_subset_is_given_once() -> None:
-    given = [name for shares in SCHEDULE for names in shares for name in names]
-    assert sorted(given) == sorted(subsets(0, 8))
+def test_each_subset_is_learnt_once() -> None:
+    names_learnt = [name for shares in SCHEDULE for names in shares for name in names]
+    assert sorted(names_learnt) == sorted(subsets(0, 8))
 
 
 @pytest.fixture(scope="module", params=range(4))
@@ -36,35 +36,35 @@ def rounds(request: pytest.FixtureRequest) -> list[Round]:
     return run(request.param, "changed")
 
 
-def test_no_client_takes_for_new_what_it_has_met_before(rounds: list[Round]) -> None:
-    for row in rounds:
-        assert min(row.kept.values()) > 0.99
+def test_clients_forget_no_earlier_round(rounds: list[Round]) -> None:
+    for after in rounds:
+        assert min(after.kept.values()) > 0.99
 
 
-def test_nodes_of_a_client_only_become_more(rounds: list[Round]) -> None:
+def test_a_client_never_loses_a_node(rounds: list[Round]) -> None:
     for place in range(2):
-        sizes = [len(row.clients[place]) for row in rounds]
+        sizes = [len(after.clients[place]) for after in rounds]
         assert sizes == sorted(sizes)
 
 
-def test_the_server_tells_the_gaussians_of_all_earlier_rounds_apart(rounds: list[Round]) -> None:
-    for row in rounds:
-        assert min(row.found.values()) > 0.99
+def test_the_server_separates_the_gaussians_of_all_rounds_so_far(rounds: list[Round]) -> None:
+    for after in rounds:
+        assert min(after.found.values()) > 0.99
 
 
-def test_the_server_covers_earlier_rounds_as_well_as_when_they_were_new(rounds: list[Round]) -> None:
+def test_the_server_covers_the_rows_of_earlier_rounds_as_well_as_before(rounds: list[Round]) -> None:
     for before, after in itertools.pairwise(rounds):
         for name, share in before.covered.items():
             assert after.covered[name] > share - 0.05, name
     assert min(rounds[-1].covered.values()) > 0.85
 
 
-def test_the_last_round_leaves_the_server_right(rounds: list[Round]) -> None:
+def test_the_server_is_best_after_the_last_round(rounds: list[Round]) -> None:
     assert rounds[-1].ari > 0.95
     assert rounds[-1].ari > rounds[-2].ari
 
 
-def test_a_client_that_says_only_what_changed_sends_less() -> None:
+def test_updates_of_changed_nodes_are_smaller_than_updates_of_all_nodes() -> None:
     changed, everything = run(0, "changed", 3000), run(0, "all", 3000)
     assert changed[0].bytes_sent == everything[0].bytes_sent
     assert all(a.bytes_sent < b.bytes_sent for a, b in zip(changed[1:], everything[1:], strict=True))

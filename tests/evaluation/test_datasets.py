@@ -39,13 +39,13 @@ def test_labels_that_are_numbers_are_sorted_by_value(tmp_path: Path) -> None:
     assert read.classes == ("-1", "9", "10")
 
 
-def test_columns_of_text_are_left_out_and_said_so(tmp_path: Path) -> None:
+def test_columns_of_text_are_left_out_with_a_note(tmp_path: Path) -> None:
     read = datasets.read(written(tmp_path, "t.csv", "day,a,wind,label\nMon,1,5,0\nTue,2,NW,1\n"))
     assert read.rows.tolist() == [[1], [2]]
-    assert read.notes == ("t: left out as no feature: day, wind",)
+    assert read.notes == ("t: columns left out, as they are not features: day, wind",)
 
 
-def test_the_row_number_of_magic_is_no_feature(tmp_path: Path) -> None:
+def test_the_row_number_of_magic_is_left_out(tmp_path: Path) -> None:
     read = datasets.read(written(tmp_path, "magic_telescope.csv.gz", "ID,fLength,label\n1,2,0\n2,3,1\n"))
     assert read.rows.tolist() == [[2], [3]]
 
@@ -133,9 +133,10 @@ def test_a_missing_data_set_is_named_with_what_there_is(tmp_path: Path) -> None:
         datasets.find(tmp_path / "nowhere", "optdigits")
 
 
-def test_the_papers_files_come_in_the_papers_order_and_others_not_at_all(tmp_path: Path) -> None:
+def test_of_several_data_sets_those_in_the_folder_are_found_in_the_order_of_the_names(tmp_path: Path) -> None:
     with pytest.raises(SettingsError):
-        datasets.papers_files(tmp_path)
+        datasets.find_any(tmp_path, tuple(datasets.FCAC_DATASETS))
     for name in ("skin.csv", "elec2.csv.gz", "magic.csv.gz", "phoneme.csv", "phoneme.csv.gz"):
         written(tmp_path, name, "a,label\n1,0\n")
-    assert [path.name for path in datasets.papers_files(tmp_path)] == ["phoneme.csv.gz", "magic.csv.gz", "skin.csv"]
+    found = datasets.find_any(tmp_path, tuple(datasets.FCAC_DATASETS))
+    assert [path.name for path in found] == ["phoneme.csv.gz", "magic.csv.gz", "skin.csv"]

@@ -1,4 +1,4 @@
-"""The paper's trials, one by one, against those of its authors' program; and data that the paper never met."""
+"""Single trials of FCAC against those of its authors' program, and data that the paper does not have."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.evaluation.fcac_protocol import Outcome, Trial, contribution, federated, noised, run
-from shoal.evaluation.published import SPLITS, Split
+from shoal.evaluation.datasets import stem
+from shoal.evaluation.experiment import Setting, with_laplace_noise
+from shoal.evaluation.experiments.fcac import contribution, federated, run
+from shoal.evaluation.scores import SCORES
+from shoal.evaluation.splits import FCAC_SPLITS, Split
 
 VECTORS = Path(__file__).parent.parent / "golden" / "vectors"
 
@@ -44,53 +47,57 @@ def authors(dataset: str, split: Split, trial: int, epsilon: float = -1.0) -> di
         return {key: trials[key][one][0] for key in ("ARI", "AMI", "NMI", "n_nodes", "n_clusters")}
 
 
-def assert_same(outcome: Outcome, expected: dict[str, float]) -> None:
-    assert (outcome.nodes, outcome.clusters) == (expected["n_nodes"], expected["n_clusters"])
-    ours = [outcome.ari, outcome.ami, outcome.nmi]
+def trial_of(path: Path, split: Split, clients: int, trial: int, epsilon: float | None = None) -> dict[str, float]:
+    return run(Setting("fcac", stem(path), split, clients, path=path, epsilon=epsilon), trial)
+
+
+def assert_same(measures: dict[str, float], expected: dict[str, float]) -> None:
+    assert (measures["nodes"], measures["clusters"]) == (expected["n_nodes"], expected["n_clusters"])
+    ours = [measures[score] for score in SCORES]
     np.testing.assert_allclose(ours, [expected[key] for key in ("ARI", "AMI", "NMI")], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("trial", [0, 1])
-@pytest.mark.parametrize("split", SPLITS)
-def test_optdigits_comes_out_as_the_authors_had_it(optdigits: Path, split: Split, trial: int) -> None:
-    assert_same(run(Trial(optdigits, "refuse", split, 50, trial, None)), authors("optdigits", split, trial))
+@pytest.mark.parametrize("split", FCAC_SPLITS)
+def test_optdigits_gives_the_figures_of_the_authors(optdigits: Path, split: Split, trial: int) -> None:
+    assert_same(trial_of(optdigits, split, 50, trial), authors("optdigits", split, trial))
 
 
 @pytest.mark.needs("data")
 @pytest.mark.parametrize("trial", [0, 1])
-@pytest.mark.parametrize("split", SPLITS)
-def test_phoneme_comes_out_as_the_authors_had_it(phoneme: Path, split: Split, trial: int) -> None:
-    assert_same(run(Trial(phoneme, "refuse", split, 10, trial, None)), authors("phoneme", split, trial))
+@pytest.mark.parametrize("split", FCAC_SPLITS)
+def test_phoneme_gives_the_figures_of_the_authors(phoneme: Path, split: Split, trial: int) -> None:
+    assert_same(trial_of(phoneme, split, 10, trial), authors("phoneme", split, trial))
 
 
-def test_a_trial_with_noise_comes_out_as_the_authors_had_it(optdigits: Path) -> None:
-    assert_same(run(Trial(optdigits, "refuse", "niid", 50, 0, 25.0)), authors("optdigits", "niid", 0, 25.0))
+def test_a_trial_with_noise_gives_the_figures_of_the_authors(optdigits: Path) -> None:
+    assert_same(trial_of(optdigits, "niid", 50, 0, 25.0), authors("optdigits", "niid", 0, 25.0))
 
 
-def test_the_noise_is_the_authors_to_the_digit() -> None:
+def test_the_noise_is_that_of_the_authors() -> None:
     with np.load(VECTORS / "fcac_blobs2d_eps25.npz") as golden:
         clients = np.split(golden["X"], golden["client_end"][:-1])
-        ours = np.concatenate([noised(rows, float(golden["epsilon"]), seed=7) for rows in clients])
+        ours = np.concatenate([with_laplace_noise(rows, float(golden["epsilon"]), seed=7) for rows in clients])
         np.testing.assert_allclose(ours, golden["noised"], rtol=1e-12, atol=1e-12)
 
 
 def test_no_rows_need_no_noise() -> None:
-    assert noised(np.empty((0, 3)), 1.0, 0).shape == (0, 3)
+    assert with_laplace_noise(np.empty((0, 3)), 1.0, 0).shape == (0, 3)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
-def test_a_client_with_few_rows_says_each_of_them_once(n: int) -> None:
+def test_a_client_with_few_rows_contributes_each_of_them_as_a_node(n: int) -> None:
     rows = np.arange(2.0 * n).reshape(n, 2)
-    said = contribution(rows)
-    np.testing.assert_array_equal(said["weight"], rows)
-    np.testing.assert_array_equal(said["count"], np.ones(n))
+    arrays = contribution(rows)
+    np.testing.assert_array_equal(arrays["weight"], rows)
+    np.testing.assert_array_equal(arrays["count"], np.ones(n))
 
 
 def test_clients_without_rows_change_nothing() -> None:
     rows = np.random.default_rng(1).normal(size=(60, 2))
-    with_silent = federated([np.empty((0, 2)), rows[:30], np.empty((0, 2)), rows[30:]])
+    with_empty = federated([np.empty((0, 2)), rows[:30], np.empty((0, 2)), rows[30:]])
     without = federated([rows[:30], rows[30:]])
-    np.testing.assert_array_equal(with_silent.weights, without.weights)
+    np.testing.assert_array_equal(with_empty.weights, without.weights)
 
 
 def awkward() -> dict[str, np.ndarray]:
@@ -109,16 +116,16 @@ def awkward() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", awkward())
 @pytest.mark.parametrize("classes", [1, 2])
-def test_awkward_data_give_scores_that_are_numbers(tmp_path: Path, name: str, classes: int) -> None:
+def test_awkward_data_give_finite_scores(tmp_path: Path, name: str, classes: int) -> None:
     rows = awkward()[name]
     path = tmp_path / f"{name}.csv"
     labels = np.arange(len(rows)) % classes
     header = ",".join([f"f{number}" for number in range(rows.shape[1])] + ["label"])
     np.savetxt(path, np.column_stack([rows, labels]), delimiter=",", header=header, comments="")
-    splits: tuple[Split, ...] = SPLITS if len(rows) >= 40 else ("iid",)
+    splits: tuple[Split, ...] = FCAC_SPLITS if len(rows) >= 40 else ("iid",)
     for split in splits:
-        outcome = run(Trial(path, "refuse", split, 1 if split == "niid" else 3, 0, None))
-        assert -1 <= outcome.ari <= 1
-        assert -1 <= outcome.ami <= 1 + 1e-9
-        assert 0 <= outcome.nmi <= 1 + 1e-9
-        assert 1 <= outcome.clusters <= outcome.nodes <= len(rows)
+        measures = trial_of(path, split, 1 if split == "niid" else 3, 0)
+        assert -1 <= measures["ari"] <= 1
+        assert -1 <= measures["ami"] <= 1 + 1e-9
+        assert 0 <= measures["nmi"] <= 1 + 1e-9
+        assert 1 <= measures["clusters"] <= measures["nodes"] <= len(rows)

@@ -11,31 +11,31 @@ from click.testing import CliRunner
 
 from shoal.algorithms.registry import algorithm_names
 from shoal.evaluation.command import reproduce
-from shoal.evaluation.gallery import CLIENTS, blobs, found_by, skewed
+from shoal.evaluation.experiments.gallery import CLIENTS, blobs, cluster, skewed
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_on_blobs_dealt_to_all_every_algorithm_finds_the_five() -> None:
+def test_every_algorithm_finds_the_five_blobs() -> None:
     for name in algorithm_names():
-        assert found_by(name, blobs(1), 1).ari > 0.95, name
+        assert cluster(name, blobs(1), 1).ari > 0.95, name
 
 
-def test_clients_of_the_skewed_data_hold_a_part_each() -> None:
+def test_each_client_of_the_skewed_data_holds_two_of_the_clusters() -> None:
     data = skewed(3)
     assert len(data.clients) == CLIENTS
     assert sum(map(len, data.clients)) == len(data.rows)
     for client in range(CLIENTS):
-        assert len(np.unique(data.truth[data.owner == client])) == 2
+        assert len(np.unique(data.classes[data.owner == client])) == 2
 
 
-def test_the_same_seed_is_the_same_data() -> None:
+def test_the_same_seed_gives_the_same_data() -> None:
     for make in (blobs, skewed):
         assert make(4).rows.tobytes() == make(4).rows.tobytes()
         assert make(4).rows.tobytes() != make(5).rows.tobytes()
 
 
-def test_the_command_draws_each_algorithm_and_says_what_it_found(tmp_path: Path) -> None:
+def test_the_command_draws_and_reports_every_algorithm(tmp_path: Path) -> None:
     result = CliRunner().invoke(reproduce, ["pictures", "--out", str(tmp_path), "--json"])
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["rows"]
@@ -43,7 +43,7 @@ def test_the_command_draws_each_algorithm_and_says_what_it_found(tmp_path: Path)
     for name in ("data", *algorithm_names()):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
     again = CliRunner().invoke(reproduce, ["pictures"])
-    assert again.output.count("| skewed |") == len(algorithm_names())
+    assert again.output.count("| skewed ") == len(algorithm_names())
 
 
 def test_a_missing_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:

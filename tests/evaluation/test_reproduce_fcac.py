@@ -1,4 +1,4 @@
-"""`shoal reproduce fcac` as somebody types it."""
+"""`shoal reproduce fcac` as a user runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from click.testing import CliRunner, Result
 from shoal.errors import InvalidData, SettingsError
 from shoal.evaluation import published
 from shoal.evaluation.command import reproduce
-from shoal.evaluation.published import METRICS, SPLITS, Figure
+from shoal.evaluation.experiment import Setting
+from shoal.evaluation.experiments.fcac import FORMATS, same_digits
+from shoal.evaluation.published import MEASURES
+from shoal.evaluation.results import Figure
+from shoal.evaluation.splits import FCAC_SPLITS
 
 Shoal = Callable[..., Result]
 
@@ -41,7 +45,7 @@ def blobs(folder: Path, name: str, n: int = 200, classes: int = 2, seed: int = 0
     return path
 
 
-def test_without_a_folder_it_says_what_is_wanted(shoal: Shoal, tmp_path: Path) -> None:
+def test_without_a_folder_the_error_says_what_to_give(shoal: Shoal, tmp_path: Path) -> None:
     assert isinstance(shoal().exception, SettingsError)
     assert "SHOAL_DATA" in str(shoal().exception)
     assert isinstance(shoal("--data", tmp_path).exception, SettingsError)
@@ -63,24 +67,24 @@ def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, tmp_path: Pat
     ]
     for row in rows:
         assert list(row) == ["dataset", "split", "trials", "metrics"]
-        assert list(row["metrics"]) == list(METRICS)
+        assert list(row["metrics"]) == list(MEASURES)
         assert all(list(figures) == ["mean", "sd", "published"] for figures in row["metrics"].values())
     assert [row["metrics"]["nodes"]["published"] for row in rows] == [None, None, 19.9, None]
 
 
-def test_one_process_or_two_give_the_same(shoal: Shoal, tmp_path: Path) -> None:
+def test_one_process_and_two_give_the_same(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "mine")
-    asked = ("--data", tmp_path, "--dataset", "mine", "--trials", 3, "--json", "--jobs")
-    alone, two = shoal(*asked, 1), shoal(*asked, 2)
+    options = ("--data", tmp_path, "--dataset", "mine", "--trials", 3, "--json", "--jobs")
+    alone, two = shoal(*options, 1), shoal(*options, 2)
     assert alone.exit_code == two.exit_code == 0
     assert alone.stdout == two.stdout
 
 
 def test_figures_are_the_mean_and_the_population_deviation_of_the_trials(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "mine", n=300, classes=4)
-    asked = ("--data", tmp_path, "--dataset", "mine", "--split", "iid", "--json", "--jobs", 1)
-    one = json.loads(shoal(*asked, "--trials", 1).stdout)["rows"][0]["metrics"]["nodes"]
-    two = json.loads(shoal(*asked, "--trials", 2).stdout)["rows"][0]["metrics"]["nodes"]
+    options = ("--data", tmp_path, "--dataset", "mine", "--split", "iid", "--json", "--jobs", 1)
+    one = json.loads(shoal(*options, "--trials", 1).stdout)["rows"][0]["metrics"]["nodes"]
+    two = json.loads(shoal(*options, "--trials", 2).stdout)["rows"][0]["metrics"]["nodes"]
     second = 2 * two["mean"] - one["mean"]
     assert one["sd"] == 0
     assert second != one["mean"]
@@ -96,14 +100,14 @@ def test_the_table_shows_published_beside_obtained(shoal: Shoal, tmp_path: Path)
     assert "differs" not in result.stdout
 
 
-def test_with_noise_nothing_published_is_compared(shoal: Shoal, tmp_path: Path) -> None:
+def test_figures_with_noise_are_not_compared(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "phoneme", n=800)
     result = shoal("--data", tmp_path, "--trials", 1, "--split", "iid", "--epsilon", 25, "--json")
     assert json.loads(result.stdout)["rows"][0]["metrics"]["ari"]["published"] is None
     assert shoal("--data", tmp_path, "--epsilon", 0).exit_code == 2
 
 
-def test_a_check_fails_when_a_published_figure_does_not_come_out(shoal: Shoal, tmp_path: Path) -> None:
+def test_a_check_fails_when_a_figure_differs_from_the_published_one(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "phoneme", n=400)
     result = shoal("--data", tmp_path, "--split", "iid", "--check")
     assert result.exit_code == 1
@@ -111,7 +115,7 @@ def test_a_check_fails_when_a_published_figure_does_not_come_out(shoal: Shoal, t
     assert isinstance(shoal("--data", tmp_path, "--check", "--trials", 3).exception, SettingsError)
 
 
-def test_a_refused_file_does_not_keep_the_others_from_running(shoal: Shoal, tmp_path: Path) -> None:
+def test_other_files_run_when_one_is_invalid(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "good")
     (tmp_path / "gaps.csv").write_text("a,label\n,1\n2,0\n")
     both = ("--data", tmp_path, "--dataset", "gaps", "--dataset", "good", "--trials", 1, "--split", "iid")
@@ -121,7 +125,7 @@ def test_a_refused_file_does_not_keep_the_others_from_running(shoal: Shoal, tmp_
     assert shoal(*both, "--fill", "mean").exit_code == 0
 
 
-def test_data_too_small_for_the_uneven_split_are_refused_at_once(shoal: Shoal, tmp_path: Path) -> None:
+def test_data_too_small_for_the_non_iid_split_are_an_error(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "small", n=30)
     assert isinstance(shoal("--data", tmp_path, "--dataset", "small").exception, InvalidData)
     assert isinstance(shoal("--data", tmp_path, "--dataset", "small", "--clients", 9).exception, InvalidData)
@@ -153,22 +157,23 @@ def test_an_interrupt_ends_the_command_and_its_workers(tmp_path: Path) -> None:
         assert any("first iid" in line for line in started.stderr)
         # As a terminal does it: the workers get the signal too.
         os.killpg(started.pid, signal.SIGINT)
-        said, complaint = started.communicate(timeout=60)
+        output, errors = started.communicate(timeout=60)
     assert started.returncode == 130
-    assert said == ""
-    assert "Traceback" not in complaint
+    assert output == ""
+    assert "Traceback" not in errors
 
 
 def test_every_published_row_has_its_five_figures() -> None:
-    assert sorted(published.FCAC) == sorted(SPLITS)
+    assert sorted(published.FCAC) == sorted(FCAC_SPLITS)
     for rows in published.FCAC.values():
         assert len(rows) == 10
-        assert all(tuple(row) == METRICS for row in rows.values())
+        assert all(tuple(row) == MEASURES for row in rows.values())
 
 
 def test_figures_are_printed_as_the_papers_print_them() -> None:
-    assert Figure(69.25, 22.75).said("nodes") == "69.3 (22.8)"
-    assert Figure(-0.02455, 0.0).said("ari") == "-0.0246 (0.0000)"
-    assert Figure(0.44251, 0.0625).agrees(Figure(0.4425, 0.0625), "ari")
-    assert not Figure(0.44256, 0.0625).agrees(Figure(0.4425, 0.0625), "ari")
-    assert not Figure(0.4425, 0.0626).agrees(Figure(0.4425, 0.0625), "ari")
+    assert Figure(69.25, 22.75).written(FORMATS["nodes"]) == "69.3 (22.8)"
+    assert Figure(-0.02455, 0.0).written(FORMATS["ari"]) == "-0.0246 (0.0000)"
+    setting, printed = Setting("fcac", "optdigits", "iid", 50), Figure(0.4425, 0.0625)
+    assert same_digits(setting, "ari", Figure(0.44251, 0.0625), printed)
+    assert not same_digits(setting, "ari", Figure(0.44256, 0.0625), printed)
+    assert not same_digits(setting, "ari", Figure(0.4425, 0.0626), printed)

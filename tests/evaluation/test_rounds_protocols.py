@@ -1,4 +1,4 @@
-"""The papers' figures of algorithms in rounds, in quick forms; `shoal reproduce NAME --check` runs all trials."""
+"""The papers' figures for algorithms in rounds, with few trials; `shoal reproduce NAME --check` runs all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.evaluation import published_rounds as published
 from shoal.evaluation.datasets import find
-from shoal.evaluation.experiments import Setting, clients_of, few_classes
-from shoal.evaluation.ffcm_cases import CASES, errors, g2, gap
-from shoal.evaluation.ffcm_experiment import case_run, g2_gap
-from shoal.evaluation.gmm_experiment import blobs, by_scikit_learn
-from shoal.evaluation.rounds_command import EXPERIMENTS
+from shoal.evaluation.experiment import Setting, clients_of
+from shoal.evaluation.experiments.ffcm import g2_gap, run_case
+from shoal.evaluation.experiments.ffcm_cases import CASES, errors, g2, gap
+from shoal.evaluation.experiments.gmm import blobs, by_scikit_learn
+from shoal.evaluation.scores import SCORES
+from shoal.evaluation.splits import Split, deal_few_classes
+from shoal.evaluation.trials_command import EXPERIMENTS
 from shoal.kernels.gaussian import FORMS, matrices
 from shoal.kernels.matching import matched_distance
 
@@ -34,10 +36,12 @@ def table_1(folder: Path, name: str, fraction: float, trials: int) -> dict[str, 
 
 
 @pytest.mark.needs("data")
-@pytest.mark.parametrize("fraction", published.GAMMAS)
-def test_xclara_comes_out_as_published_and_exactly_with_all_clients(data_folder: Path, fraction: float) -> None:
+@pytest.mark.parametrize("fraction", published.FRACTIONS)
+def test_xclara_gives_the_published_score_and_with_all_clients_the_pooled_centres(
+    data_folder: Path, fraction: float
+) -> None:
     found = table_1(data_folder, "xclara", fraction, 3)
-    place = published.GAMMAS.index(fraction)
+    place = published.FRACTIONS.index(fraction)
     if fraction == 1.0:
         assert found["ari"] == pytest.approx(0.99289, abs=1e-4)
         assert found["difference"] < 1e-10
@@ -49,7 +53,7 @@ def test_xclara_comes_out_as_published_and_exactly_with_all_clients(data_folder:
 
 @pytest.mark.needs("data")
 @pytest.mark.parametrize(("name", "band"), [("waveform_v1", 3e-3), ("s_set1", 0.12), ("pendigits", 0.1)])
-def test_the_other_rows_of_table_1_come_out_within_their_bands(data_folder: Path, name: str, band: float) -> None:
+def test_the_other_rows_of_table_1_are_within_their_bands(data_folder: Path, name: str, band: float) -> None:
     """One start each: s-set1 and pendigits vary by .05 from start to start."""
     found = table_1(data_folder, name, 1.0, 1)
     assert found["ari"] == pytest.approx(published.FCM_ARI[name][-1], abs=band)
@@ -60,7 +64,7 @@ def test_the_other_rows_of_table_1_come_out_within_their_bands(data_folder: Path
 
 
 def case(name: str, average: str, local: str, trials: int = 3) -> dict[str, float]:
-    each = [case_run(name, average, local, trial) for trial in range(trials)]
+    each = [run_case(name, average, local, trial) for trial in range(trials)]
     return {measure: float(np.mean([one[measure] for one in each])) for measure in each[0]}
 
 
@@ -76,11 +80,11 @@ def test_case_1_avg1_pulls_a_centre_in_when_clients_fit_alone_and_not_when_they_
     assert (fit["within"], fit["outside"]) == pytest.approx(printed["avg1"][1:], rel=0.04)
 
 
-def test_case_2_errors_come_out_and_avg2_stays_nearer_to_the_centres_than_avg1() -> None:
+def test_case_2_has_the_published_errors_and_avg2_is_nearer_to_the_centres_than_avg1() -> None:
     """Of ten starts two or three end in another minimum, 12 away; the paper shows one run, so medians are compared."""
     gaps = {}
     for average, local in (("central", "-"), ("avg1", "fit"), ("avg2", "fit")):
-        found = [case_run("case2", average, local, trial) for trial in range(10)]
+        found = [run_case("case2", average, local, trial) for trial in range(10)]
         printed_gap, within, outside = published.FFCM["case2"][average]
         assert np.mean([each["within"] for each in found]) == pytest.approx(within, abs=0.05)
         assert np.mean([each["outside"] for each in found]) == pytest.approx(outside, abs=0.5)
@@ -115,10 +119,10 @@ def test_case_4_all_forms_agree_on_sets_that_are_dealt_evenly(d: int, sd: float,
         assert gaps["avg2", "fit"] == pytest.approx(gaps["central", "-"], rel=0.05)
 
 
-def test_made_up_data_are_the_papers() -> None:
-    assert [len(rows) for rows in CASES["case1"].made(0).clients] == [999, 999, 1000]
-    assert [len(rows) for rows in CASES["case2"].made(0).clients] == [1000, 1000]
-    assert [len(rows) for rows in CASES["case3-100-1000-100"].made(0).clients] == [100, 1000, 100]
+def test_the_synthetic_data_are_those_of_the_paper() -> None:
+    assert [len(rows) for rows in CASES["case1"].draw(0).clients] == [999, 999, 1000]
+    assert [len(rows) for rows in CASES["case2"].draw(0).clients] == [1000, 1000]
+    assert [len(rows) for rows in CASES["case3-100-1000-100"].draw(0).clients] == [100, 1000, 100]
     assert [rows.shape for rows in g2(8, 20, 0).clients][:2] == [(205, 8), (205, 8)]
     np.testing.assert_array_equal(g2(2, 30, 1).clients[0], g2(2, 30, 1).clients[0])
     within, outside = errors(np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 0.0], [3.0, 0.0]]))
@@ -127,7 +131,7 @@ def test_made_up_data_are_the_papers() -> None:
 
 
 @pytest.mark.needs("data")
-def test_the_fcac_papers_fedfcm_column_comes_out_on_phoneme(data_folder: Path) -> None:
+def test_ffcm_on_phoneme_gives_the_column_fedfcm_of_the_fcac_paper(data_folder: Path) -> None:
     keys = (("average", "avg1"), ("local", "fit"))
     found = mean("ffcm", Setting("ffcm", "phoneme", "iid", 10, keys, find(data_folder, "phoneme")), 2)
     printed = published.COMPARED["fedfcm"]["iid"]["phoneme"]["ari"]
@@ -143,18 +147,18 @@ def test_the_fcac_papers_fedfcm_column_comes_out_on_phoneme(data_folder: Path) -
 @pytest.mark.parametrize(
     ("algorithm", "keys"), [("kfed", (("average", "unweighted"),)), ("mufc", (("local", "seeds"),))]
 )
-def test_one_shot_algorithms_come_out_within_three_deviations(
-    data_folder: Path, name: str, split: str, algorithm: str, keys: tuple[tuple[str, str], ...]
+def test_one_shot_algorithms_are_within_three_deviations_of_the_published_scores(
+    data_folder: Path, name: str, split: Split, algorithm: str, keys: tuple[tuple[str, str], ...]
 ) -> None:
     found = mean(algorithm, Setting(algorithm, name, split, 50, keys, find(data_folder, name)), 2)
-    printed = published.COMPARED[algorithm]["iid" if split == "iid" else "niid"][name]
-    for score in published.SCORES:
+    printed = published.COMPARED[algorithm][split][name]
+    for score in SCORES:
         assert found[score] == pytest.approx(printed[score].mean, abs=3 * printed[score].sd), score
 
 
 @pytest.mark.needs("data")
 @pytest.mark.parametrize("split", ["iid", "niid", "kp"])
-def test_kmeans_by_sums_is_lloyds_algorithm_and_the_plain_mean_is_worse(data_folder: Path, split: str) -> None:
+def test_kmeans_by_sums_is_lloyds_algorithm_and_the_plain_mean_is_worse(data_folder: Path, split: Split) -> None:
     path = find(data_folder, "s_set1")
     found = {}
     for average in ("sums", "weighted", "unweighted"):
@@ -169,10 +173,10 @@ def test_kmeans_by_sums_is_lloyds_algorithm_and_the_plain_mean_is_worse(data_fol
 
 def test_clients_of_few_classes_hold_each_row_once_and_few_classes_each() -> None:
     labels = np.repeat(np.arange(9), 30)
-    parts = few_classes(labels, 7, 3)
+    parts = deal_few_classes(labels, 7, 3)
     assert sorted(np.concatenate(parts)) == list(range(270))
     assert max(len(np.unique(labels[part])) for part in parts) <= 4
-    assert len(few_classes(labels, 1, 0)[0]) == 270
+    assert len(deal_few_classes(labels, 1, 0)[0]) == 270
 
 
 # Gaussian mixtures beside scikit-learn's.
@@ -180,7 +184,7 @@ def test_clients_of_few_classes_hold_each_row_once_and_few_classes_each() -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("split", ["iid", "niid", "kp"])
-def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(form: str, split: str) -> None:
+def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(form: str, split: Split) -> None:
     dataset = blobs(1)
     clients = clients_of(Setting("gmm", "blobs", split, 5), dataset, 1)
     clients.append(dataset.rows[:1])

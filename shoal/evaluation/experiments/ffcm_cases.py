@@ -1,7 +1,7 @@
-"""The made-up data of the FFCM paper (cases 1 to 4) and its measures.
+"""The synthetic data of the FFCM paper (cases 1 to 4) and its measures.
 
-Two things are as the paper's tables need them, not as its text has them: the errors are not squared (its tables are
-sums of distances over n d), and case 1's standard deviation, which the text leaves out, is 0.5.
+In two points they follow the paper's tables and not its text: the errors are not squared_distances (the tables have sums of
+distances over n d), and the standard deviation of case 1, which the text leaves out, is 0.5.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shoal.kernels.matching import assignment
 Floats = NDArray[np.float64]
 
 
-class Made(NamedTuple):
-    """Rows of each client, and the true centres."""
+class CaseData(NamedTuple):
+    """Rows (n_i, d) of each client, and the true centres (k, d)."""
 
     clients: list[Floats]
     centres: Floats
@@ -27,17 +27,18 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe: for each client, how many rows of each true centre."""
+    """Normal clusters of one standard deviation: true centres, and how many rows of each every client holds."""
 
     centres: tuple[tuple[float, ...], ...]
     sd: float
     rows: tuple[tuple[int, ...], ...]
     fuzzifier: float = 2.0
 
-    def made(self, seed: int) -> Made:
+    def draw(self, seed: int) -> CaseData:
+        """The data of one trial."""
         generator = np.random.default_rng(seed)
         centres = np.array(self.centres)
-        return Made(
+        return CaseData(
             [np.concatenate([_blob(generator, *each) for each in self._blobs(rows)]) for rows in self.rows], centres
         )
 
@@ -73,24 +74,24 @@ G2_CLIENTS: Final = 10
 G2_ROWS: Final = 1024
 
 
-def g2(d: int, sd: float, seed: int) -> Made:
+def g2(d: int, sd: float, seed: int) -> CaseData:
     """A G2 set (Fränti and Sieranoja): 1024 rows around 500, 1024 around 600, whole numbers, dealt to ten clients."""
     generator = np.random.default_rng([seed, d, int(sd)])
     centres = np.array([[500.0] * d, [600.0] * d])
     # Rounded down, not to the nearest: the published files' means lie half below 500 and 600, and that half in each
     # feature of both centres is the least gap that table 5 has.
     rows = np.floor(np.repeat(centres, G2_ROWS, axis=0) + generator.normal(size=(2 * G2_ROWS, d)) * sd)
-    return Made(np.array_split(generator.permutation(rows), G2_CLIENTS), centres)
+    return CaseData(np.array_split(generator.permutation(rows), G2_CLIENTS), centres)
 
 
 def errors(rows: Floats, centres: Floats) -> tuple[float, float]:
-    """rows (n, d), centres (k, d) -> within and outside error: distances to own centres and to others, / (n d)."""
-    far = np.sqrt(squared_distances(rows, centres))
-    own = far.min(axis=1).sum()
-    return float(own / rows.size), float((far.sum() - own) / rows.size)
+    """rows (n, d), centres (k, d) -> within and outside error: distances to own centres and to the others, / (n d)."""
+    distances = np.sqrt(squared_distances(rows, centres))
+    own = distances.min(axis=1).sum()
+    return float(own / rows.size), float((distances.sum() - own) / rows.size)
 
 
 def gap(found: Floats, true: Floats) -> float:
-    """Sum of the distances between centres (k, d) found and true ones, in the pairing that makes it least."""
-    far = np.sqrt(squared_distances(true, found))
-    return float(far[np.arange(len(true)), assignment(far)].sum())
+    """Sum of the distances between found and true centres, (k, d) each, in the pairing with the least sum."""
+    distances = np.sqrt(squared_distances(true, found))
+    return float(distances[np.arange(len(true)), assignment(distances)].sum())

@@ -1,0 +1,161 @@
+"""FFCM: its paper's tables 2 to 5 on synthetic data, and the column FedFCM of the FCAC paper's tables 3 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from shoal.algorithms.rounds.base import InitHint, Params
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.ffcm import FFCM
+from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
+from shoal.evaluation import published_rounds
+from shoal.evaluation.experiment import Experiment, Keys, Setting, Synthetic, clients_of, data_of, within
+from shoal.evaluation.experiments.compared import DATASETS, published_column
+from shoal.evaluation.experiments.ffcm_cases import (
+    CASES,
+    G2_CLIENTS,
+    G2_DEVIATIONS,
+    G2_WIDTHS,
+    CaseData,
+    errors,
+    g2,
+    gap,
+)
+from shoal.evaluation.results import Figure, python_format
+from shoal.evaluation.scores import SCORES, scores
+from shoal.evaluation.splits import FCAC_SPLITS
+
+TOLERANCE: Final = 1e-4
+CENTRAL_ROUNDS: Final = 1000
+ROUNDS: Final = 25
+"""for averages of whole fits, which may not settle"""
+FCAC_ROUNDS: Final = 100
+ERRORS: Final = ("gap", "within", "outside")
+QUANTILES: Final = ("least", "quarter", "half", "three quarters", "greatest")
+ERROR_BANDS: Final = {"within": 0.01, "outside": 0.1}
+
+
+def _keys(average: str, local: str) -> Keys:
+    return (("average", average), ("local", local))
+
+
+CASE_VARIANTS: Final = tuple(
+    _keys(average, local)
+    for average, local in (("central", "-"), ("avg1", "fit"), ("avg1", "step"), ("avg2", "fit"), ("avg2", "step"))
+)
+
+
+def fit(data: CaseData, fuzzifier: float, average: str, local: str, init: InitHint) -> Params:
+    """The parameters after rounds from `init`; "central" is fuzzy c-means on all rows in one place."""
+    k, d = data.centres.shape
+    if average == "central":
+        start = FCM.start({"clusters": k, "fuzzifier": fuzzifier}, d, init)
+        return run_rounds(
+            FCM, start, [np.concatenate(data.clients)], rounds_max=CENTRAL_ROUNDS, tolerance=TOLERANCE
+        ).params
+    support = "memberships" if local == "fit" else "powers"
+    options = {"clusters": k, "fuzzifier": fuzzifier, "average": average, "local": local, "support": support}
+    rounds_max = ROUNDS if local == "fit" else CENTRAL_ROUNDS
+    start = FFCM.start(options, d, init)
+    return run_rounds(FFCM, start, data.clients, rounds_max=rounds_max, tolerance=TOLERANCE).params
+
+
+def run_case(case: str, average: str, local: str, trial: int) -> dict[str, float]:
+    """One trial of cases 1 to 3: gap to the true centres, errors within and outside of the clusters."""
+    data = CASES[case].draw(trial)
+    centres = fit(data, CASES[case].fuzzifier, average, local, bounding_box(data.clients, trial))["centre"]
+    inner, outer = errors(np.concatenate(data.clients), centres)
+    return {"gap": gap(centres, data.centres), "within": inner, "outside": outer}
+
+
+def g2_gap(d: int, sd: float, average: str, local: str, trial: int) -> float:
+    """One G2 set of case 4: the gap / sqrt(d), which table 5 calls the gap."""
+    data = g2(d, sd, trial)
+    centres = fit(data, 2.0, average, local, bounding_box(data.clients, trial))["centre"]
+    return gap(centres, data.centres) / float(np.sqrt(d))
+
+
+def _run_case4(average: str, local: str, trial: int) -> dict[str, float]:
+    gaps = [g2_gap(d, sd, average, local, trial) for d in G2_WIDTHS for sd in G2_DEVIATIONS]
+    return dict(zip(QUANTILES, np.quantile(gaps, [0, 0.25, 0.5, 0.75, 1]).tolist(), strict=True))
+
+
+def _run_as_fcac_did(setting: Setting, trial: int) -> dict[str, float]:
+    """One trial that starts as FFCM's program does: with centres in 0..1, whatever the range of the rows is."""
+    dataset = data_of(setting)
+    d = dataset.rows.shape[1]
+    clients = clients_of(setting, dataset, trial)
+    options = {"clusters": len(dataset.classes), "average": setting["average"], "local": setting["local"]}
+    start = FFCM.start(options, d, InitHint(np.zeros(d), np.ones(d), trial))
+    params = run_rounds(FFCM, start, clients, rounds_max=FCAC_ROUNDS, tolerance=TOLERANCE).params
+    return scores(dataset.labels, FFCM.predict(params, dataset.rows))
+
+
+def _run(setting: Setting, trial: int) -> dict[str, float]:
+    if setting.path is not None:
+        return _run_as_fcac_did(setting, trial)
+    average, local = setting["average"], setting["local"]
+    if setting.dataset == "case4":
+        return _run_case4(average, local, trial)
+    return run_case(setting.dataset, average, local, trial)
+
+
+def _published(setting: Setting) -> Mapping[str, Figure]:
+    if setting.path is not None:
+        return published_column("fedfcm", setting)
+    if setting["local"] == "step":
+        # The paper's tables are of its program, in which clients fit.
+        return {}
+    if setting.dataset == "case4":
+        return _means(QUANTILES, published_rounds.FFCM_CASE4[setting["average"]])
+    return _means(ERRORS, published_rounds.FFCM[setting.dataset][setting["average"]])
+
+
+def _means(measures: tuple[str, ...], means: tuple[float | None, ...]) -> dict[str, Figure]:
+    return {measure: Figure(mean) for measure, mean in zip(measures, means, strict=True) if mean is not None}
+
+
+def _band(setting: Setting, measure: str, measured: Figure) -> float | None:
+    """For the errors of case 1 and of avg2 in case 3, and case 4's median; the others depend on unknown starts."""
+    if setting.dataset == "case1" and measure == "within":
+        # With avg1 the paper's .3588 lies a hundredth above what either reading of the paper gives here.
+        return 2 * ERROR_BANDS["within"] if setting["average"] == "avg1" else ERROR_BANDS["within"]
+    if setting.dataset.startswith("case3") and setting["average"] == "avg2" and setting["local"] == "fit":
+        return ERROR_BANDS.get(measure)
+    if setting.dataset == "case4" and measure == "half":
+        return 1.0
+    return None
+
+
+EXPERIMENT: Final = Experiment(
+    name="ffcm",
+    title="Run FFCM on its paper's synthetic data, and on the FCAC paper's data (its column FedFCM).",
+    trials=10,
+    splits=FCAC_SPLITS,
+    datasets=DATASETS,
+    variants=(_keys("avg1", "fit"), _keys("avg2", "fit")),
+    formats={
+        **dict.fromkeys((*ERRORS, *QUANTILES), python_format(".3f")),
+        **dict.fromkeys(SCORES, python_format(".4f")),
+    },
+    run=_run,
+    published=_published,
+    agrees=within(_band),
+    synthetic={
+        **{
+            name: Synthetic("of the paper", len(case.rows), ("niid",), CASE_VARIANTS, fixed=True)
+            for name, case in CASES.items()
+        },
+        "case4": Synthetic(
+            "100 G2 sets of up to 1024 features; takes minutes",
+            G2_CLIENTS,
+            ("iid",),
+            CASE_VARIANTS,
+            by_default=False,
+            fixed=True,
+        ),
+    },
+)
