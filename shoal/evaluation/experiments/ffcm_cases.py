@@ -1,6 +1,6 @@
 """The synthetic data of the FFCM paper (cases 1 to 4) and its measures.
 
-In two points they follow the paper's tables and not its text: the errors are not squared_distances (the tables have sums of
+In two points they follow the paper's tables and not its text: the errors are not squared (the tables have sums of
 distances over n d), and the standard deviation of case 1, which the text leaves out, is 0.5.
 """
 
