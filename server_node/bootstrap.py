@@ -1,10 +1,10 @@
-"""The server's own folder and what it needs to run: its checkpoint, the log, the board that people look at."""
+"""Opens a server: its checkpoint, the log, its lease, and the status board that its page reads."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 from server_node.lease import LeaseHolder
@@ -12,6 +12,7 @@ from server_node.node import ServerNode
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import Config
+from shoal.errors import ShoalError
 from shoal.privacy import expected_statement
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
@@ -27,60 +28,54 @@ def open_server(
     rebuild: bool = False,
     metrics: ServerMetrics | None = None,
     clock: Callable[[], float] = time.time,
-    claiming: LeaseHolder | None = None,
+    lease: LeaseHolder | None = None,
 ) -> Iterator[ServerNode]:
-    """The server as its folder remembers it, let go of at the end. Raises `InvalidState`, `LogUnavailable`, ...
+    """The server, resumed from the checkpoint in its folder; closed at the end.
 
-    `claiming`: hold the federation's claim, so that no other server answers beside this one.
+    `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end.
+    Raises `LeaseHeld`, `LeaseUncertain`, and as `Checkpoint`, `open_log` and `ServerNode.resume` do.
     """
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
         log = stack.enter_context(closing(open_log(config.log)))
-        if claiming is None:
+        if lease is None:
             ensure_topics(log, config.contract, config.log)
-        else:  # which sees to the topics first
-            stack.enter_context(claiming.held(log, checkpoint.identity))
+        else:  # which ensures the topics first
+            stack.enter_context(lease.held(log, checkpoint.identity))
         node = ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
         node.resume()
         yield node
 
 
-class Watched:
-    """A server that keeps its claim, and whose picture hangs on a board, renewed a few times per second."""
+class StatusUpdater:
+    """Puts the status of a node on a board a few times per second. `clock` is monotonic, seconds."""
 
-    def __init__(
-        self,
-        node: ServerNode,
-        board: StatusBoard,
-        clock: Callable[[], float] = time.monotonic,
-        claiming: LeaseHolder | None = None,
-    ) -> None:
-        self._node = node
-        self._claiming = claiming
+    def __init__(self, board: StatusBoard, clock: Callable[[], float] = time.monotonic) -> None:
         self._board = board
         self._clock = clock
-        self._renewed_at = clock()
-        board.set(node.status())
+        self._due = clock()
 
-    def step(self, timeout_s: float = 0.0) -> bool:
-        """See `ServerNode.step`; raises `LeaseHeld` besides."""
-        if self._claiming is not None:
-            self._claiming.keep()
-        done = self._node.step(timeout_s)
+    def update(self, node: ServerNode) -> None:
+        """Before each step: renew the status if it is time to."""
         now = self._clock()
-        if now >= self._renewed_at + 1 / STATUS_PER_S:
-            self._board.set(self._node.status())
-            self._renewed_at = now
-        return done
+        if now >= self._due:
+            self._board.set(node.status())
+            self._due = now + 1 / STATUS_PER_S
 
-    def leave(self) -> None:
-        """The picture stays, and says that the server is not reading just now."""
-        self._board.set(replace(self._board.status, ready=False))
+    @contextmanager
+    def until_closed(self, node: ServerNode) -> Iterator[ServerNode]:
+        """At the end, show the newest status as one that is not ready: the node no longer reads."""
+        try:
+            yield node
+            with suppress(ShoalError):  # the status before stays
+                self._board.set(node.status())
+        finally:
+            self._board.set(replace(self._board.status, ready=False))
 
 
 def initial_status(config: Config, now: float) -> ServerStatus:
-    """Before the first step."""
+    """The status before the first step; `now` in seconds since 1970."""
     models = {
         model.name: ModelStatus(model.name, model.algorithm, waiting_for="The server is opening the log.")
         for model in config.contract.models

@@ -1,4 +1,4 @@
-"""`shoal server`: the server node with its page."""
+"""`shoal server`: runs the server node and its live page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 
-from server_node.bootstrap import Watched, initial_status, open_server
+from server_node.bootstrap import StatusUpdater, initial_status, open_server
 from server_node.lease import LeaseHolder
+from server_node.node import ServerNode
 from server_node.status import StatusBoard
 from shoal.config.models import check_models
 from shoal.config.privacy_terms import privacy_terms_of
@@ -29,20 +30,22 @@ from shoal.telemetry.metrics import ServerMetrics
     "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
 )
 @click.option(
-    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no update came for so long."
+    "--until-idle", type=click.FloatRange(min=0), metavar="SECONDS", help="End when no update came for this long."
 )
 @click.option("--no-page", is_flag=True, help="Serve no HTTP: no page, no metrics.")
-@click.option("--rebuild", is_flag=True, help="The checkpoint is gone: learn everything again from the log.")
-@click.option("--take-over", is_flag=True, help="Another server has claimed the federation: this one answers, it ends.")
+@click.option("--rebuild", is_flag=True, help="Without a checkpoint, learn everything again from the log.")
+@click.option(
+    "--take-over", is_flag=True, help="Take the lease of the federation from another server, which then ends."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the clusters at the end.")
-@click.option("--verbose", is_flag=True, help="Say more.")
+@click.option("--verbose", is_flag=True, help="Log debug events too.")
 def server(
     file: Path, until_idle: float | None, no_page: bool, rebuild: bool, take_over: bool, as_json: bool, verbose: bool
 ) -> None:
-    """Run the server node: merge what all clients say into one growing clustering and publish snapshots of it.
+    """Run the server node: merge the updates of all clients into one growing clustering and publish its snapshots.
 
     Serves the live page, /snapshot, /predict, /metrics, /livez and /readyz at [server] host and port of the
-    federation file. Stop it with Ctrl-C or SIGTERM, or kill it: started again it goes on where it was, to the
+    federation file. Stop it with Ctrl-C or SIGTERM, or kill it: started again it continues from its checkpoint, to the
     same clustering bit for bit.
     """
     config = load_config(file)
@@ -52,9 +55,19 @@ def server(
     log_event("privacy", statement=announce(privacy_terms_of(config.contract)))
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
-    claiming = LeaseHolder(config, take_over)
+    lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
+
+    @contextmanager
+    def build() -> Iterator[ServerNode]:
+        with open_server(config, rebuild, metrics, lease=lease) as node, updater.until_closed(node):
+            yield node
+
+    def on_step(node: ServerNode) -> None:
+        lease.renew()
+        updater.update(node)
+
     with stopped_by_signals() as stop, _page(config, board, metrics, wanted=not no_page):
-        run(lambda: _shown(config, rebuild, metrics, board, claiming), stop, until_idle)
+        run(build, stop, until_idle, on_step=on_step)
     models = {
         name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
         for name, model in board.status.models.items()
@@ -66,21 +79,8 @@ def server(
 
 
 @contextmanager
-def _shown(
-    config: Config, rebuild: bool, metrics: ServerMetrics, board: StatusBoard, claiming: LeaseHolder
-) -> Iterator[Watched]:
-    """The server at home, its picture on the board while it runs and when it has ended."""
-    with open_server(config, rebuild, metrics, claiming=claiming) as node:
-        watched = Watched(node, board, claiming=claiming)
-        try:
-            yield watched
-        finally:
-            watched.leave()
-
-
-@contextmanager
 def _page(config: Config, board: StatusBoard, metrics: ServerMetrics, wanted: bool) -> Iterator[None]:
-    """The page and the metrics, served from a thread of their own."""
+    """Serves the page and the metrics from a thread of its own while the context is open."""
     if not wanted:
         yield
         return

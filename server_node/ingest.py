@@ -1,12 +1,12 @@
-"""Hearing one record: check it at the border, give it to its model, or set it aside."""
+"""Ingests records of the updates topic: validates each, reassembles its update, and gives it to its model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingModel
-from server_node.monitoring import ServerMonitoring
+from server_node.models.base import Processed, ServedModel
+from server_node.outcome import IngestOutcome
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
@@ -17,72 +17,83 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
 
 
+class Ingested(NamedTuple):
+    """What became of one record."""
+
+    outcome: IngestOutcome
+    rejected: OutboxRecord | None = None
+    """the record for the rejected topic, if it was rejected"""
+
+
 class Ingest:
-    """Gives each record of the updates to the model it is for."""
+    """Gives each record of the updates topic to the model it is for, or to the rejected topic."""
 
     def __init__(
         self,
         contract: Contract,
-        border: Validator,
-        models: Mapping[str, StreamingModel | RoundsModel],
-        joining: Reassembly,
-        counting: ServerMonitoring,
+        validator: Validator,
+        models: Mapping[str, ServedModel],
+        reassembly: Reassembly,
         clock: Callable[[], float],
         keys: ClientKeys | None = None,
     ) -> None:
-        """`keys` are the clients' secrets; None: nobody needs to sign."""
+        """`keys` are the clients' signing keys; None: updates need no signature."""
         self._rejected_topic = contract.rejected_topic
-        self._border = border
+        self._validator = validator
         self._models = models
-        self._joining = joining
-        self._counting = counting
+        self._reassembly = reassembly
         self._clock = clock
         self._keys = keys
 
-    def hear(self, record: Record) -> Sequence[OutboxRecord]:
-        """Absorb one record; what is rejected becomes a word for the rejected topic."""
-        self._counting.reading(record)
+    def process(self, record: Record) -> Ingested:
+        """Validate one record and give its update, once that is whole, to its model."""
+        at = self._clock()
+        outcome = IngestOutcome(record.topic, record.partition, record.offset, at, "rejected")
         update: Update | None = None
         try:
             if ("type", Wake.TYPE.encode()) in record.headers:
-                self._wake(Wake.decode(record.value, record.headers))
-                return []
+                model = self._wake(Wake.decode(record.value, record.headers))
+                return Ingested(outcome._replace(result="wake_request", model=model))
             update = Update.decode(record.value, record.headers)
+            outcome = outcome._replace(model=update.model, client=update.client)
             if self._keys is not None:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
-            self._border.check_update(update)
-            self._take_in(update, record.value or b"")
-            self._counting.waiting(len(self._joining))
-        except MessageRejected as rejected:
-            return [self._set_aside(record, rejected, update)]
-        return []
+            self._validator.check_update(update)
+            return Ingested(self._take(update, record.value or b"", outcome))
+        except MessageRejected as wrong:
+            rejected = outcome._replace(reason=wrong.reason, detail=wrong.detail)
+            return Ingested(rejected, self._rejected(record, wrong))
 
-    def _take_in(self, update: Update, value: bytes) -> None:
-        model, now = self._models[update.model], self._clock()
-        if update.chunks > 1:
-            if model.clients.knows(update.client, update.sequence):
-                return self._counting.heard(update, False, now)
-            whole = self._joining.take(update, value)
+    def _take(self, update: Update, value: bytes, outcome: IngestOutcome) -> IngestOutcome:
+        """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
+        model, processed = self._models[update.model], Processed(False)
+        if update.chunks == 1:
+            processed = model.process(update, outcome.at)
+        elif not model.clients.knows(update.client, update.sequence):
+            whole = self._reassembly.take(update, value)
             if whole is None:
-                return self._counting.chunk()
-            # Each chunk can be true, and all of them together too large to be.
-            self._border.check_update(whole)
+                return outcome._replace(result="chunk")
+            # Each chunk can be valid, and all of them together too large.
+            self._validator.check_update(whole)
             update = whole
-        new = model.hear(update, now)
-        if new:
-            self._joining.drop(update.model, update.client)
-        return self._counting.heard(update, new, now)
-
-    def _wake(self, wake: Wake) -> None:
-        self._border.check_wake(wake)
-        model = self._models[wake.model]
-        assert isinstance(model, RoundsModel), "the border lets nobody wake what has no rounds"
-        model.wake()
-
-    def _set_aside(self, record: Record, rejected: MessageRejected, update: Update | None) -> OutboxRecord:
-        self._counting.set_aside(record, rejected, update)
-        aside = Rejected(
-            record.value, record.key, rejected.reason, rejected.detail, *record[:3], original_headers=record.headers
+            processed = model.process(update, outcome.at)
+        if processed.new:
+            self._reassembly.drop(update.model, update.client)
+        return outcome._replace(
+            result="absorbed" if processed.new else "repeated",
+            readings=update.readings if update.round is None and update.chunk == 1 else 0,
+            made_at=update.made_at,
+            answer=processed.answer,
         )
-        # No value would mean that nothing was set aside under this key: it is kept as an empty one.
-        return OutboxRecord(self._rejected_topic, aside.value or b"", aside.record_key, aside.headers)
+
+    def _wake(self, wake: Wake) -> str:
+        self._validator.check_wake(wake)
+        self._models[wake.model].wake()
+        return wake.model
+
+    def _rejected(self, record: Record, wrong: MessageRejected) -> OutboxRecord:
+        rejected = Rejected(
+            record.value, record.key, wrong.reason, wrong.detail, *record[:3], original_headers=record.headers
+        )
+        # A record without a value would delete this key from the compacted topic, so its value is kept as empty bytes.
+        return OutboxRecord(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)

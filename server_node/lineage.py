@@ -1,12 +1,12 @@
-"""Who is who among clusters: an identity that stays with a cluster however the algorithm numbers it.
+"""The lineage of clusters: identities that stay with clusters however the algorithm numbers them.
 
-Algorithms number clusters anew in each snapshot. What stays is their nodes, so a cluster of the new snapshot is the
-one before with which it shares most of them. Each identity goes on in one cluster at most, and none is given twice:
+Algorithms number clusters anew in each snapshot. What lasts is their nodes, so a cluster of the new snapshot is the
+one before with which it shares most of them. Each identity goes on in at most one cluster and is never given again:
 
-- a cluster without any node known before is *born*;
-- one whose nodes were known, in clusters that go on elsewhere, has *split* off;
-- an identity that goes on nowhere though nodes of it live has *merged* into where they are;
-- one without any node left is *dead*.
+- a cluster without any node known before is a *birth*;
+- one whose nodes were known, in clusters that go on elsewhere, is a *split*;
+- an identity that goes on nowhere although nodes of it live has *merged* into where they are;
+- one without any node left is a *death*.
 
 So births + splits - merges - deaths is the change in the number of clusters.
 """
@@ -21,9 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.streaming import Arrays
-
-NO_CLUSTER = -1
+from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 
 
 class Turnover(NamedTuple):
@@ -42,48 +40,51 @@ class Lineage:
     born: int = 0
     """identities given so far; they count from 0"""
     of_node: Mapping[int, int] = field(default_factory=dict)
-    """node -> identity of its cluster; nodes of no cluster are not in it"""
+    """node id -> identity of its cluster; nodes of no cluster are left out"""
     of_cluster: Mapping[int, int] = field(default_factory=dict)
     """number in the snapshot -> identity"""
     slots: Mapping[int, int] = field(default_factory=dict)
-    """identity -> the smallest number that no other living cluster had when it came: what it is drawn in"""
+    """identity -> the smallest number that no other living cluster had when it appeared: it decides its colour"""
 
     def state(self) -> dict[str, Any]:
-        """Plain values for `restored`."""
+        """Plain values and arrays for `restore_lineage`."""
         return {
             "born": self.born,
-            "nodes": _columns(self.of_node),
-            "clusters": _columns(self.of_cluster),
+            "of_node": _columns(self.of_node),
+            "of_cluster": _columns(self.of_cluster),
             "slots": _columns(self.slots),
         }
 
 
-def restored(state: Mapping[str, Any]) -> Lineage:
-    """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
-    return Lineage(int(state["born"]), *(_mapping(state[name]) for name in ("nodes", "clusters", "slots")))
+def restore_lineage(state: Mapping[str, Any]) -> Lineage:
+    """The lineage that `state` was made of. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+    return Lineage(int(state["born"]), *(_mapping(state[name]) for name in ("of_node", "of_cluster", "slots")))
 
 
-def next_lineage(before: Lineage, node: Sequence[int], cluster: Sequence[int]) -> tuple[Lineage, Turnover]:
-    """Go on with the next snapshot: its nodes, by what stays with each while it lives, and the cluster of each.
+def next_lineage(before: Lineage, view: ClusteringView) -> tuple[Lineage, Turnover]:
+    """The lineage of the next snapshot, and what became of the clusters of the one before.
 
     A cluster takes the identity that most of its nodes had; one wanted twice goes to the cluster with more of them,
     and where that is undecided, the older identity and the older node decide. What numbers the clusters have and in
     which order the nodes come changes nothing. The time taken grows with the nodes.
     """
+    placed = [
+        (node, number)
+        for node, number in zip(view.node_id.tolist(), view.cluster.tolist(), strict=True)
+        if number != NO_CLUSTER
+    ]
     oldest: dict[int, int] = {}
     shared: Counter[tuple[int, int]] = Counter()
-    for one, number in zip(node, cluster, strict=True):
-        if number == NO_CLUSTER:
-            continue
-        oldest[number] = min(one, oldest.get(number, one))
-        if one in before.of_node:
-            shared[number, before.of_node[one]] += 1
-    given = _claimed(shared, oldest)
-    new = sorted(oldest.keys() - given.keys(), key=oldest.__getitem__)
-    of_cluster = given | {number: before.born + place for place, number in enumerate(new)}
+    for node, number in placed:
+        oldest[number] = min(node, oldest.get(number, node))
+        if node in before.of_node:
+            shared[number, before.of_node[node]] += 1
+    matched = _matched(shared, oldest)
+    new = sorted(oldest.keys() - matched.keys(), key=oldest.__getitem__)
+    of_cluster = matched | {number: before.born + place for place, number in enumerate(new)}
     after = Lineage(
         before.born + len(new),
-        {one: of_cluster[number] for one, number in zip(node, cluster, strict=True) if number != NO_CLUSTER},
+        {node: of_cluster[number] for node, number in placed},
         of_cluster,
         _slots(before.slots, of_cluster.values()),
     )
@@ -94,28 +95,15 @@ def next_lineage(before: Lineage, node: Sequence[int], cluster: Sequence[int]) -
     return after, Turnover(len(new) - splits, splits, merges, len(gone) - merges)
 
 
-def nodes_and_clusters(arrays: Arrays) -> tuple[list[int], list[int]]:
-    """What stays with each node of a snapshot while it lives, and its cluster.
-
-    An algorithm that has centres and no nodes keeps their order, so there a node is the place of a centre; a centre
-    with no mass behind it is no cluster.
-    """
-    if "cluster" in arrays:
-        return arrays["node_id"].tolist(), arrays["cluster"].tolist()
-    places = np.arange(len(arrays["centre"]))
-    mass = arrays.get("weight", np.ones(len(places)))
-    return places.tolist(), np.where(mass > 0, places, NO_CLUSTER).tolist()
-
-
-def _claimed(shared: Mapping[tuple[int, int], int], oldest: Mapping[int, int]) -> dict[int, int]:
+def _matched(shared: Mapping[tuple[int, int], int], oldest: Mapping[int, int]) -> dict[int, int]:
     """(cluster, identity) -> nodes shared, cluster -> its oldest node -> which cluster goes on as which identity."""
-    given: dict[int, int] = {}
+    matched: dict[int, int] = {}
     taken: set[int] = set()
     for (number, identity), _ in sorted(shared.items(), key=lambda at: (-at[1], at[0][1], oldest[at[0][0]])):
-        if number not in given and identity not in taken:
-            given[number] = identity
+        if number not in matched and identity not in taken:
+            matched[number] = identity
             taken.add(identity)
-    return given
+    return matched
 
 
 def _slots(before: Mapping[int, int], identities: Iterable[int]) -> dict[int, int]:

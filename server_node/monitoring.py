@@ -1,35 +1,40 @@
-"""What the server counts while it works: the one place that turns what happened into metrics and events."""
+"""The one place on the server that turns what happened into metrics and events. It decides nothing."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from server_node.lineage import Turnover
-from server_node.status import ClientStatus
-from shoal.errors import MessageRejected
-from shoal.protocol.messages import REASONS, Snapshot, Update
+from server_node.models.base import PublishedSnapshot, ServedModel
+from server_node.models.events import ModelEvent, RoundClosed
+from server_node.outcome import IngestOutcome, StepOutcome
+from server_node.reassembly import IncompleteUpdate
+from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
+from shoal.algorithms.view import ClusteringView
+from shoal.protocol.messages import REASONS, Snapshot
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports.base import Record
 
-CLIENTS_SHOWN_MAX = 1000
 CLUSTER_EVENTS = ("birth", "split", "merge", "death")
 """in the order of `Turnover`"""
-STILL = Turnover()
+NO_TURNOVER = Turnover()
 
 
 class ServerMonitoring:
-    """Tells the metrics and the log what became of each message; decides nothing."""
+    """Derives the metrics and the events of a server from the outcome of each of its steps."""
 
-    def __init__(self, metrics: ServerMetrics) -> None:
-        self.metrics = metrics
+    def __init__(self, metrics: ServerMetrics, algorithms: Mapping[str, str]) -> None:
+        """`algorithms` is model -> its algorithm."""
+        self._metrics = metrics
+        self._algorithms = algorithms
         self._rejected: Counter[str] = Counter()
-        self._unshown: defaultdict[str, list[float]] = defaultdict(list)
+        self._made_at: defaultdict[str, list[float]] = defaultdict(list)
+        """model -> when the updates were made that no snapshot shows yet"""
         self._labelled: set[str] = set()
-        self._again = False
-        # From 0 on, so that the first of a kind shows as one more and not as something new.
+        # From 0 on, so that the first of a kind shows as an increase and not as a new series.
         for result in ("absorbed", "repeated", "rejected", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
         for result in ("learned", "repeated"):
@@ -37,86 +42,101 @@ class ServerMonitoring:
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
 
-    def begun(self, snapshots: Mapping[str, Snapshot | None], clients: Iterable[ClientStatus]) -> None:
-        """The server as it starts: the newest snapshot of each model, and clients that may have been silent since."""
-        for model, snapshot in snapshots.items():
-            self.metrics.version.labels(model=model).set(0)
-            if snapshot is not None:
-                self.sizes(snapshot)
-        for client in clients:
-            self._note_client(client.client, client.last_seen)
-
     @property
     def rejected(self) -> Mapping[str, int]:
-        """reason -> messages set aside since the start."""
+        """reason -> messages rejected since the start."""
         return dict(self._rejected)
 
-    def reading(self, record: Record) -> None:
-        """The record that is heard next; after an error it may be one that was counted already."""
-        newest = self.metrics.counted.get(record.partition, -1)
-        self._again = record.offset <= newest
-        self.metrics.counted[record.partition] = max(record.offset, newest)
+    def resumed(self, models: Mapping[str, ServedModel], clients: Iterable[ClientStatus], restored: bool) -> None:
+        """The server is ready to step: show the newest snapshots, and clients that may have been silent since.
 
-    def heard(self, update: Update, new: bool, now: float) -> None:
-        """An update that passed the border; `new` unless it was heard before."""
-        new = new and not self._again
-        self.metrics.updates.labels(result="absorbed" if new else "repeated").inc()
-        if update.round is None and update.chunk == 1:
-            # Answers to calls are about the same rows again and again.
-            self.metrics.readings.labels(result="learned" if new else "repeated").inc(update.readings)
-        if not new:
+        `restored`: from its checkpoint.
+        """
+        if restored:
+            log_event("checkpoint_restored", models=len(models))
+        for name, model in models.items():
+            self._metrics.version.labels(model=name).set(0)
+            if model.snapshot is not None and model.view is not None:
+                self._sizes(model.snapshot, model.view, NO_TURNOVER)
+        for client in clients:
+            self._last_seen(client.client, client.last_seen)
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """One step."""
+        if outcome.ingested:
+            self._metrics.learn.observe(outcome.ingest_s)
+        for ingested in outcome.ingested:
+            self._ingested(ingested)
+        for incomplete in outcome.incomplete:
+            self._incomplete(incomplete)
+        self._metrics.partial_updates.set(outcome.waiting_updates)
+        for event in outcome.events:
+            self._model_event(event)
+        for published in outcome.published:
+            self._published(published)
+        if outcome.stored_at is not None:
+            self._metrics.checkpoint_at.set(outcome.stored_at)
+
+    def observe_lag(self, topic: str, lag_records: int, margin_records: int) -> None:
+        """How many records are not read yet, and how many records read the log still keeps."""
+        self._metrics.lag.labels(topic=topic).set(lag_records)
+        self._metrics.margin.labels(topic=topic).set(margin_records)
+
+    def _ingested(self, ingested: IngestOutcome) -> None:
+        # After an error a node is built again from its checkpoint, and reads some records once more.
+        newest = self._metrics.counted.get(ingested.partition, -1)
+        again = ingested.offset <= newest
+        self._metrics.counted[ingested.partition] = max(ingested.offset, newest)
+        if ingested.result == "rejected":
+            self._rejection(ingested, again)
+        elif ingested.result == "chunk":
+            self._metrics.updates.labels(result="chunk").inc(not again)
+        elif ingested.result == "wake_request":
+            if not again:
+                log_event("wake_requested", model=ingested.model)
+        else:
+            self._update(ingested, new=ingested.result == "absorbed" and not again)
+
+    def _update(self, ingested: IngestOutcome, new: bool) -> None:
+        self._metrics.updates.labels(result="absorbed" if new else "repeated").inc()
+        self._metrics.readings.labels(result="learned" if new else "repeated").inc(ingested.readings)
+        if ingested.answer is not None:
+            self._metrics.round_answers.labels(model=ingested.model, result=ingested.answer).inc()
+        if new:
+            self._made_at[ingested.model].append(ingested.made_at)
+            self._last_seen(ingested.client, ingested.at)
+
+    def _rejection(self, ingested: IngestOutcome, again: bool) -> None:
+        self._rejected[ingested.reason] += 1
+        if again:
             return
-        self._unshown[update.model].append(update.made_at)
-        self._note_client(update.client, now)
+        self._metrics.updates.labels(result="rejected").inc()
+        self._metrics.rejected.labels(reason=ingested.reason).inc()
+        origin = f"{ingested.topic}/{ingested.partition}/{ingested.offset}"
+        # As the message claims, if it could be read at all.
+        claimed = {"model": ingested.model, "client": ingested.client} if ingested.model else {}
+        reason, detail = ingested.reason, ingested.detail
+        log_event("update_rejected", logging.WARNING, reason=reason, detail=detail, origin=origin, **claimed)
 
-    def chunk(self) -> None:
-        """A chunk of an update that is not whole yet."""
-        self.metrics.updates.labels(result="chunk").inc(not self._again)
+    def _incomplete(self, incomplete: IncompleteUpdate) -> None:
+        self._metrics.updates.labels(result="incomplete").inc()
+        log_event("update_incomplete", logging.WARNING, **incomplete._asdict())
 
-    def waiting(self, updates: int) -> None:
-        """So many updates wait for their other chunks."""
-        self.metrics.partial_updates.set(updates)
+    def _model_event(self, event: ModelEvent) -> None:
+        log_event(event.EVENT, event.LEVEL, **asdict(event))
+        match event:
+            case RoundClosed():
+                algorithm = self._algorithms[event.model]
+                self._metrics.round_duration.labels(algorithm=algorithm).observe(event.duration_s)
+                self._metrics.round.labels(model=event.model).set(event.round)
+                self._metrics.round_counted.labels(model=event.model).set(event.answers)
+                self._metrics.round_shift.labels(model=event.model).set(event.shift)
 
-    def dropped(self, model: str, client: str, sequence: int, chunks: int, wanted: int) -> None:
-        """An update of which only so many chunks came, and no more will."""
-        self.metrics.updates.labels(result="incomplete").inc()
-        log_event(
-            "update_incomplete",
-            logging.WARNING,
-            model=model,
-            client=client,
-            sequence=sequence,
-            chunks=chunks,
-            wanted=wanted,
-        )
-
-    def set_aside(self, record: Record, rejected: MessageRejected, update: Update | None) -> None:
-        """A message that did not; `update` if it could be read at all, so that one knows whose it says it is."""
-        self._rejected[rejected.reason] += 1
-        if self._again:
-            return
-        self.metrics.updates.labels(result="rejected").inc()
-        self.metrics.rejected.labels(reason=rejected.reason).inc()
-        place = f"{record.topic}/{record.partition}/{record.offset}"
-        said_by = {"model": update.model, "client": update.client} if update is not None else {}
-        reason, detail = rejected.reason, rejected.detail
-        log_event("update_rejected", logging.WARNING, reason=reason, detail=detail, origin=place, **said_by)
-
-    def sizes(self, snapshot: Snapshot, turnover: Turnover = STILL) -> None:
-        """How large a model is now, and what became of its clusters just then."""
-        labels = {"model": snapshot.model}
-        self.metrics.clusters.labels(**labels).set(snapshot.clusters)
-        self.metrics.nodes.labels(**labels).set(snapshot.nodes)
-        self.metrics.edges.labels(**labels).set(len(snapshot.arrays.get("edge", ())))
-        self.metrics.version.labels(**labels).set(snapshot.version)
-        for event, clusters in zip(CLUSTER_EVENTS, turnover, strict=True):
-            self.metrics.cluster_events.labels(**labels, event=event).inc(clusters)
-
-    def published(self, snapshot: Snapshot, turnover: Turnover) -> None:
-        """A snapshot that is about to be published, and what became of clusters with it."""
-        self.sizes(snapshot, turnover)
-        for made_at in self._unshown.pop(snapshot.model, ()):
-            self.metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
+    def _published(self, published: PublishedSnapshot) -> None:
+        snapshot, turnover = published.snapshot, published.turnover
+        self._sizes(snapshot, published.view, turnover)
+        for made_at in self._made_at.pop(snapshot.model, ()):
+            self._metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
         log_event(
             "snapshot_published",
             model=snapshot.model,
@@ -125,12 +145,21 @@ class ServerMonitoring:
             nodes=snapshot.nodes,
             updates=snapshot.updates,
         )
-        if turnover != STILL:
+        if turnover != NO_TURNOVER:
             # One line, however many they are: an unsteady model must not flood the log.
             log_event("clusters_changed", model=snapshot.model, version=snapshot.version, **turnover._asdict())
 
-    def _note_client(self, client: str, now: float) -> None:
-        """A label for each client, but not without end: anybody who may publish can make up names."""
+    def _sizes(self, snapshot: Snapshot, view: ClusteringView, turnover: Turnover) -> None:
+        labels = {"model": snapshot.model}
+        self._metrics.clusters.labels(**labels).set(snapshot.clusters)
+        self._metrics.nodes.labels(**labels).set(snapshot.nodes)
+        self._metrics.edges.labels(**labels).set(len(view.edges))
+        self._metrics.version.labels(**labels).set(snapshot.version)
+        for event, clusters in zip(CLUSTER_EVENTS, turnover, strict=True):
+            self._metrics.cluster_events.labels(**labels, event=event).inc(clusters)
+
+    def _last_seen(self, client: str, at: float) -> None:
+        """A label for each client, but not without bound: whoever may publish updates can make up names."""
         if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
             self._labelled.add(client)
-            self.metrics.last_seen.labels(client=client).set(now)
+            self._metrics.last_seen.labels(client=client).set(at)

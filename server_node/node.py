@@ -1,18 +1,20 @@
-"""The server's step: read, check, absorb, remember, speak."""
+"""The server node: it merges the updates of all clients into the models of a federation and publishes snapshots."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from server_node.ingest import Ingest
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingModel
-from server_node.monitoring import CLIENTS_SHOWN_MAX, ServerMonitoring
+from server_node.models.base import PublishedSnapshot, ServedModel
+from server_node.models.events import ModelEvent
+from server_node.models.factory import make_models
+from server_node.monitoring import ServerMonitoring
+from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.reassembly import Reassembly
-from server_node.recovery import begun, gone_on, remembered
-from server_node.status import ClientStatus, ServerStatus
-from shoal.algorithms.registry import is_in_rounds
+from server_node.recovery import restore_state, saved_state, start_fresh
+from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
 from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
@@ -24,14 +26,24 @@ from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.reader import read_next
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports.base import Log, Positions
+from shoal.transports.base import Log, Positions, Record
+
+
+class _Batch(NamedTuple):
+    """Records read in one step."""
+
+    records: Sequence[Record]
+    positions: Positions
+    """the next offset to read of each partition"""
+    caught_up: bool
+    """whether every update that was in the log when the step began has been read"""
 
 
 class ServerNode:
-    """Feeds what arrives into every model of a federation and publishes snapshots. `step` is what runs and tests drive.
+    """Gives every update of the log to its model, and publishes the snapshots of all models. Drive it with `step`.
 
-    The order of the log alone decides what is learnt; `clock` (seconds since 1970) decides only when a pool that
-    waits too long begins and when snapshots are published, and what it decided is in the checkpoint.
+    The order of the log alone decides what is learnt. `clock` (seconds since 1970) decides only when timers are due
+    and when snapshots are published, and what it decided is stored in the checkpoint.
     """
 
     def __init__(
@@ -44,153 +56,149 @@ class ServerNode:
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`log` has the topics; the node may step once `resume` was called."""
+        """`log` has the topics. Call `resume` before the first step."""
         self._contract = contract
         self._settings = settings
         self._log = log
         self._checkpoint = checkpoint
         self._clock = clock
-        self._border = Validator(contract)
+        self._validator = Validator(contract)
         self._statement = expected_statement(privacy_terms_of(contract))
         self._outbox = Outbox(checkpoint, log)
         self.metrics = metrics or ServerMetrics()
-        self._models = self._make_models()
-        self._counting = ServerMonitoring(self.metrics)
+        self._monitoring = ServerMonitoring(self.metrics, {model.name: model.algorithm for model in contract.models})
+        self._models = make_models(contract, settings, self._validator)
+        self._reassembly = Reassembly()
         keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._joining = Reassembly(self._counting.dropped)
-        self._hearing = Ingest(contract, self._border, self._models, self._joining, self._counting, clock, keys)
+        self._ingest = Ingest(contract, self._validator, self._models, self._reassembly, clock, keys)
         self._rebuild = rebuild
         self._positions: Positions = {}
-        self._caught_up_at: Positions = {}
+        self._ends_at_start: Positions = {}
         self._started_at = clock()
 
     def resume(self) -> None:
-        """Restore the checkpoint and publish its outbox again. Raises `InvalidState`, and as the log does."""
+        """Restore the checkpoint and publish its outbox again. Once, before the first step.
+
+        Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
+        the log does.
+        """
         state = self._checkpoint.load()
         if state is None:
-            self._positions = begun(self._contract, self._border, self._log, self._models, self._rebuild)
+            self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
         else:
-            self._positions = gone_on(self._contract, self._log, state, self._models, self._joining)
-        self._caught_up_at = dict(self._ends())
-        newest = {name: model.snapshot for name, model in self._models.items()}
-        self._counting.begun(newest, self._clients(self._started_at))
+            self._positions = restore_state(self._contract, self._log, state, self._models, self._reassembly)
+        self._ends_at_start = dict(self._ends())
+        clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
+        self._monitoring.resumed(self._models, clients, restored=state is not None)
         self._outbox.publish_pending()
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Read what has arrived, absorb it, remember, speak. True when anything was done.
+        """Read, ingest, look at timers, take snapshots, store, publish. True when anything was done.
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node
-        from the checkpoint may go on.
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
+        resumed from the checkpoint, may go on.
         """
-        topic = self._contract.updates_topic
-        limit, gaps = self._settings.batch_updates_max, self._settings.accept_gap
-        ends = self._ends()
-        records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
+        batch = self._read(timeout_s)
         began = time.perf_counter()
-        words = [word for record in records for word in self._hearing.hear(record)]
-        if records:
-            self.metrics.learn.observe(time.perf_counter() - began)
+        ingested, rejected = self._process(batch.records)
+        ingest_s = time.perf_counter() - began
+        self._positions = batch.positions
         now = self._clock()
-        # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
-        caught_up = all(after.get(partition, 0) >= end for partition, end in ends.items())
-        self._positions = after
-        begun = self._on_timer(StreamingModel, now)
-        words += self._snapshots(now)
-        # After the others, as it may start from what they have just found; and an answer that stands in the log was
-        # given in time: no round closes before it has been read.
-        if caught_up and self._on_timer(RoundsModel, now):
-            begun = True
-            words += self._snapshots(now)
+        events, published = self._run_timers(batch.caught_up, now)
+        records = [*rejected, *map(self._record_of, published)]
         # What the clock decided cannot be learnt again from the log.
-        if words or begun or self._outbox.should_store(len(records), limit, now):
-            self._remember(words, now)
-            self._outbox.publish_pending()
-            self._log.show_progress(f"{self._contract.federation}.server", topic, self._positions)
-        return bool(records or words or begun)
+        due = self._outbox.should_store(len(batch.records), self._settings.batch_updates_max, now)
+        store = bool(records or events or due)
+        if store:
+            self._store(records, now)
+        self._monitoring.observe(
+            StepOutcome(
+                ingested=ingested,
+                ingest_s=ingest_s,
+                incomplete=self._reassembly.collect_incomplete(),
+                waiting_updates=len(self._reassembly),
+                events=events,
+                published=published,
+                stored_at=now if store else None,
+            )
+        )
+        if store:
+            self._publish()
+        return bool(batch.records or records or events)
 
     @property
     def up_to_date(self) -> bool:
-        """Whether every update in the log is absorbed and the newest snapshots show it."""
+        """Whether every update in the log has been processed and the newest snapshots show it."""
         read = all(self._positions.get(partition, 0) >= end for partition, end in self._ends().items())
-        return read and not any(model.changed for model in self._models.values())
+        return read and not any(model.pending for model in self._models.values())
 
     @property
     def idle(self) -> bool:
-        """Whether no model is in the midst of its rounds."""
-        return all(model.idle for model in self._models.values() if isinstance(model, RoundsModel))
+        """Whether no model does anything by itself until updates, time or a wake request come."""
+        return all(model.idle for model in self._models.values())
 
-    def models(self) -> dict[str, StreamingModel | RoundsModel]:
+    def models(self) -> Mapping[str, ServedModel]:
         """name -> model, for the tests and the one-box."""
         return self._models
 
-    def _make_models(self) -> dict[str, StreamingModel | RoundsModel]:
-        contract, settings = self._contract, self._settings
-        finders = {
-            m.name: StreamingModel(contract, m, settings) for m in contract.models if not is_in_rounds(m.algorithm)
-        }
-        found = tuple(finders.values())
-        return {
-            model.name: finders.get(model.name)
-            or RoundsModel(contract, model, settings, self._border, self.metrics, found)
-            for model in contract.models
-        }
+    def status(self) -> ServerStatus:
+        """What people may see now."""
+        now, topic, at = self._clock(), self._contract.updates_topic, self._positions
+        bounds = self._log.bounds(topic)
+        lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
+        margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
+        self._monitoring.observe_lag(topic, lag, margin)
+        return ServerStatus(
+            contract=self._contract,
+            started_at=self._started_at,
+            now=now,
+            ready=all(at.get(partition, 0) >= end for partition, end in self._ends_at_start.items()),
+            models={name: model.status() for name, model in self._models.items()},
+            clients=client_statuses((model.clients for model in self._models.values()), now),
+            rejected=self._monitoring.rejected,
+            lag_records=lag,
+            privacy=self._statement,
+        )
 
-    def _on_timer(self, kind: type, now: float) -> bool:
-        return sum(model.on_timer(now) for model in self._models.values() if isinstance(model, kind)) > 0
+    def _read(self, timeout_s: float) -> _Batch:
+        topic, limit, gaps = self._contract.updates_topic, self._settings.batch_updates_max, self._settings.accept_gap
+        ends = self._ends()
+        records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
+        # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
+        return _Batch(records, after, all(after.get(partition, 0) >= end for partition, end in ends.items()))
+
+    def _process(self, records: Iterable[Record]) -> tuple[list[IngestOutcome], list[OutboxRecord]]:
+        """What became of each record, and the records for the rejected topic."""
+        ingested = [self._ingest.process(record) for record in records]
+        return [one.outcome for one in ingested], [one.rejected for one in ingested if one.rejected is not None]
+
+    def _run_timers(self, caught_up: bool, now: float) -> tuple[list[ModelEvent], list[PublishedSnapshot]]:
+        """What models did by the clock, and the snapshots due after it."""
+        events: list[ModelEvent] = []
+        published: list[PublishedSnapshot] = []
+        positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
+        for model in sorted(self._models.values(), key=lambda model: model.needs_caught_up_log):
+            if caught_up or not model.needs_caught_up_log:
+                events += model.on_timer(now)
+            if model.snapshot_due(now):
+                published.append(model.take_snapshot(positions, self._statement, now))
+        return events, published
+
+    def _record_of(self, published: PublishedSnapshot) -> OutboxRecord:
+        key = published.snapshot.model.encode()
+        return OutboxRecord(self._contract.snapshots_topic, published.value, key, Snapshot.headers())
+
+    def _store(self, records: Sequence[OutboxRecord], now: float) -> None:
+        state = saved_state(self._contract, self._log, self._positions, self._models, self._reassembly)
+        self._outbox.store(state, records, now)
+
+    def _publish(self) -> None:
+        self._outbox.publish_pending()
+        self._log.show_progress(f"{self._contract.federation}.server", self._contract.updates_topic, self._positions)
 
     def _allow_jumps(self) -> None:
         for model in self._models.values():
             model.clients.allow_jumps()
 
-    def _snapshots(self, now: float) -> list[OutboxRecord]:
-        positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
-        words = []
-        for name, model in self._models.items():
-            if not model.snapshot_due(now):
-                continue
-            snapshot = model.take_snapshot(positions, self._statement, now)
-            words.append(OutboxRecord(self._contract.snapshots_topic, model.said, name.encode(), Snapshot.headers()))
-            self._counting.published(snapshot, model.turnover)
-        return words
-
-    def _remember(self, words: Sequence[OutboxRecord], now: float) -> None:
-        state = remembered(self._contract, self._log, self._positions, self._models, self._joining)
-        self._outbox.store(state, words, now)
-        self.metrics.checkpoint_at.set(now)
-
     def _ends(self) -> Positions:
         return {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
-
-    def status(self) -> ServerStatus:
-        """What people may see now."""
-        now = self._clock()
-        topic, at = self._contract.updates_topic, self._positions
-        bounds = self._log.bounds(topic)
-        lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
-        self.metrics.lag.labels(topic=topic).set(lag)
-        margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
-        self.metrics.margin.labels(topic=topic).set(margin)
-        return ServerStatus(
-            contract=self._contract,
-            started_at=self._started_at,
-            now=now,
-            ready=all(self._positions.get(partition, 0) >= end for partition, end in self._caught_up_at.items()),
-            models={name: model.status() for name, model in self._models.items()},
-            clients=self._clients(now),
-            rejected=self._counting.rejected,
-            lag_records=lag,
-            privacy=self._statement,
-        )
-
-    def _clients(self, now: float) -> list[ClientStatus]:
-        """Each client once, as the model knows it that knows most of its readings."""
-        seen: dict[str, ClientStatus] = {}
-        for model in self._models.values():
-            for client, updates, readings, last_seen in model.clients.totals():
-                known = seen.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
-                if readings > known.readings:
-                    rate = model.clients.readings_per_s(client, now)
-                    known = ClientStatus(client, known.last_seen, updates, readings, rate)
-                seen[client] = known._replace(last_seen=max(known.last_seen, last_seen))
-        newest = sorted(seen.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
-        return sorted(newest, key=lambda client: client.client)

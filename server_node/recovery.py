@@ -1,92 +1,92 @@
-"""Where the server goes on: from its checkpoint, from the start of the log, or not at all."""
+"""Recovery of the server: from its checkpoint, or from the start of the log, or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from server_node.models.rounds import RoundsModel
-from server_node.models.streaming import StreamingModel
+from server_node.models.base import ServedModel
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import LEASE_KEY
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
-from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, latest
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
-Models = Mapping[str, StreamingModel | RoundsModel]
+Models = Mapping[str, ServedModel]
 
 
-def remembered(
-    contract: Contract, log: Log, positions: Positions, models: Models, joining: Reassembly
+def saved_state(
+    contract: Contract, log: Log, positions: Positions, models: Models, reassembly: Reassembly
 ) -> dict[str, Any]:
-    """Everything a restart needs."""
+    """Plain values and arrays: everything a restart needs."""
     return {
         "version": STATE_VERSION,
         "contract": contract.digest,
         "log": log.identity(contract.updates_topic),
         "positions": [[partition, offset] for partition, offset in sorted(positions.items())],
         "models": {name: model.state() for name, model in models.items()},
-        "joining": joining.state(),
+        "reassembly": reassembly.state(),
     }
 
 
-def gone_on(contract: Contract, log: Log, state: Mapping[str, Any], models: Models, joining: Reassembly) -> Positions:
-    """Put the models back as they were; the updates from there on are new to them. Raises `InvalidState`."""
+def restore_state(
+    contract: Contract, log: Log, state: Mapping[str, Any], models: Models, reassembly: Reassembly
+) -> Positions:
+    """Restore the models and return the positions to read on from. Raises `InvalidState`, and as the log does."""
     if state.get("version") != STATE_VERSION:
         raise InvalidState("the server's checkpoint is of another version of shoal; run that one")
     if state["contract"] != contract.digest:
         raise InvalidState(
             "the server's checkpoint was made under another contract; put the old federation file back, "
-            "or begin the new federation under a new name or in a new folder"
+            "or start the new federation under a new name or in a new folder"
         )
     if state["log"] != log.identity(contract.updates_topic):
         raise InvalidState(
-            "the log was made anew since the checkpoint was saved; restore the log, or begin again in a new folder"
+            "the log was made anew since the checkpoint was saved; restore the log, or start again in a new folder"
         )
     for name, model in models.items():
         model.restore(state["models"][name])
-    # Before there were parts nothing was kept of them.
-    if "joining" in state:
-        joining.restore(state["joining"])
-    log_event("checkpoint_restored", models=len(models))
+    reassembly.restore(state["reassembly"])
     return dict(state["positions"])
 
 
-def begun(contract: Contract, border: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
-    """The start of the log. Raises `InvalidState` when snapshots tell of a memory that is gone, unless it is to be
-    rebuilt, and `LogError` when the log no longer holds what it would be rebuilt from."""
+def start_fresh(contract: Contract, validator: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
+    """The positions of the start of the log, for a server without a checkpoint.
+
+    Raises `InvalidState` when published snapshots show that a checkpoint has been lost, unless the models are to be
+    rebuilt from the log; `LogError` when the log no longer holds what they would be rebuilt from.
+    """
     published = latest(log, contract.snapshots_topic)
     published.pop(LEASE_KEY, None)
-    at = beginning(log, contract.updates_topic)
+    positions = beginning(log, contract.updates_topic)
     if published and not rebuild:
         raise InvalidState(
             f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
             "restore it, or let --rebuild learn everything again from the log"
         )
-    from_the_log = [name for name, model in models.items() if isinstance(model, StreamingModel)]
-    if any(name.encode() in published for name in from_the_log) and any(at.values()):
+    whole_log = [name for name, model in models.items() if model.needs_whole_log]
+    if any(name.encode() in published for name in whole_log) and any(positions.values()):
         raise LogError("the log no longer begins at its first update, so the model cannot be rebuilt from it")
     for name, model in models.items():
         if record := published.get(name.encode()):
-            model.rebuild(_believed(border, name, record))
-    return at
+            model.rebuild(_validated(validator, name, record))
+    return positions
 
 
-def _believed(border: Validator, name: str, record: Record) -> Snapshot:
-    """The newest snapshot of a model, which alone says how the model began. Raises `InvalidState`."""
+def _validated(validator: Validator, name: str, record: Record) -> Snapshot:
+    """The newest snapshot of a model, which alone shows how the model began. Raises `InvalidState`."""
     try:
         snapshot = Snapshot.decode(record.value, record.headers)
-        border.check_snapshot(snapshot)
+        validator.check_snapshot(snapshot)
         if snapshot.model != name:
             raise MessageRejected("model", f"it is of {snapshot.model}")
     except MessageRejected as rejected:
         raise InvalidState(
-            f"the newest snapshot of model {name} cannot be used to begin again as the server began ({rejected}); "
-            "restore the server's checkpoint, or begin under a new federation name"
+            f"the newest snapshot of model {name} cannot be used to rebuild the model ({rejected}); "
+            "restore the server's checkpoint, or start under a new federation name"
         ) from None
     return snapshot

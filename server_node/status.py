@@ -1,18 +1,23 @@
-"""What people may see of a running server: one immutable picture, replaced whole after each step.
+"""The status of a running server, for people: one immutable value, replaced as a whole.
 
-The web threads only ever read the newest picture, so they can neither wait for the server's step nor
-see half of one.
+The threads of the web page only ever read the newest status, so they can neither wait for the server's step nor see
+half of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from server_node.lineage import Lineage
+from server_node.models.clients import Clients
+from server_node.models.round_state import Phase
 from shoal.config.contract import Contract
 from shoal.protocol.messages import Snapshot
+
+CLIENTS_SHOWN_MAX = 1000
+"""clients in a status and in the labels of metrics: those seen last"""
 
 
 class ClientStatus(NamedTuple):
@@ -20,7 +25,7 @@ class ClientStatus(NamedTuple):
 
     client: str
     last_seen: float
-    """the server's clock, seconds since 1970"""
+    """seconds since 1970, by the server's clock"""
     updates: int
     readings: int
     """readings behind its updates so far"""
@@ -29,9 +34,10 @@ class ClientStatus(NamedTuple):
 
 
 class HistoryPoint(NamedTuple):
-    """One point of a model's history."""
+    """The sizes of one snapshot in a model's history."""
 
     time: float
+    """seconds since 1970"""
     clusters: int
     nodes: int
     readings: int
@@ -41,7 +47,7 @@ class RoundStatus(NamedTuple):
     """How far a model in rounds is."""
 
     round: int
-    phase: Literal["waiting_for_clusters", "collecting", "sleeping"]
+    phase: Phase
     counted: int
     """answers counted in the newest round that closed"""
     received: int
@@ -65,9 +71,9 @@ class ModelStatus:
     rounds: RoundStatus | None = None
     """None for a model without rounds"""
     lineage: Lineage = field(default_factory=Lineage)
-    """who is who among the clusters of the snapshot"""
+    """identities of the clusters of the snapshot"""
     since: Mapping[int, float] = field(default_factory=dict)
-    """identity -> when it came, seconds since 1970; not told of those that were there before a rebuild"""
+    """identity -> when it appeared, seconds since 1970; unknown for those that were there before a rebuild"""
 
 
 @dataclass(frozen=True)
@@ -78,15 +84,29 @@ class ServerStatus:
     started_at: float
     now: float
     ready: bool = False
-    """the log answers and what stood in it at the start has been read"""
+    """whether every update that was in the log at the start has been read"""
     models: Mapping[str, ModelStatus] = field(default_factory=dict)
     clients: Sequence[ClientStatus] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
-    """reason -> messages set aside since the start"""
+    """reason -> messages rejected since the start"""
     lag_records: int = 0
     """updates in the log that are not read yet"""
     privacy: Mapping[str, Any] = field(default_factory=dict)
     """the privacy statement of the contract"""
+
+
+def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:
+    """Each client once, as the model knows it that counts most of its readings; sorted by name."""
+    merged: dict[str, ClientStatus] = {}
+    for clients in models_clients:
+        for client, updates, readings, last_seen in clients.totals():
+            status = merged.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
+            if readings > status.readings:
+                rate = clients.readings_per_s(client, now)
+                status = ClientStatus(client, status.last_seen, updates, readings, rate)
+            merged[client] = status._replace(last_seen=max(status.last_seen, last_seen))
+    newest = sorted(merged.values(), key=lambda client: -client.last_seen)[:CLIENTS_SHOWN_MAX]
+    return sorted(newest, key=lambda client: client.client)
 
 
 class StatusBoard:

@@ -1,4 +1,4 @@
-"""`shoal wake`: have models in rounds look at their clients' rows now."""
+"""`shoal wake`: asks models in rounds to collect answers now."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from shoal.transports.base import Log
 @click.option(
     "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
 )
-@click.option("--model", "names", multiple=True, metavar="NAME", help="Which one; again for more. [all in rounds]")
+@click.option(
+    "--model", "names", multiple=True, metavar="NAME", help="A model to wake; repeat for more. [default: all in rounds]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     """Wake models in rounds: one round to see whether the rows have moved, and more if they have.
 
-    The wish goes into the federation's log, where a running server finds it at once and one that is started later
-    finds it then. A model that is calling already goes on as it was.
+    The request goes into the federation's log, where a running server reads it at once and one that is started later
+    reads it then. It has no effect on a model whose round is open.
     """
     config = load_config(file)
     check_models(config.contract)
@@ -39,19 +41,23 @@ def wake(file: Path, names: tuple[str, ...], as_json: bool) -> None:
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         request_wake(config.contract, log, chosen)
-    click.echo(json.dumps({"woken": list(chosen)}) if as_json else f"asked to wake: {', '.join(chosen) or 'none'}")
+    named = ", ".join(chosen) or "no model"
+    click.echo(json.dumps({"wake_requested": list(chosen)}) if as_json else f"wake requested: {named}")
 
 
 def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
-    """Ask for these models to be woken; the topics are there. Raises `SettingsError` for one that has no rounds."""
-    border = Validator(contract)
+    """Publish a wake request for each of these models; the log has the topics.
+
+    Raises `SettingsError` for a model that has no rounds.
+    """
+    validator = Validator(contract)
     in_rounds = [model.name for model in contract.models if is_in_rounds(model.algorithm)]
     for name in names:
         if name not in in_rounds:
             known = ", ".join(in_rounds) or "none"
             raise SettingsError(f"no model {name!r} in rounds in this federation; in rounds: {known}")
     for name in names:
-        word = Wake(contract.federation, contract.digest, name)
-        border.check_wake(word)
-        log.publish(contract.updates_topic, word.encode(), name.encode(), Wake.headers())
+        wake = Wake(contract.federation, contract.digest, name)
+        validator.check_wake(wake)
+        log.publish(contract.updates_topic, wake.encode(), name.encode(), Wake.headers())
     log.flush()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server_node.reassembly import PATIENCE_CHUNKS, WAITING_BYTES_MAX, WAITING_MAX
+from server_node.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.config.settings import ClientSettings, LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
@@ -54,8 +54,8 @@ def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
 
 def test_the_bounds_of_updates_in_parts_are_those_of_the_code() -> None:
     assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {CHUNKS_MAX} chunks" in PAGE
-    assert f"No more than {WAITING_MAX} updates and {WAITING_BYTES_MAX // MIB} MiB wait" in PAGE
-    assert f"nothing was heard for {PATIENCE_CHUNKS} chunks" in PAGE
+    assert f"No more than {WAITING_UPDATES_MAX} updates and {WAITING_BYTES_MAX // MIB} MiB wait" in PAGE
+    assert f"nothing was heard for {STALE_AFTER_CHUNKS} chunks" in PAGE
 
 
 def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:

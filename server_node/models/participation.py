@@ -1,104 +1,117 @@
-"""Who has answered a call, and for whom a model in rounds waits."""
+"""Which clients have answered a round, and for which a model in rounds still waits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from shoal.algorithms.rounds.policies import Answer
-from shoal.config.contract import Contract, Rounds
+from shoal.config.contract import Contract, Model
+from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import Update
 from shoal.protocol.round_request import RoundRequest, new_round_request
 
 DRAWS_MAX = 10_000
-"""versions tried for a call that asks at least one of the clients known"""
-MISSED_MAX = 3
-"""calls that a client leaves unanswered before nobody waits for it any more; it is welcome whenever it answers"""
+"""versions tried to find a request whose sample of clients has at least one that is known"""
+MISSED_ROUNDS_MAX = 3
+"""rounds in a row that a client may leave unanswered before no round waits for it; its next answer still counts"""
 
 
+class ReceivedAnswer(NamedTuple):
+    """A client's newest answer, not combined yet."""
+
+    answer: Answer
+    readings: int
+    """rows behind it"""
+
+
+@dataclass(frozen=True)
 class Participation:
-    """The newest answer of each client that no round has counted yet, and the calls each client has missed."""
+    """The newest answer of each client that no round has combined yet, and the rounds each client has missed."""
 
-    def __init__(self, contract: Contract) -> None:
-        self._contract = contract
-        self._answers: dict[str, Answer] = {}
-        self._rows: dict[str, int] = {}
-        self._missed: dict[str, int] = {}
+    received: Mapping[str, ReceivedAnswer] = field(default_factory=dict)
+    """client -> answer, to the open round or a late one to an earlier round"""
+    missed_rounds: Mapping[str, int] = field(default_factory=dict)
+    """client -> rounds in a row that it was asked in and did not answer"""
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
-    def take(self, update: Update) -> None:
-        """An answer, newer than any of this client before."""
+    def with_answer(self, update: Update) -> Self:
+        """With this answer in place of any earlier one of its client."""
         assert update.round is not None
-        self._answers[update.client] = Answer(update.client, update.round, update.arrays)
-        self._rows[update.client] = update.readings
+        answer = ReceivedAnswer(Answer(update.client, update.round, update.arrays), update.readings)
+        return replace(self, received={**self.received, update.client: answer})
 
-    def newest_of(self, client: str) -> int | None:
-        """The round of this client's waiting answer."""
-        return self._answers[client].round if client in self._answers else None
+    def without_answers(self) -> Self:
+        """With no answers: they have been combined, or cannot be."""
+        return replace(self, received={})
 
-    def answers(self) -> list[Answer]:
-        """All that wait, late ones to earlier rounds too."""
-        return list(self._answers.values())
-
-    def to(self, number: int) -> list[str]:
-        """Clients whose answers to this round are here."""
-        return [client for client, answer in self._answers.items() if answer.round == number]
+    def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
+        """With one more missed round for each expected client, and none for those that answered."""
+        missed = {**self.missed_rounds, **{client: self.missed_rounds.get(client, 0) + 1 for client in expected}}
+        for client in answered:
+            missed.pop(client, None)
+        return replace(self, missed_rounds=missed)
 
     @property
-    def rows(self) -> int:
-        """Rows behind the answers that wait."""
-        return sum(self._rows[client] for client in self._answers)
+    def answers(self) -> list[Answer]:
+        """All answers that wait, late ones to earlier rounds too."""
+        return [received.answer for received in self.received.values()]
 
-    def forget(self) -> None:
-        """The answers have been counted, or are of no use any more."""
-        self._answers.clear()
-        self._rows.clear()
+    @property
+    def readings(self) -> int:
+        """Rows behind the answers that wait. Clients claim these numbers: the sum is capped at what can be encoded."""
+        return min(COUNT_MAX, sum(received.readings for received in self.received.values()))
 
-    def close(self, expected: Sequence[str], answered: Collection[str]) -> None:
-        """Keep who has missed the call that closes now."""
-        for client in expected:
-            self._missed[client] = self._missed.get(client, 0) + 1
-        for client in answered:
-            self._missed.pop(client, None)
+    def newest_round_of(self, client: str) -> int | None:
+        """The round that this client's waiting answer is to."""
+        return self.received[client].answer.round if client in self.received else None
 
-    def waited_for(self, known: Sequence[str]) -> list[str]:
-        """Those of the clients known that have not missed too many calls."""
-        return [client for client in known if self._missed.get(client, 0) < MISSED_MAX]
+    def answered(self, number: int) -> list[str]:
+        """Clients whose answers to round `number` are here."""
+        return [client for client, received in self.received.items() if received.answer.round == number]
 
-    def expected(self, call: RoundRequest, known: Sequence[str]) -> list[str]:
-        """Those of them that a call asks."""
-        return [client for client in self.waited_for(known) if call.selects(self._contract, client)]
+    def participating(self, known: Sequence[str]) -> list[str]:
+        """Those of the known clients that have not missed too many rounds."""
+        return [client for client in known if self.missed_rounds.get(client, 0) < MISSED_ROUNDS_MAX]
 
-    def enough(self, call: RoundRequest, known: Sequence[str], share: float) -> bool:
-        """Whether so large a share of those expected, and one at least, has answered."""
+    def expected(self, contract: Contract, request: RoundRequest, known: Sequence[str]) -> list[str]:
+        """Those of the participating clients that a request asks."""
+        return [client for client in self.participating(known) if request.selects(contract, client)]
+
+    def has_quorum(self, contract: Contract, request: RoundRequest, known: Sequence[str], share: float) -> bool:
+        """Whether so large a share of the expected clients, and one at least, has answered."""
+        answered = len(self.answered(request.round))
+        if not answered:
+            return False
         # The rounding of a product must not ask for one more than the share does.
-        wanted = math.ceil(share * len(self.expected(call, known)) - 1e-9)
-        return len(self.to(call.round)) >= max(1, wanted)
+        return answered >= math.ceil(share * len(self.expected(contract, request, known)) - 1e-9)
 
-    def call(
-        self, agreed: Rounds, model: str, number: int, version: int, now: float, known: Sequence[str]
+    def request(
+        self, contract: Contract, model: Model, number: int, version: int, now: float, known: Sequence[str]
     ) -> RoundRequest:
-        """The call of round `number`, in a version after `version`, that asks at least one of those waited for."""
-        calls = (new_round_request(agreed, model, number, later, now) for later in count(version + 1))
-        first = next(calls)
-        # In a small federation the lot may fall on nobody: it is drawn again, by leaving a version out.
-        if not self.waited_for(known):
+        """The request of round `number`, in a version after `version`, that asks at least one participating client."""
+        requests = (new_round_request(model.rounds, model.name, number, later, now) for later in count(version + 1))
+        first = next(requests)
+        # In a small federation the sample may be empty: it is drawn again, by leaving a version out.
+        if not self.participating(known):
             return first
-        return next((call for call in chain([first], islice(calls, DRAWS_MAX)) if self.expected(call, known)), first)
+        drawn = chain([first], islice(requests, DRAWS_MAX))
+        return next((request for request in drawn if self.expected(contract, request, known)), first)
 
     def state(self) -> dict[str, Any]:
-        answers = [
-            [answer.client, answer.round, dict(answer.stats), self._rows[answer.client]] for answer in self.answers()
+        """Plain values for `restore_participation`."""
+        received = [
+            [answer.client, answer.round, dict(answer.stats), readings] for answer, readings in self.received.values()
         ]
-        return {"answers": answers, "missed": self._missed}
+        return {"received": received, "missed_rounds": dict(self.missed_rounds)}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
-        for client, number, arrays, rows in state["answers"]:
-            self._answers[client] = Answer(client, number, arrays)
-            self._rows[client] = rows
-        self._missed = dict(state["missed"])
+
+def restore_participation(state: Mapping[str, Any]) -> Participation:
+    """The one that `state` was made of. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+    received = {
+        client: ReceivedAnswer(Answer(client, number, arrays), readings)
+        for client, number, arrays, readings in state["received"]
+    }
+    return Participation(received, dict(state["missed_rounds"]))

@@ -1,14 +1,17 @@
-"""What every model on the server has, whatever its family: its clients, its totals, its newest snapshot."""
+"""What every model on the server keeps, whatever its family: its clients, its totals, its newest snapshot."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from server_node.lineage import Lineage, Turnover, next_lineage, nodes_and_clusters, restored
+from server_node.lineage import Lineage, next_lineage, restore_lineage
+from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus
+from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Arrays
-from shoal.algorithms.view import Summary
+from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import Snapshot, Update
@@ -18,61 +21,71 @@ HISTORY_MAX = 600
 
 
 class ModelPublisher:
-    """One model as it stands before the federation."""
+    """Makes the snapshots of one model and counts what is behind them."""
 
     def __init__(self, contract: Contract, model: Model) -> None:
         self._contract = contract
         self._model = model
+        self._algorithm = load_algorithm(model.algorithm)
         self.clients = Clients()
         self.updates = 0
         self.readings = 0
         self.newest_reading_at: float | None = None
+        """seconds since 1970"""
         self.version = 0
         self.snapshot: Snapshot | None = None
         """the newest one published"""
-        self.said: bytes | None = None
-        """the same as it travels"""
+        self.view: ClusteringView | None = None
+        """its clustering"""
+        self._encoded: bytes | None = None
+        """the snapshot as it travels"""
         self.lineage = Lineage()
-        """who is who among its clusters"""
+        """identities of its clusters"""
         self.since: dict[int, float] = {}
-        """identity -> when it came"""
-        self.turnover = Turnover()
-        """what became of clusters when it was published"""
+        """identity -> when it appeared, seconds since 1970"""
         self.snapshot_at = 0.0
+        """when it was made, seconds since 1970"""
         self.history: list[HistoryPoint] = []
         """from the first snapshot to the newest, thinner the further back"""
 
-    def count(self, update: Update) -> None:
-        """One more update."""
+    def count_update(self, update: Update) -> None:
+        """Count one more update."""
         self.updates += 1
         if update.newest_reading_at is not None:
             self.newest_reading_at = max(self.newest_reading_at or update.newest_reading_at, update.newest_reading_at)
 
-    def add_readings(self, readings: int) -> None:
-        """A sum of what others claim: it must stay a number that a snapshot can carry."""
+    def count_readings(self, readings: int) -> None:
+        """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot can carry."""
         self.readings = min(COUNT_MAX, self.readings + readings)
 
     def adopt(self, published: Snapshot) -> None:
-        """Go on from a snapshot that was published before the memory was lost."""
-        self.version, self.snapshot, self.said = published.version, published, published.encode()
-        self.lineage, _ = next_lineage(Lineage(), *nodes_and_clusters(published.arrays))
+        """Go on from a snapshot that was published before the checkpoint was lost."""
+        self.version = published.version
+        self._keep(published, published.encode(), self._algorithm.view(published.arrays))
+        assert self.view is not None
+        self.lineage, _ = next_lineage(Lineage(), self.view)
 
     def publish(
         self,
         arrays: Arrays,
-        summary: Summary,
         positions: list[list[int]],
-        statement: dict[str, Any],
+        statement: Mapping[str, Any],
         now: float,
         *,
         pooled: int = 0,
         number: int | None = None,
-        call: RoundRequest | None = None,
-    ) -> Snapshot:
-        """The next snapshot; `positions` is how far the updates have been read, `number` the round if it has rounds."""
-        self.version = self.version + 1 if call is None else call.version
+        request: RoundRequest | None = None,
+    ) -> PublishedSnapshot:
+        """Make the next snapshot.
+
+        `positions` is [partition, next offset] for each partition of the updates, `pooled` how many updates were merged
+        together to begin with, `number` the round of a model in rounds and `request` that of its open round.
+        """
+        view = self._algorithm.view(arrays)
+        sizes = view.summary()
+        self.version = self.version + 1 if request is None else request.version
         self.snapshot_at = now
-        self.snapshot = Snapshot(
+        snapshot = Snapshot(
             federation=self._contract.federation,
             contract=self._contract.digest,
             model=self._model.name,
@@ -82,61 +95,66 @@ class ModelPublisher:
             updates=self.updates,
             readings=self.readings,
             clients=len(self.clients),
-            clusters=summary.clusters,
-            nodes=summary.nodes,
+            clusters=sizes.clusters,
+            nodes=sizes.nodes,
             pooled=pooled,
-            privacy=statement,
+            privacy=dict(statement),
             arrays=arrays,
             made_at=now,
             newest_reading_at=self.newest_reading_at,
             round=number,
-            round_request=None if call is None else call.table(),
+            round_request=None if request is None else request.table(),
         )
-        self.said = self.snapshot.encode()
-        self.lineage, self.turnover = next_lineage(self.lineage, *nodes_and_clusters(arrays))
+        value = snapshot.encode()
+        self._keep(snapshot, value, view)
+        self.lineage, turnover = next_lineage(self.lineage, view)
         self.since = {identity: self.since.get(identity, now) for identity in self.lineage.slots}
-        self.history = thinned([*self.history, HistoryPoint(now, summary.clusters, summary.nodes, self.readings)])
-        return self.snapshot
+        self.history = thinned([*self.history, HistoryPoint(now, sizes.clusters, sizes.nodes, self.readings)])
+        return PublishedSnapshot(snapshot, value, view, turnover)
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
-        """What people may see of it."""
+        """What people may see of the model; `waiting_for` is empty once there is a clustering."""
         name, algorithm = self._model.name, self._model.algorithm
         return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
 
     def state(self) -> dict[str, Any]:
-        """Everything a restart needs, the newest snapshot included."""
+        """Plain values for `restore`."""
         return {
-            "roster": self.clients.state(),
+            "clients": self.clients.state(),
             "updates": self.updates,
             "readings": self.readings,
             "newest_reading_at": self.newest_reading_at,
-            "snapshot_version": self.version,
-            "snapshot": self.said,
+            "version": self.version,
+            "snapshot": self._encoded,
             "lineage": self.lineage.state(),
-            "since": [list(known) for known in self.since.items()],
+            "since": [list(pair) for pair in self.since.items()],
             "snapshot_at": self.snapshot_at,
-            "history": [list(moment) for moment in self.history],
+            "history": [list(point) for point in self.history],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`, or what a damaged state leads to: a wrong key, type or value, a refused message."""
-        self.clients.restore(state["roster"])
+        """Raises `InvalidState`, or for a damaged state `MessageRejected`, `KeyError`, `TypeError` or `ValueError`."""
+        self.clients.restore(state["clients"])
         self.updates = state["updates"]
         self.readings = state["readings"]
         self.newest_reading_at = state["newest_reading_at"]
-        self.version = state["snapshot_version"]
-        self.said = state["snapshot"]
-        self.snapshot = None if self.said is None else Snapshot.decode(self.said, Snapshot.headers())
-        self.lineage = restored(state["lineage"])
+        self.version = state["version"]
+        if (value := state["snapshot"]) is not None:
+            snapshot = Snapshot.decode(value, Snapshot.headers())
+            self._keep(snapshot, value, self._algorithm.view(snapshot.arrays))
+        self.lineage = restore_lineage(state["lineage"])
         self.since = dict(state["since"])
         self.snapshot_at = state["snapshot_at"]
-        self.history = thinned([HistoryPoint(*moment) for moment in state["history"]])
+        self.history = thinned([HistoryPoint(*point) for point in state["history"]])
+
+    def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
+        self.snapshot, self._encoded, self.view = snapshot, value, view
 
 
 def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
-    """At most `HISTORY_MAX` moments: of too many every second one is left out, the first and the newest stay.
+    """At most `HISTORY_MAX` points: of too many every second one is left out; the first and the newest stay.
 
-    So what happened last is known finely and what lies far back coarsely, and a page opened today sees the first day.
+    Recent history is kept finely and the distant past coarsely, and the page can still show the first day.
     """
     while len(history) > HISTORY_MAX:
         history = history[:-1:2] + history[-1:]

@@ -52,7 +52,7 @@ def outcome(file: Path) -> dict[str, Any]:
         arrays = pack(dict(chunk.arrays))
         assert said.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays) == arrays
     with open_server(config, clock=clock) as server:
-        waiting = len(server._joining)
+        waiting = len(server._reassembly)
     return {"model": final_model(file), "said": said, "waiting": waiting, "rejected": rejected(file)}
 
 
@@ -134,14 +134,14 @@ def test_a_client_killed_between_two_chunks_says_them_all_again(address: str, tm
     assert parts_said(config) == [1, 2, 3]
     with open_server(config, clock=clock) as server:
         assert server.step(10.0)
-        assert len(server._joining) == 1
+        assert len(server._reassembly) == 1
     run_to_end(file, ["attic"])
     wanted = parts_said(config)[-1]
     assert wanted > 3
     assert parts_said(config) == [1, 2, 3, *range(1, wanted + 1)]
     with open_server(config, clock=clock) as server:
         snapshot = server.models()["clusters"].snapshot
-        assert len(server._joining) == 0
+        assert len(server._reassembly) == 0
     assert snapshot is None or snapshot.updates == 1
     assert rejected(file) == 0
     assert final_model(file) == rebuilt(config, tmp_path / "rebuilt.db")

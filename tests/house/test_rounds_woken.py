@@ -32,7 +32,7 @@ def version_of(box: OneBox) -> int:
 
 def test_a_federation_without_rounds_has_nobody_to_wake(tmp_path: Path) -> None:
     ended = CliRunner().invoke(wake, ["--config", str(begin(tmp_path)), "--json"])
-    assert json.loads(ended.output) == {"woken": []}
+    assert json.loads(ended.output) == {"wake_requested": []}
 
 
 def test_a_model_asleep_looks_at_its_rows_when_it_is_asked_to_and_once(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_model_asleep_looks_at_its_rows_when_it_is_asked_to_and_once(tmp_path:
         box.run_until_quiet()
         before = version_of(box)
         ended = CliRunner().invoke(wake, ["--config", str(file)])
-        assert (ended.exit_code, ended.output) == (0, "asked to wake: heaps\n")
+        assert (ended.exit_code, ended.output) == (0, "wake requested: heaps\n")
         box.run_until_quiet()
         assert version_of(box) > before
         after = version_of(box)

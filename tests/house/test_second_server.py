@@ -12,7 +12,7 @@ from tests.house.small_federation import write_federation
 
 LEASE_RENEW_S = 0.5
 REJECTED = 5
-CLAIMED = "claimed generation="
+ACQUIRED = "lease_acquired generation="
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
@@ -50,22 +50,22 @@ def server(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 def test_a_second_server_is_turned_away_wherever_its_folder_is(file: Path, server: Callable[..., Process]) -> None:
     first = server(file)
-    wait_until(lambda: CLAIMED in first.said())
+    wait_until(lambda: ACQUIRED in first.said())
     same = server(file)
     assert same.wait() == REJECTED
     assert "in use by another process" in same.said()
     for words in ((), ("--rebuild",)):
         other = server(in_another_folder(file), *words)
         assert other.wait() == REJECTED
-        assert "another server answers for" in other.said()
-        assert CLAIMED not in other.said()
+        assert "another server holds the lease of" in other.said()
+        assert ACQUIRED not in other.said()
     assert first.running()
     assert first.stop() == 0
 
 
 def test_who_takes_over_answers_and_the_older_one_ends_and_says_why(file: Path, server: Callable[..., Process]) -> None:
     first = server(file)
-    wait_until(lambda: CLAIMED in first.said())
+    wait_until(lambda: ACQUIRED in first.said())
     second = server(in_another_folder(file), "--rebuild", "--take-over")
     assert first.wait() == REJECTED
     assert "another server has taken over" in first.said()
@@ -79,13 +79,13 @@ def test_a_server_killed_goes_on_at_once_and_one_elsewhere_when_it_is_seen_to_be
     file: Path, server: Callable[..., Process]
 ) -> None:
     first = server(file)
-    wait_until(lambda: CLAIMED in first.said())
+    wait_until(lambda: ACQUIRED in first.said())
     first.kill()
     again = server(file)
-    wait_until(lambda: CLAIMED in again.said())
+    wait_until(lambda: ACQUIRED in again.said())
     assert "retrying" not in again.said()
     again.kill()
     elsewhere = server(in_another_folder(file), "--rebuild")
-    wait_until(lambda: CLAIMED in elsewhere.said())
+    wait_until(lambda: ACQUIRED in elsewhere.said())
     assert "to see whether it still answers" in elsewhere.said()
     assert elsewhere.stop() == 0

@@ -1,4 +1,4 @@
-"""A server with a real log and a real checkpoint in a folder, and what its tests ask of them."""
+"""A server with a real log and a real checkpoint in a folder, for tests."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from shoal.transports.base import Headers, Log, Record, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
 from tests.small_plant import Clock, plant
 
-STILL = {"pool_s": 86_400.0, "snapshot_s": 86_400.0}
+NO_TIMERS = {"pool_s": 86_400.0, "snapshot_s": 86_400.0}
 """settings under which nothing happens by the clock"""
 
 
-class Room:
-    """One folder with a log; servers come and go in it."""
+class ServerFixture:
+    """A folder with a log and a checkpoint; servers are started and stopped in it."""
 
     def __init__(self, folder: Path, contract: Contract | None = None, **settings: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.contract = contract or plant()
-        self.settings = ServerSettings(**{"pool_clients": 1, "snapshot_updates": 1, **STILL, **settings})
-        self.kept = LogSettings()
+        self.settings = ServerSettings(**{"pool_clients": 1, "snapshot_updates": 1, **NO_TIMERS, **settings})
+        self.log_settings = LogSettings()
         self.clock = Clock()
 
     @contextmanager
     def log(self) -> Iterator[Log]:
         with closing(SqliteLog(self.folder / "federation.db", durable=False)) as log:
-            ensure_topics(log, self.contract, self.kept)
+            ensure_topics(log, self.contract, self.log_settings)
             yield log
 
     @contextmanager
     def server(
         self, rebuild: bool = False, contract: Contract | None = None, metrics: ServerMetrics | None = None
     ) -> Iterator[ServerNode]:
+        """A resumed server; its checkpoint is closed at the end."""
         agreed = contract or self.contract
         with ExitStack() as stack:
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
-            ensure_topics(log, agreed, self.kept)
+            ensure_topics(log, agreed, self.log_settings)
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
@@ -54,25 +56,25 @@ class Room:
             node.resume()
             yield node
 
-    def say(self, *updates: Update) -> None:
+    def send(self, *updates: Update) -> None:
         """Publish updates in this order."""
         self.publish(*((update.model, update.encode(), Update.headers()) for update in updates))
 
     def publish(self, *records: tuple[str, bytes | None, Headers]) -> None:
-        """Publish whatever it is to the updates."""
+        """Publish any records (key, value, headers) to the updates topic."""
         with self.log() as log:
             for key, value, headers in records:
                 log.publish(self.contract.updates_topic, value, key.encode(), headers)
             log.flush()
 
     def run(self, rebuild: bool = False) -> dict[str, bytes]:
-        """A server until nothing is left; the models it ends with."""
+        """Step a server until nothing is left; the models it ends with."""
         with self.server(rebuild) as server:
             while server.step():
                 pass
             return models_of(server)
 
-    def all_of(self, topic: str) -> list[Record]:
+    def records_in(self, topic: str) -> list[Record]:
         with self.log() as log:
             at = beginning(log, topic)
             found: list[Record] = []
@@ -83,23 +85,22 @@ class Room:
                 found += records
 
     def snapshots(self) -> list[Snapshot]:
-        records = self.all_of(self.contract.snapshots_topic)
+        records = self.records_in(self.contract.snapshots_topic)
         return [Snapshot.decode(record.value, record.headers) for record in records]
 
     def rejected(self) -> dict[bytes, Record]:
         with self.log() as log:
             return latest(log, self.contract.rejected_topic)
 
-    def forget(self) -> None:
-        """The server's memory is lost."""
+    def delete_checkpoint(self) -> None:
         (self.folder / "checkpoint.db").unlink()
 
 
 def models_of(server: ServerNode) -> dict[str, bytes]:
-    """name -> the whole model, to the bit."""
+    """name -> what the algorithm of a streaming model has learnt, to the bit."""
     return {name: pack(model.state()["half"]) for name, model in server.models().items()}
 
 
-def remembered(server: ServerNode) -> dict[str, bytes]:
-    """name -> all that is remembered of a model, to the bit."""
+def states_of(server: ServerNode) -> dict[str, bytes]:
+    """name -> the whole saved state of a model, to the bit."""
     return {name: pack(model.state()) for name, model in server.models().items()}

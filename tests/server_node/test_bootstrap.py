@@ -1,16 +1,17 @@
-"""A server at home: its memory in its folder, and its picture on the board while it runs."""
+"""Opening a server: its checkpoint in its folder, and its status on the board while it runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from server_node.bootstrap import STATUS_PER_S, Watched, initial_status, open_server
+from server_node.bootstrap import STATUS_PER_S, StatusUpdater, initial_status, open_server
 from server_node.status import StatusBoard
 from shoal.config.settings import Config, load_config
-from shoal.errors import InvalidState
-from tests.server_node.server_fixture import Room
+from shoal.errors import InvalidState, LogUnavailable
+from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update
 
 FILE = """
@@ -43,14 +44,14 @@ def config(tmp_path: Path) -> Config:
     return load_config(path)
 
 
-def test_before_the_first_step_the_board_has_a_picture(config: Config) -> None:
-    picture = initial_status(config, 5.0)
-    assert not picture.ready
-    assert picture.models["clusters"].waiting_for
-    assert StatusBoard(picture).status is picture
+def test_the_board_has_a_status_before_the_first_step(config: Config) -> None:
+    status = initial_status(config, 5.0)
+    assert not status.ready
+    assert status.models["clusters"].waiting_for
+    assert StatusBoard(status).status is status
 
 
-def test_a_server_remembers_in_its_folder_and_lets_go_of_it(config: Config) -> None:
+def test_a_server_locks_its_checkpoint_while_it_is_open(config: Config) -> None:
     for _ in range(2):
         with open_server(config) as server:
             assert not server.step()
@@ -62,32 +63,47 @@ def test_a_server_remembers_in_its_folder_and_lets_go_of_it(config: Config) -> N
         pass
 
 
-def test_the_picture_is_renewed_a_few_times_a_second_and_stays_when_the_server_has_ended(tmp_path: Path) -> None:
-    room, clock = Room(tmp_path), Clock(0.0)
-    room.say(an_update(room.contract))
-    with room.server() as server:
+def test_the_status_is_renewed_a_few_times_a_second_and_stays_when_the_server_has_ended(tmp_path: Path) -> None:
+    site, clock = ServerFixture(tmp_path), Clock(0.0)
+    site.send(an_update(site.contract))
+    with site.server() as server:
         board = StatusBoard(server.status())
-        watched = Watched(server, board, clock)
-        first = board.status
-        assert first.lag_records == 1
-        assert watched.step()
-        assert board.status is first, "not at every step"
-        clock.now += 1 / STATUS_PER_S
-        assert not watched.step()
-        assert board.status.lag_records == 0
-        snapshot = board.status.models["clusters"].snapshot
-        assert snapshot is not None
-        assert board.status.ready
-        watched.leave()
-    assert board.status.models["clusters"].snapshot is snapshot
+        updater = StatusUpdater(board, clock)
+        with updater.until_closed(server):
+            updater.update(server)
+            first = board.status
+            assert first.lag_records == 1
+            assert server.step()
+            updater.update(server)
+            assert board.status is first, "not before every step"
+            clock.now += 1 / STATUS_PER_S
+            updater.update(server)
+            assert board.status.lag_records == 0
+            assert board.status.ready
+            site.send(an_update(site.contract, "attic", 2))
+            server.step()
+    last = board.status.models["clusters"].snapshot
+    assert last is not None
+    assert last.updates == 2, "the newest status is shown at the end"
     assert not board.status.ready
 
 
-def test_a_picture_that_was_taken_does_not_change(tmp_path: Path) -> None:
-    room = Room(tmp_path)
-    with room.server() as server:
+def test_a_server_that_ends_with_an_error_leaves_the_status_before_it(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path)
+    with site.server() as server:
+        board = StatusBoard(server.status())
+        before = board.status
+        with pytest.raises(LogUnavailable), StatusUpdater(board).until_closed(server):
+            raise LogUnavailable("a broker does not answer")
+    assert before.ready
+    assert board.status == replace(before, ready=False)
+
+
+def test_a_status_never_changes(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path)
+    with site.server() as server:
         before = server.status()
-        room.say(an_update(room.contract))
+        site.send(an_update(site.contract))
         server.step()
         assert before.models["clusters"].snapshot is None
         assert len(before.models["clusters"].history) == 0

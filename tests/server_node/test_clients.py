@@ -69,7 +69,7 @@ def test_a_number_may_come_late_while_it_is_waited_for() -> None:
 def test_a_number_far_ahead_cannot_be_true() -> None:
     heard = SequenceWindow()
     heard.take(1)
-    with pytest.raises(MessageRejected, match=f"runs more than {AHEAD_MAX} ahead of 1"):
+    with pytest.raises(MessageRejected, match=f"is more than {AHEAD_MAX} above 1"):
         heard.take(AHEAD_MAX + 2)
     assert heard.take(AHEAD_MAX + 1)
     with pytest.raises(MessageRejected):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from client_nodes.snapshots import Snapshots
-from server_node.lease import MISSED, LeaseHolder
+from server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
 from shoal.config.settings import Config, ServerSettings
 from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected
 from shoal.protocol.lease import LEASE_KEY, Lease
@@ -20,7 +20,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.base import Log, latest
 from shoal.transports.sqlite.log import SqliteLog
-from tests.server_node.server_fixture import Room
+from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update, forged, plant
 
 RENEW_S = ServerSettings().lease_renew_s
@@ -32,15 +32,15 @@ class Server:
     def __init__(self, path: Path, instance: str, clock_s: float = 0.0, take_over: bool = False) -> None:
         self.clock = Clock(clock_s)
         self._instance, self._path = instance, path
-        self._claiming = LeaseHolder(Config(contract=plant()), take_over, self.clock)
+        self._lease = LeaseHolder(Config(contract=plant()), take_over, self.clock)
         self._open = ExitStack()
 
     def start(self) -> None:
         log = self._open.enter_context(closing(SqliteLog(self._path, durable=False)))
-        self._open.enter_context(self._claiming.held(log, self._instance))
+        self._open.enter_context(self._lease.held(log, self._instance))
 
-    def keep(self) -> None:
-        self._claiming.keep()
+    def renew(self) -> None:
+        self._lease.renew()
 
     def after(self, seconds: float) -> Server:
         self.clock.now += seconds
@@ -64,35 +64,35 @@ def first(path: Path) -> Server:
 
 def test_a_second_server_is_turned_away_as_soon_as_the_first_is_seen_to_live(path: Path, first: Server) -> None:
     second = Server(path, "two", clock_s=-1e9)
-    with pytest.raises(LeaseUncertain, match="whether it still answers"):
+    with pytest.raises(LeaseUncertain, match="whether it still renews it"):
         second.start()
-    first.after(RENEW_S).keep()
+    first.after(RENEW_S).renew()
     with pytest.raises(LeaseHeld, match=r"process \d+ on .*--take-over") as rejected:
         second.after(1.0).start()
     assert not rejected.value.retriable
-    first.after(RENEW_S).keep()
+    first.after(RENEW_S).renew()
 
 
 def test_a_server_that_is_silent_for_long_enough_is_followed_and_ends_when_it_wakes_up(
     path: Path, first: Server
 ) -> None:
     second = Server(path, "two", clock_s=1e9)
-    for waited_s in (0.0, RENEW_S, (MISSED - 1) * RENEW_S - 0.1):
+    for waited_s in (0.0, RENEW_S, (MISSED_RENEWALS_MAX - 1) * RENEW_S - 0.1):
         with pytest.raises(LeaseUncertain):
             second.after(waited_s).start()
     second.after(0.2).start()
     with pytest.raises(LeaseHeld, match="has taken over plant"):
-        first.after(1e6).keep()
-    second.after(RENEW_S).keep()
+        first.after(1e6).renew()
+    second.after(RENEW_S).renew()
 
 
 def test_a_server_that_comes_back_to_its_own_memory_begins_at_once(path: Path, first: Server) -> None:
     again = Server(path, "one", clock_s=-5.0)
     again.start()
-    again.after(RENEW_S).keep()
+    again.after(RENEW_S).renew()
     # The copy of a memory is told from its original by nothing else than who came last.
     with pytest.raises(LeaseHeld):
-        first.after(RENEW_S).keep()
+        first.after(RENEW_S).renew()
 
 
 def test_after_an_end_in_order_anybody_begins_at_once(path: Path, first: Server) -> None:
@@ -107,28 +107,28 @@ def test_who_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server
     second = Server(path, "two", take_over=True)
     second.start()
     with pytest.raises(LeaseHeld, match="has taken over"):
-        first.after(RENEW_S).keep()
+        first.after(RENEW_S).renew()
     third = Server(path, "three", take_over=True)
     third.start()
     # Its node is built again after a broker was away: that is no reason to fight.
     with pytest.raises(LeaseUncertain):
         second.start()
-    third.after(RENEW_S).keep()
-    with pytest.raises(LeaseHeld, match="answers for plant"):
+    third.after(RENEW_S).renew()
+    with pytest.raises(LeaseHeld, match="holds the lease of plant"):
         second.start()
 
 
 def test_of_two_that_begin_in_the_same_instant_one_remains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = Server(path, "one"), Server(path, "two")
     with monkeypatch.context() as blind:
-        blind.setattr(LeaseHolder, "_read_on", lambda _: None)
+        blind.setattr(LeaseHolder, "_read_greatest", lambda _: None)
         one.start()
         two.start()
     alive = [one, two]
     for _ in range(3):
         for server in list(alive):
             try:
-                server.after(RENEW_S).keep()
+                server.after(RENEW_S).renew()
             except LeaseHeld:
                 alive.remove(server)
     assert len(alive) == 1
@@ -149,13 +149,13 @@ def test_a_server_that_cannot_speak_because_the_log_is_away_is_not_taken_for_dea
         with pytest.raises(LogUnavailable):
             second.after(1.0).start()
     with pytest.raises(LeaseUncertain):
-        second.after(MISSED * RENEW_S).start()
-    first.keep()
+        second.after(MISSED_RENEWALS_MAX * RENEW_S).start()
+    first.renew()
 
 
 def test_claims_are_said_no_more_often_than_they_are_due(path: Path, first: Server) -> None:
     for _ in range(10):
-        first.after(RENEW_S / 5).keep()
+        first.after(RENEW_S / 5).renew()
     with closing(SqliteLog(path)) as log:
         assert log.bounds(plant().snapshots_topic)[0][1] == 1 + 2
         (record,) = latest(log, plant().snapshots_topic).values()
@@ -169,7 +169,7 @@ def log(path: Path) -> Iterator[Log]:
         yield log
 
 
-CLAIM = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
+LEASE = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
 
 
 @pytest.mark.parametrize(
@@ -187,35 +187,35 @@ CLAIM = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
 )
 def test_a_claim_that_cannot_be_is_refused_and_bars_nobody(path: Path, log: Log, changed: dict[str, Any]) -> None:
     with pytest.raises(MessageRejected):
-        dataclasses.replace(CLAIM, **changed)
-    log.publish(plant().snapshots_topic, forged(CLAIM, **changed), LEASE_KEY, Lease.headers())
+        dataclasses.replace(LEASE, **changed)
+    log.publish(plant().snapshots_topic, forged(LEASE, **changed), LEASE_KEY, Lease.headers())
     log.flush()
     Server(path, "two").start()
 
 
 def test_a_claim_for_another_federation_bars_nobody(path: Path, log: Log) -> None:
-    other = dataclasses.replace(CLAIM, federation="other")
+    other = dataclasses.replace(LEASE, federation="other")
     log.publish(plant().snapshots_topic, other.encode(), LEASE_KEY, Lease.headers())
     log.flush()
     Server(path, "two").start()
 
 
 def test_clients_and_a_server_without_memory_take_a_claim_for_no_snapshot(
-    tmp_path: Path, path: Path, first: Server
+    tmp_path: Path, path: Path, first: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room = Room(tmp_path)
-    with room.log() as log:
-        snapshots = Snapshots(room.contract, Validator(room.contract), log)
+    site = ServerFixture(tmp_path)
+    with site.log() as log:
+        snapshots = Snapshots(site.contract, Validator(site.contract), log)
         snapshots.follow()
-    assert snapshots.take_rejected() == []
-    room.say(an_update(room.contract))
-    room.run()  # a claim alone is no sign of a memory that was lost
-    assert len(latest_of(room)) == 2
+    assert not [record for record in caplog.records if record.getMessage() == "snapshot_rejected"]
+    site.send(an_update(site.contract))
+    site.run()  # a claim alone is no sign of a memory that was lost
+    assert len(latest_of(site)) == 2
 
 
-def latest_of(room: Room) -> dict[bytes, object]:
-    with room.log() as log:
-        return {**latest(log, room.contract.snapshots_topic)}
+def latest_of(site: ServerFixture) -> dict[bytes, object]:
+    with site.log() as log:
+        return {**latest(log, site.contract.snapshots_topic)}
 
 
 def test_a_memory_has_one_name_and_one_made_before_there_were_names_gets_its_own(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.lineage import NO_CLUSTER, Lineage, Turnover, next_lineage, nodes_and_clusters, restored
+from server_node.lineage import Lineage, Turnover, next_lineage, restore_lineage
+from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.protocol.codec import pack, unpack
 
 Clustering = dict[int, int]
@@ -21,8 +22,14 @@ def after(*clusterings: Clustering) -> tuple[Lineage, Turnover]:
     """The lineage at the end of these snapshots, and the turnover of the last one."""
     lineage, turnover = Lineage(), Turnover()
     for clustering in clusterings:
-        lineage, turnover = next_lineage(lineage, list(clustering), list(clustering.values()))
+        lineage, turnover = next_lineage(lineage, view_of(clustering))
     return lineage, turnover
+
+
+def view_of(clustering: Clustering) -> ClusteringView:
+    """A clustering of nodes that all lie in the same place."""
+    n = len(clustering)
+    return ClusteringView.from_nodes(np.zeros((n, 1)), np.ones(n), list(clustering.values()), node_id=list(clustering))
 
 
 def heap(cluster: int, *nodes: int) -> Clustering:
@@ -98,8 +105,9 @@ def test_a_cluster_split_in_one_step_and_merged_with_two_others_in_the_same() ->
 
 
 def test_centres_keep_their_place_and_one_that_nobody_is_near_is_no_cluster() -> None:
-    centre, weight = np.zeros((3, 2)), np.array([5.0, 0.0, 1.0])
-    assert nodes_and_clusters({"centre": centre, "weight": weight}) == ([0, 1, 2], [0, NO_CLUSTER, 2])
+    lineage, turnover = next_lineage(Lineage(), ClusteringView.from_centres(np.zeros((3, 2)), [5.0, 0.0, 1.0]))
+    assert lineage.of_node == {0: 0, 2: 1}
+    assert turnover == Turnover(births=2)
 
 
 # Laws.
@@ -110,7 +118,7 @@ def test_events_add_up_to_the_change_in_the_number_of_clusters(history: list[Clu
     lineage = Lineage()
     for clustering in history:
         before = len(lineage.slots)
-        lineage, turnover = next_lineage(lineage, list(clustering), list(clustering.values()))
+        lineage, turnover = next_lineage(lineage, view_of(clustering))
         clusters = set(clustering.values()) - {NO_CLUSTER}
         assert min(turnover) >= 0
         assert before + turnover.births + turnover.splits - turnover.merges - turnover.deaths == len(clusters)
@@ -139,7 +147,7 @@ def test_the_same_snapshot_again_changes_nothing(history: list[Clustering]) -> N
 @given(histories)
 def test_a_restart_changes_nothing(history: list[Clustering]) -> None:
     lineage, _ = after(*history)
-    again = restored(unpack(pack(lineage.state())))
+    again = restore_lineage(unpack(pack(lineage.state())))
     assert again == lineage
     assert pack(again.state()) == pack(lineage.state())
 
@@ -149,7 +157,7 @@ def test_an_identity_is_never_given_twice(history: list[Clustering]) -> None:
     lineage, dead = Lineage(), set[int]()
     for clustering in history:
         living = set(lineage.slots)
-        lineage, _ = next_lineage(lineage, list(clustering), list(clustering.values()))
+        lineage, _ = next_lineage(lineage, view_of(clustering))
         assert not dead & set(lineage.slots)
         dead |= living - set(lineage.slots)
         assert all(identity < lineage.born for identity in dead | set(lineage.slots))
@@ -166,9 +174,9 @@ def test_whoever_merges_or_splits_has_somebody_to_go_with(history: list[Clusteri
             assert identity in lineage.slots or now in before.slots
 
 
-@pytest.mark.parametrize("name", ["born", "nodes", "clusters", "slots"])
+@pytest.mark.parametrize("name", ["born", "of_node", "of_cluster", "slots"])
 def test_a_damaged_state_is_refused(name: str) -> None:
     state = after(heap(0, 1, 2))[0].state()
     state[name] = None
     with pytest.raises((KeyError, TypeError, ValueError)):
-        restored(state)
+        restore_lineage(state)

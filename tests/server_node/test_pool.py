@@ -11,108 +11,107 @@ import pytest
 from shoal.config.settings import LogSettings
 from shoal.errors import InvalidState, LogError
 from shoal.protocol.messages import Snapshot
-from tests.server_node.server_fixture import Room, models_of, remembered
+from tests.server_node.server_fixture import ServerFixture, models_of, states_of
 from tests.small_plant import a_snapshot, an_update, plant
 
 
-def room_in(folder: Path, **settings: Any) -> Room:
-    folder.mkdir(exist_ok=True)
-    return Room(folder, **{"pool_clients": 3, "pool_s": 60.0, **settings})
+def site_in(folder: Path, **settings: Any) -> ServerFixture:
+    return ServerFixture(folder, **{"pool_clients": 3, "pool_s": 60.0, **settings})
 
 
 def test_an_empty_pool_waits_for_ever(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    with room.server() as server:
-        room.clock.now += 1e6
+    site = site_in(tmp_path)
+    with site.server() as server:
+        site.clock.now += 1e6
         assert not server.step()
-        assert "No client has spoken yet" in server.status().models["clusters"].waiting_for
+        assert "No client has sent an update yet" in server.status().models["clusters"].waiting_for
 
 
 def test_nothing_is_published_while_the_pool_waits(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    room.say(*(an_update(room.contract, client, n) for client in ("attic", "cellar") for n in (1, 2)))
-    with room.server() as server:
+    site = site_in(tmp_path)
+    site.send(*(an_update(site.contract, client, n) for client in ("attic", "cellar") for n in (1, 2)))
+    with site.server() as server:
         while server.step():
             pass
-        assert "2 of 3 clients have spoken" in server.status().models["clusters"].waiting_for
+        assert "2 of 3 clients have sent updates" in server.status().models["clusters"].waiting_for
         assert not server.up_to_date
-    assert room.snapshots() == []
+    assert site.snapshots() == []
 
 
 def test_the_pool_closes_with_its_last_client_whatever_the_clock_says(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    room.say(*(an_update(room.contract, client) for client in ("attic", "cellar", "garden")))
-    room.run()
-    assert [snapshot.pooled for snapshot in room.snapshots()] == [3]
+    site = site_in(tmp_path)
+    site.send(*(an_update(site.contract, client) for client in ("attic", "cellar", "garden")))
+    site.run()
+    assert [snapshot.pooled for snapshot in site.snapshots()] == [3]
 
 
 def test_the_order_in_which_clients_first_spoke_changes_nothing(tmp_path: Path) -> None:
     models = []
     for number, order in enumerate((["attic", "cellar", "garden"], ["garden", "attic", "cellar"])):
-        room = room_in(tmp_path / str(number))
-        room.say(*(an_update(room.contract, client) for client in order))
-        models.append(room.run())
+        site = site_in(tmp_path / str(number))
+        site.send(*(an_update(site.contract, client) for client in order))
+        models.append(site.run())
     assert models[0] == models[1]
 
 
 def test_the_pool_closes_by_time_with_those_heard_so_far(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    room.say(an_update(room.contract, "attic"), an_update(room.contract, "cellar"))
-    with room.server() as server:
+    site = site_in(tmp_path)
+    site.send(an_update(site.contract, "attic"), an_update(site.contract, "cellar"))
+    with site.server() as server:
         server.step()
-        room.clock.now += 59
+        site.clock.now += 59
         assert not server.step()
-        room.clock.now += 1
+        site.clock.now += 1
         assert server.step()
         assert not server.step()
-    (snapshot,) = room.snapshots()
+    (snapshot,) = site.snapshots()
     assert (snapshot.pooled, snapshot.clients) == (2, 2)
 
 
 def test_time_counts_from_the_first_word_also_over_a_restart(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    room.say(an_update(room.contract, "attic"))
-    with room.server() as server:
+    site = site_in(tmp_path)
+    site.send(an_update(site.contract, "attic"))
+    with site.server() as server:
         server.step()
-    room.clock.now += 60
-    with room.server() as server:
+    site.clock.now += 60
+    with site.server() as server:
         assert server.step()
-    assert [snapshot.pooled for snapshot in room.snapshots()] == [1]
+    assert [snapshot.pooled for snapshot in site.snapshots()] == [1]
 
 
 def test_a_clock_set_back_makes_the_wait_no_longer(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    room.clock.now = 4e9
-    room.say(an_update(room.contract, "attic"))
-    with room.server() as server:
+    site = site_in(tmp_path)
+    site.clock.now = 4e9
+    site.send(an_update(site.contract, "attic"))
+    with site.server() as server:
         server.step()
-        room.clock.now = 1e9
+        site.clock.now = 1e9
         assert not server.step()
-        room.clock.now += 60
+        site.clock.now += 60
         assert server.step()
 
 
 def test_closing_by_time_is_remembered_before_anything_is_said(tmp_path: Path) -> None:
-    room = room_in(tmp_path, snapshot_updates=10, snapshot_s=86_400.0)
-    room.say(an_update(room.contract, "attic"))
-    with room.server() as server:
+    site = site_in(tmp_path, snapshot_updates=10, snapshot_s=86_400.0)
+    site.send(an_update(site.contract, "attic"))
+    with site.server() as server:
         server.step()
-        room.clock.now += 60
+        site.clock.now += 60
         server.step()
-        closed = remembered(server)
-    room.clock.now -= 60
-    with room.server() as server:
-        assert remembered(server) == closed
+        closed = states_of(server)
+    site.clock.now -= 60
+    with site.server() as server:
+        assert states_of(server) == closed
         assert models_of(server)
 
 
 def test_a_pool_that_outgrows_its_memory_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
-    room = room_in(tmp_path, pool_clients=100)
-    room.say(*(an_update(room.contract, "attic", n) for n in range(1, 20)))
-    with room.server() as server:
+    site = site_in(tmp_path, pool_clients=100)
+    site.send(*(an_update(site.contract, "attic", n) for n in range(1, 20)))
+    with site.server() as server:
         server.step()
-    (snapshot,) = room.snapshots()
+    (snapshot,) = site.snapshots()
     assert 1 < snapshot.pooled < 19
     assert snapshot.updates == 19
 
@@ -121,38 +120,38 @@ def test_the_bytes_of_a_pool_are_counted_over_a_restart(tmp_path: Path, monkeypa
     monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
     pooled = []
     for number, batch in enumerate((1, 200)):
-        room = room_in(tmp_path / str(number), pool_clients=100, batch_updates_max=batch)
-        room.say(*(an_update(room.contract, "attic", n) for n in range(1, 20)))
+        site = site_in(tmp_path / str(number), pool_clients=100, batch_updates_max=batch)
+        site.send(*(an_update(site.contract, "attic", n) for n in range(1, 20)))
         while True:
-            with room.server() as server:
+            with site.server() as server:
                 if not server.step():
                     break
-        pooled.append(room.snapshots()[-1].pooled)
+        pooled.append(site.snapshots()[-1].pooled)
     assert pooled[0] == pooled[1]
 
 
 # Beginning again from the log.
 
 
-def lived(room: Room) -> dict[str, bytes]:
+def lived(site: ServerFixture) -> dict[str, bytes]:
     """A server whose pool closed by time, in the middle of the log, and which then went on; its models."""
-    with room.server() as server:
-        room.say(an_update(room.contract, "attic", 1), an_update(room.contract, "cellar", 1))
+    with site.server() as server:
+        site.send(an_update(site.contract, "attic", 1), an_update(site.contract, "cellar", 1))
         server.step()
-        room.clock.now += 60
+        site.clock.now += 60
         server.step()
-        room.say(an_update(room.contract, "attic", 1), an_update(room.contract, "garden", 1))
-        room.say(*(an_update(room.contract, client, 2) for client in ("cellar", "garden", "attic")))
+        site.send(an_update(site.contract, "attic", 1), an_update(site.contract, "garden", 1))
+        site.send(*(an_update(site.contract, client, 2) for client in ("cellar", "garden", "attic")))
         while server.step():
             pass
         return models_of(server)
 
 
 def test_a_server_whose_memory_is_gone_does_not_begin_again_by_itself(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    lived(room)
-    room.forget()
-    with pytest.raises(InvalidState, match="checkpoint is gone; restore it, or let --rebuild"), room.server():
+    site = site_in(tmp_path)
+    lived(site)
+    site.delete_checkpoint()
+    with pytest.raises(InvalidState, match="checkpoint is gone; restore it, or let --rebuild"), site.server():
         pass
 
 
@@ -160,128 +159,131 @@ def test_a_server_whose_memory_is_gone_does_not_begin_again_by_itself(tmp_path: 
 def test_a_model_rebuilt_from_the_log_is_the_same_to_the_bit_though_time_had_closed_its_pool(
     tmp_path: Path, batch: int
 ) -> None:
-    room = room_in(tmp_path, batch_updates_max=batch)
-    before = lived(room)
-    version = room.snapshots()[-1].version
-    room.forget()
-    room.clock.now = 5.0
-    assert room.run(rebuild=True) == before
-    assert room.snapshots()[-1].version > version, "readers must not take it for old"
-    assert room.snapshots()[-1].pooled == 2
-    assert room.run() == before
+    site = site_in(tmp_path, batch_updates_max=batch)
+    before = lived(site)
+    version = site.snapshots()[-1].version
+    site.delete_checkpoint()
+    site.clock.now = 5.0
+    assert site.run(rebuild=True) == before
+    assert site.snapshots()[-1].version > version, "readers must not take it for old"
+    assert site.snapshots()[-1].pooled == 2
+    assert site.run() == before
 
 
 def test_without_what_the_snapshot_tells_the_rebuilt_model_would_be_another(tmp_path: Path) -> None:
     """The test above can fail: closing the pool by number makes another model."""
-    room, other = room_in(tmp_path / "a"), room_in(tmp_path / "b")
-    before = lived(room)
-    with room.log() as log:
-        records, _ = log.read(room.contract.updates_topic, {0: 0})
+    site, other = site_in(tmp_path / "a"), site_in(tmp_path / "b")
+    before = lived(site)
+    with site.log() as log:
+        records, _ = log.read(site.contract.updates_topic, {0: 0})
     other.publish(*(("clusters", record.value, record.headers) for record in records))
     assert other.run() != before
 
 
 def test_a_rebuilding_that_is_interrupted_goes_on(tmp_path: Path) -> None:
-    room = room_in(tmp_path, batch_updates_max=1)
-    before = lived(room)
-    room.forget()
-    room.clock.now = 5.0
-    with room.server(rebuild=True) as server:
+    site = site_in(tmp_path, batch_updates_max=1)
+    before = lived(site)
+    site.delete_checkpoint()
+    site.clock.now = 5.0
+    with site.server(rebuild=True) as server:
         server.step()
-    assert room.run() == before
+    assert site.run() == before
 
 
 def test_to_rebuild_what_is_not_lost_changes_nothing(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    before = lived(room)
-    with room.server() as server:
-        whole = remembered(server)
-    with room.server(rebuild=True) as server:
-        assert remembered(server) == whole
-    assert room.run(rebuild=True) == before
+    site = site_in(tmp_path)
+    before = lived(site)
+    with site.server() as server:
+        whole = states_of(server)
+    with site.server(rebuild=True) as server:
+        assert states_of(server) == whole
+    assert site.run(rebuild=True) == before
 
 
 def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
-    room = room_in(tmp_path, pool_clients=1)
-    room.kept = LogSettings(updates_keep_bytes=2000)
+    site = site_in(tmp_path, pool_clients=1)
+    site.log_settings = LogSettings(updates_keep_bytes=2000)
     for n in range(1, 10):
-        room.say(an_update(room.contract, "attic", n))
-        room.run()
-    room.forget()
-    with pytest.raises(LogError, match="no longer begins at its first update"), room.server(rebuild=True):
+        site.send(an_update(site.contract, "attic", n))
+        site.run()
+    site.delete_checkpoint()
+    with pytest.raises(LogError, match="no longer begins at its first update"), site.server(rebuild=True):
         pass
 
 
 @pytest.mark.parametrize("kind", ["junk", "another contract", "another model"])
 def test_a_last_snapshot_that_cannot_be_believed_stops_the_rebuilding(tmp_path: Path, kind: str) -> None:
-    room = Room(tmp_path, plant(models=("clusters", "others")), pool_clients=3, pool_s=60.0)
-    lived(room)
-    room.forget()
+    site = ServerFixture(tmp_path, plant(models=("clusters", "others")), pool_clients=3, pool_s=60.0)
+    lived(site)
+    site.delete_checkpoint()
     value = {
         "junk": b"junk",
         "another contract": a_snapshot(plant({"mode": "formal", "epsilon_per_reading": 9})).encode(),
-        "another model": a_snapshot(room.contract, model="others").encode(),
+        "another model": a_snapshot(site.contract, model="others").encode(),
     }[kind]
-    with room.log() as log:
-        log.publish(room.contract.snapshots_topic, value, b"clusters", Snapshot.headers())
+    with site.log() as log:
+        log.publish(site.contract.snapshots_topic, value, b"clusters", Snapshot.headers())
         log.flush()
     with (
         pytest.raises(InvalidState, match="the newest snapshot of model clusters cannot be used"),
-        room.server(rebuild=True),
+        site.server(rebuild=True),
     ):
         pass
 
 
 def test_what_others_left_among_the_snapshots_does_not_stop_the_rebuilding(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    before = lived(room)
-    room.forget()
-    with room.log() as log:
-        log.publish(room.contract.snapshots_topic, b"junk", b"\xff", ())
+    site = site_in(tmp_path)
+    before = lived(site)
+    site.delete_checkpoint()
+    with site.log() as log:
+        log.publish(site.contract.snapshots_topic, b"junk", b"\xff", ())
         log.flush()
-    assert room.run(rebuild=True) == before
+    assert site.run(rebuild=True) == before
 
 
 def test_of_two_models_each_begins_again_as_it_began(tmp_path: Path) -> None:
-    room = Room(tmp_path, plant(models=("left", "right")), pool_clients=2, pool_s=60.0)
-    with room.server() as server:
-        room.say(an_update(room.contract, "attic", 1, model="left"))
+    site = ServerFixture(tmp_path, plant(models=("left", "right")), pool_clients=2, pool_s=60.0)
+    with site.server() as server:
+        site.send(an_update(site.contract, "attic", 1, model="left"))
         server.step()
-        room.clock.now += 60
+        site.clock.now += 60
         server.step()
         for client in ("attic", "cellar"):
-            room.say(*(an_update(room.contract, client, n, model=name) for name in ("left", "right") for n in (1, 2)))
+            site.send(*(an_update(site.contract, client, n, model=name) for name in ("left", "right") for n in (1, 2)))
         while server.step():
             pass
         before = models_of(server)
-    assert {snapshot.model: snapshot.pooled for snapshot in room.snapshots()} == {"left": 1, "right": 3}
-    room.forget()
-    assert room.run(rebuild=True) == before
+    assert {snapshot.model: snapshot.pooled for snapshot in site.snapshots()} == {"left": 1, "right": 3}
+    site.delete_checkpoint()
+    assert site.run(rebuild=True) == before
 
 
 def test_a_damaged_state_of_a_model_is_refused(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    lived(room)
-    with room.server() as server:
+    site = site_in(tmp_path)
+    lived(site)
+    with site.server() as server:
         (model,) = server.models().values()
         whole = model.state()
         for name in whole:
             broken = {key: value for key, value in whole.items() if key != name}
             with pytest.raises(InvalidState):
                 model.restore(broken)
-        for name, value in (("snapshot", b"junk"), ("history", [[1]]), ("pool", 7), ("roster", []), ("half", {})):
+        for name, value in (("pool", 7), ("publisher", None), ("half", {})):
             with pytest.raises(InvalidState):
                 model.restore(whole | {name: value})
+        for name, value in (("snapshot", b"junk"), ("history", [[1]]), ("clients", [])):
+            with pytest.raises(InvalidState):
+                model.restore(whole | {"publisher": whole["publisher"] | {name: value}})
 
 
 def test_a_model_restored_twice_is_the_saved_one_once(tmp_path: Path) -> None:
-    room = room_in(tmp_path)
-    lived(room)
-    with room.server() as server:
+    site = site_in(tmp_path)
+    lived(site)
+    with site.server() as server:
         (model,) = server.models().values()
-        before = remembered(server)
+        before = states_of(server)
         model.restore(model.state())
-        assert remembered(server) == before
+        assert states_of(server) == before
 
 
 def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
@@ -289,9 +291,9 @@ def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
 ) -> None:
     monkeypatch.setattr("server_node.models.publisher.HISTORY_MAX", 5)
     nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
-    room = room_in(tmp_path, pool_clients=1, batch_updates_max=1)
-    room.say(*(an_update(room.contract, "attic", n, arrays=nothing) for n in range(1, 20)))
-    with room.server() as server:
+    site = site_in(tmp_path, pool_clients=1, batch_updates_max=1)
+    site.send(*(an_update(site.contract, "attic", n, arrays=nothing) for n in range(1, 20)))
+    with site.server() as server:
         while server.step():
             assert len(server.status().models["clusters"].history) <= 5
         learnt = [moment.readings for moment in server.status().models["clusters"].history]
@@ -299,6 +301,6 @@ def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
     assert learnt == sorted(set(learnt))
     assert len(learnt) >= 3, "between the ends there is something to see"
     assert learnt[1] - learnt[0] >= learnt[-1] - learnt[-2], "the past is kept coarsely"
-    with room.server() as server:
+    with site.server() as server:
         again = [moment.readings for moment in server.status().models["clusters"].history]
     assert again == learnt, "and it outlives the server"

@@ -16,7 +16,7 @@ from shoal.config.privacy_terms import privacy_terms_of
 from shoal.config.settings import ServerSettings
 from shoal.privacy import expected_statement
 from shoal.protocol.messages import Update
-from tests.server_node.rounds_driving import FEATURES, HEAPS, Driven, rows_of
+from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
 
 SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)
 SITES = ("attic", "cellar", "garden")
@@ -55,17 +55,17 @@ class Finder:
             arrays=self._half.contribute(),
             made_at=0.0,
         )
-        assert self.model.hear(update, 0.0)
-        return self.model.take_snapshot([[0, 0]], {}, 0.0).clusters
+        assert self.model.process(update, 0.0).new
+        return self.model.take_snapshot([[0, 0]], {}, 0.0).snapshot.clusters
 
 
-def answer_until_asleep(driven: Driven, clients: Sequence[str] = SITES) -> None:
+def answer_until_asleep(harness: RoundsHarness, clients: Sequence[str] = SITES) -> None:
     for _ in range(100):
-        if driven.model.sleeping:
+        if harness.model.sleeping:
             return
         for seed, client in enumerate(clients):
-            driven.hear(client, rows_of(seed))
-        driven.look()
+            harness.answer(client, rows_of(seed))
+        harness.tick()
     raise AssertionError("it never came to rest")
 
 
@@ -73,7 +73,7 @@ def test_with_nobody_to_start_from_it_starts_in_the_box_alike_every_time() -> No
     contract = agreed(4)
     firsts = []
     for _ in range(2):
-        first = Driven(contract, finders=(Finder(contract).model,)).look(0.0)
+        first = RoundsHarness(contract, sources=(Finder(contract).model,)).tick(0.0)
         assert first is not None
         assert first.nodes == 4
         firsts.append(first.arrays["centre"])
@@ -84,14 +84,14 @@ def test_with_nobody_to_start_from_it_starts_in_the_box_alike_every_time() -> No
 def test_as_many_as_are_found_waits_until_some_are_found() -> None:
     contract = agreed("auto")
     finder = Finder(contract)
-    driven = Driven(contract, finders=(finder.model,))
-    assert driven.look(0.0) is None
-    assert "none has found any yet" in driven.model.status().waiting_for
-    assert driven.model.idle
-    assert not driven.model.sleeping
+    harness = RoundsHarness(contract, sources=(finder.model,))
+    assert harness.tick(0.0) is None
+    assert "none has been found yet" in harness.model.status().waiting_for
+    assert harness.model.idle
+    assert not harness.model.sleeping
     found = finder.learn(rows_of(0, 400))
-    assert not driven.model.idle, "it starts with the next look at the clock"
-    first = driven.look(1.0)
+    assert not harness.model.idle, "it starts with the next look at the clock"
+    first = harness.tick(1.0)
     assert first is not None
     assert finder.model.snapshot is not None
     assert first.nodes == found
@@ -103,7 +103,7 @@ def test_a_number_groups_what_is_found_to_that_many() -> None:
     finder = Finder(contract)
     if finder.learn(rows_of(0, 400)) < 3:
         pytest.fail("too few clusters to group")
-    first = Driven(contract, finders=(finder.model,)).look(0.0)
+    first = RoundsHarness(contract, sources=(finder.model,)).tick(0.0)
     assert first is not None
     apart = np.linalg.norm(first.arrays["centre"][:, None] - HEAPS[None], axis=2)
     assert (apart.min(axis=0) < 0.2).all()
@@ -112,51 +112,51 @@ def test_a_number_groups_what_is_found_to_that_many() -> None:
 def test_while_nobody_answers_it_starts_from_what_is_found_meanwhile_under_another_round() -> None:
     contract = agreed(3)
     finder = Finder(contract)
-    driven = Driven(contract, finders=(finder.model,))
-    boxed = driven.look(0.0)
+    harness = RoundsHarness(contract, sources=(finder.model,))
+    boxed = harness.tick(0.0)
     finder.learn(rows_of(0, 400))
-    again = driven.look(10.0)
+    again = harness.tick(10.0)
     assert boxed is not None
     assert again is not None
     assert again.round == (boxed.round or 0) + 1
     assert not np.array_equal(again.arrays["centre"], boxed.arrays["centre"])
     # An answer to the centres of before is about other centres.
-    assert not driven.hear("attic", rows_of(0), to=boxed)
-    assert not driven.model.changed
+    assert not harness.answer("attic", rows_of(0), to=boxed)
+    assert not harness.model.pending
 
 
 def test_when_it_wakes_to_another_number_it_starts_anew_and_old_answers_count_no_more() -> None:
     contract = agreed("auto")
     finder = Finder(contract)
-    driven = Driven(contract, finders=(finder.model,))
+    harness = RoundsHarness(contract, sources=(finder.model,))
     before = finder.learn(rows_of(0, 400))
-    driven.look(0.0)
-    answer_until_asleep(driven)
-    last_call = next(snapshot for snapshot in reversed(driven.said) if snapshot.round_request is not None)
+    harness.tick(0.0)
+    answer_until_asleep(harness)
+    last_call = next(snapshot for snapshot in reversed(harness.published) if snapshot.round_request is not None)
     after, n = before, 0
     while after == before:
         n += 1
         assert n < 50
         after = finder.learn(rows_of(n, 200, np.array([[0.1, 0.9], [0.9, 0.9], [0.9, 0.05]])))
-    woken = driven.look(60.0)
+    woken = harness.tick(60.0)
     assert woken is not None
     assert woken.nodes == after
-    assert not driven.hear("shed", rows_of(9), to=last_call)
-    assert driven.hear("shed", rows_of(9))
+    assert not harness.answer("shed", rows_of(9), to=last_call)
+    assert harness.answer("shed", rows_of(9))
     # What was summed about the centres of before is of no use to these.
-    answer_until_asleep(driven, (*SITES, "shed"))
-    assert driven.newest.nodes == after
+    answer_until_asleep(harness, (*SITES, "shed"))
+    assert harness.newest.nodes == after
 
 
 def test_the_same_number_when_it_wakes_changes_nothing() -> None:
     contract = agreed("auto")
     finder = Finder(contract)
-    driven = Driven(contract, finders=(finder.model,))
+    harness = RoundsHarness(contract, sources=(finder.model,))
     finder.learn(rows_of(0, 400))
-    driven.look(0.0)
-    answer_until_asleep(driven)
-    sleeping = driven.newest
-    woken = driven.look(60.0)
+    harness.tick(0.0)
+    answer_until_asleep(harness)
+    sleeping = harness.newest
+    woken = harness.tick(60.0)
     assert woken is not None
     assert np.array_equal(woken.arrays["centre"], sleeping.arrays["centre"])
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.protocol.messages import Snapshot
-from tests.server_node.rounds_driving import Driven, contract_with
+from tests.server_node.rounds_harness import RoundsHarness, contract_with
 
 CLIENTS = [f"client-{n}" for n in range(10)]
 WINDOW, NEW, ROUNDS, WARM = 200, 50, 60, 15
@@ -43,21 +43,21 @@ class Sites:
 def error_of(between: str, seed: int, late: int) -> float:
     """How far the centres are from the truth on average, after a while."""
     rounds = contract_with("fcm", fraction=0.2, deadline_s=10, rounds_max=10**6, tolerance=0, between=between)
-    driven = Driven(rounds)
+    harness = RoundsHarness(rounds)
     sites, chance, errors = Sites(seed), np.random.default_rng(1000 + seed), []
     on_their_way: list[tuple[int, str, NDArray[np.float64], Snapshot]] = []
-    driven.look(0.0)
+    harness.tick(0.0)
     for step in range(1, ROUNDS):
         for client, window in zip(CLIENTS, sites.windows, strict=True):
-            if driven.asks(client):
-                on_their_way.append((step + int(chance.integers(0, late + 1)), client, window, driven.newest))
+            if harness.is_asked(client):
+                on_their_way.append((step + int(chance.integers(0, late + 1)), client, window, harness.newest))
         for arrives, client, window, call in on_their_way:
             if arrives == step:
-                driven.hear(client, window, to=call)
-        driven.look(10.0 * step)
+                harness.answer(client, window, to=call)
+        harness.tick(10.0 * step)
         sites.move(step)
         if step >= WARM:
-            centres = driven.newest.arrays["centre"]
+            centres = harness.newest.arrays["centre"]
             apart = np.linalg.norm(centres[:, None] - middles(step)[None], axis=2)
             errors.append(float(apart.min(axis=0).mean()))
     return float(np.mean(errors))
@@ -69,5 +69,5 @@ def test_where_few_take_part_and_each_holds_other_clusters_memory_halves_the_err
     between: str, late: int
 ) -> None:
     seeds = range(6)
-    fresh, remembered = ([error_of(each, seed, late) for seed in seeds] for each in ("fresh", between))
-    assert np.mean(remembered) <= np.mean(fresh) / 2, (fresh, remembered)
+    fresh, states_of = ([error_of(each, seed, late) for seed in seeds] for each in ("fresh", between))
+    assert np.mean(states_of) <= np.mean(fresh) / 2, (fresh, states_of)

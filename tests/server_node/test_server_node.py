@@ -19,7 +19,7 @@ from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import REASONS, Update
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Headers
-from tests.server_node.server_fixture import Room, models_of, remembered
+from tests.server_node.server_fixture import ServerFixture, models_of, states_of
 from tests.small_plant import an_update, forged, plant
 
 LARGE = LogSettings(update_bytes_max=RECORD_BYTES_MAX)
@@ -27,56 +27,54 @@ LARGE = LogSettings(update_bytes_max=RECORD_BYTES_MAX)
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    return Room(tmp_path)
+def site(tmp_path: Path) -> ServerFixture:
+    return ServerFixture(tmp_path)
 
 
-def said(room: Room, *named: tuple[str, int]) -> list[Update]:
+def said(site: ServerFixture, *named: tuple[str, int]) -> list[Update]:
     """An update for each client and sequence number."""
-    return [an_update(room.contract, client, sequence) for client, sequence in named]
+    return [an_update(site.contract, client, sequence) for client, sequence in named]
 
 
 def with_weight(update: Update, weight: NDArray[np.float64]) -> Update:
     return replace(update, arrays={**update.arrays, "weight": weight})
 
 
-def test_a_server_that_hears_nothing_says_nothing(room: Room) -> None:
-    with room.server() as server:
+def test_a_server_that_hears_nothing_says_nothing(site: ServerFixture) -> None:
+    with site.server() as server:
         assert not server.step()
         assert not server.step()
         assert server.up_to_date
         picture = server.status()
-    assert room.snapshots() == []
+    assert site.snapshots() == []
     assert picture.ready
     assert picture.models["clusters"].snapshot is None
-    assert "No client has spoken yet" in picture.models["clusters"].waiting_for
+    assert "No client has sent an update yet" in picture.models["clusters"].waiting_for
     assert picture.clients == []
 
 
-def test_an_update_without_nodes_is_heard_and_harms_nothing(room: Room) -> None:
+def test_an_update_without_nodes_is_heard_and_harms_nothing(site: ServerFixture) -> None:
     nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
-    room.say(an_update(room.contract, readings=0, arrays=nothing))
-    room.run()
-    (snapshot,) = room.snapshots()
+    site.send(an_update(site.contract, readings=0, arrays=nothing))
+    site.run()
+    (snapshot,) = site.snapshots()
     assert (snapshot.updates, snapshot.nodes, snapshot.clusters) == (1, 0, 0)
 
 
-def test_what_was_heard_becomes_a_snapshot(room: Room) -> None:
-    room.say(*said(room, ("attic", 1), ("cellar", 1), ("attic", 2)))
-    room.run()
-    newest = room.snapshots()[-1]
+def test_what_was_heard_becomes_a_snapshot(site: ServerFixture) -> None:
+    site.send(*said(site, ("attic", 1), ("cellar", 1), ("attic", 2)))
+    site.run()
+    newest = site.snapshots()[-1]
     assert (newest.updates, newest.readings, newest.clients) == (3, 120, 2)
     assert newest.read_up_to == {0: 3}
     assert newest.nodes > 0
 
 
 def test_an_update_heard_twice_changes_nothing(tmp_path: Path) -> None:
-    once, twice = Room(tmp_path / "once"), Room(tmp_path / "twice")
+    once, twice = ServerFixture(tmp_path / "once"), ServerFixture(tmp_path / "twice")
     updates = said(once, ("attic", 1), ("cellar", 1), ("attic", 2))
-    for room in (once, twice):
-        room.folder.mkdir()
-    once.say(*updates)
-    twice.say(*updates, updates[0], *updates)
+    once.send(*updates)
+    twice.send(*updates, updates[0], *updates)
     assert once.run() == twice.run()
     assert twice.rejected() == {}
     with twice.server() as server:
@@ -87,33 +85,31 @@ def test_an_update_heard_twice_changes_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_updates_in_another_order_are_each_absorbed_once(room: Room) -> None:
-    room.say(*said(room, ("attic", 3), ("attic", 1), ("attic", 2), ("attic", 3)))
-    room.run()
-    assert room.snapshots()[-1].updates == 3
+def test_updates_in_another_order_are_each_absorbed_once(site: ServerFixture) -> None:
+    site.send(*said(site, ("attic", 3), ("attic", 1), ("attic", 2), ("attic", 3)))
+    site.run()
+    assert site.snapshots()[-1].updates == 3
 
 
 def test_the_batches_of_reading_change_nothing(tmp_path: Path) -> None:
-    updates = said(Room(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
+    updates = said(ServerFixture(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
     models = []
     for batch in (1, 3, 200):
-        room = Room(tmp_path / str(batch), batch_updates_max=batch, pool_clients=2)
-        room.folder.mkdir()
-        room.say(*updates)
-        models.append(room.run())
+        site = ServerFixture(tmp_path / str(batch), batch_updates_max=batch, pool_clients=2)
+        site.send(*updates)
+        models.append(site.run())
     assert models[0] == models[1] == models[2]
 
 
 def test_two_models_live_side_by_side_and_each_hears_its_own(tmp_path: Path) -> None:
-    both = Room(tmp_path, plant(models=("left", "right")))
-    room = Room(tmp_path / "one", plant(models=("left", "right")))
-    room.folder.mkdir()
+    both = ServerFixture(tmp_path, plant(models=("left", "right")))
+    site = ServerFixture(tmp_path / "one", plant(models=("left", "right")))
     left = [an_update(both.contract, "attic", n, model="left") for n in (1, 2)]
     right = [an_update(both.contract, "cellar", n, model="right") for n in (1, 2, 3)]
-    both.say(left[0], right[0], right[1], left[1], right[2])
-    room.say(*left)
+    both.send(left[0], right[0], right[1], left[1], right[2])
+    site.send(*left)
     models = both.run()
-    assert models["left"] == room.run()["left"]
+    assert models["left"] == site.run()["left"]
     assert models["left"] != models["right"]
     newest = {snapshot.model: snapshot.updates for snapshot in both.snapshots()}
     assert newest == {"left": 2, "right": 3}
@@ -123,83 +119,84 @@ def test_two_models_live_side_by_side_and_each_hears_its_own(tmp_path: Path) -> 
 
 def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
     names = [(client, n) for n in range(1, 5) for client in ("attic", "cellar", "garden")]
-    whole, broken = (Room(tmp_path / name, pool_clients=3, batch_updates_max=2) for name in ("whole", "broken"))
-    for room in (whole, broken):
-        room.folder.mkdir()
-        room.say(*said(room, *names))
+    whole, broken = (
+        ServerFixture(tmp_path / name, pool_clients=3, batch_updates_max=2) for name in ("whole", "broken")
+    )
+    for site in (whole, broken):
+        site.send(*said(site, *names))
     expected = whole.run()
     with whole.server() as server:
-        everything = remembered(server)
+        everything = states_of(server)
     while True:
         with broken.server() as server:
             if not server.step():
                 break
-            at_exit = remembered(server)
+            at_exit = states_of(server)
         with broken.server() as server:
-            assert remembered(server) == at_exit
+            assert states_of(server) == at_exit
     with broken.server() as server:
         assert models_of(server) == expected
-        assert remembered(server) == everything
+        assert states_of(server) == everything
     assert [s.encode() for s in broken.snapshots()[-1:]] == [s.encode() for s in whole.snapshots()[-1:]]
 
 
 def test_what_was_absorbed_and_not_remembered_is_absorbed_again_to_the_same_model(tmp_path: Path) -> None:
-    killed, undisturbed = (Room(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed"))
+    killed, undisturbed = (ServerFixture(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed"))
     updates = said(killed, *(("attic", number) for number in range(1, 9)))
-    for room in (killed, undisturbed):
-        room.folder.mkdir()
     with killed.server() as server:
         for update in updates[:4]:
-            killed.say(update)
+            killed.send(update)
             assert server.step()
     with killed.server() as server:
         assert killed.snapshots()[-1].updates == 1
-        assert server.models()["clusters"].state()["updates"] == 1, "the later ones were not worth a save of their own"
-    killed.say(*updates[4:])
-    undisturbed.say(*updates)
+        assert server.models()["clusters"].state()["publisher"]["updates"] == 1, (
+            "the later ones were not worth a save of their own"
+        )
+    killed.send(*updates[4:])
+    undisturbed.send(*updates)
     assert killed.run() == undisturbed.run()
 
 
 def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
-    room = Room(tmp_path, snapshot_updates=3, snapshot_s=10.0)
-    with room.server() as server:
-        room.say(*said(room, ("attic", 1)))
+    site = ServerFixture(tmp_path, snapshot_updates=3, snapshot_s=10.0)
+    with site.server() as server:
+        site.send(*said(site, ("attic", 1)))
         server.step()
-        assert len(room.snapshots()) == 1, "the first one at once"
-        room.say(*said(room, ("attic", 2), ("attic", 3)))
+        assert len(site.snapshots()) == 1, "the first one at once"
+        site.send(*said(site, ("attic", 2), ("attic", 3)))
         server.step()
-        assert len(room.snapshots()) == 1
+        assert len(site.snapshots()) == 1
         assert not server.up_to_date
-        room.clock.now += 10
+        site.clock.now += 10
         assert server.step()
-        assert [s.version for s in room.snapshots()] == [2]
-        room.say(*said(room, ("attic", 4), ("attic", 5), ("attic", 6)))
+        assert [s.version for s in site.snapshots()] == [2]
+        site.send(*said(site, ("attic", 4), ("attic", 5), ("attic", 6)))
         server.step()
-        assert room.snapshots()[-1].updates == 6
+        assert site.snapshots()[-1].updates == 6
         assert server.up_to_date
-        room.clock.now += 100
+        site.clock.now += 100
         assert not server.step(), "nothing new, nothing said"
 
 
 def test_a_clock_set_back_stops_no_snapshot_for_long(tmp_path: Path) -> None:
-    room = Room(tmp_path, snapshot_updates=1000, snapshot_s=10.0)
-    room.clock.now = 4e9
-    with room.server() as server:
-        room.say(*said(room, ("attic", 1)))
+    site = ServerFixture(tmp_path, snapshot_updates=1000, snapshot_s=10.0)
+    site.clock.now = 4e9
+    with site.server() as server:
+        site.send(*said(site, ("attic", 1)))
         server.step()
-        room.clock.now = 1e9
-        room.say(*said(room, ("attic", 2)))
+        site.clock.now = 1e9
+        site.send(*said(site, ("attic", 2)))
         server.step()
-        room.clock.now += 10
+        site.clock.now += 10
         server.step()
-        assert room.snapshots()[-1].updates == 2
+        assert site.snapshots()[-1].updates == 2
 
 
 # What is set aside.
 
 
-def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_origin(room: Room) -> None:
-    good = an_update(room.contract)
+def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_origin(site: ServerFixture) -> None:
+    good = an_update(site.contract)
     headers = Update.headers()
     records: list[tuple[str, bytes | None, Headers]] = [
         ("clusters", None, ()),
@@ -219,11 +216,11 @@ def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_ori
     ]
     expected = ["type", "type", "version", "malformed", "federation", "contract", "model", "privacy", "arrays"]
     expected += ["not_finite", "bounds", "sequence", "malformed", "oversized"]
-    room.kept = LARGE
-    room.publish(*records)
-    room.say(good)
-    room.run()
-    aside = room.rejected()
+    site.log_settings = LARGE
+    site.publish(*records)
+    site.send(good)
+    site.run()
+    aside = site.rejected()
     assert len(aside) == len(records)
     for offset, ((_, value, original), reason) in enumerate(zip(records, expected, strict=True)):
         record = aside[f"plant.updates/0/{offset}".encode()]
@@ -235,15 +232,14 @@ def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_ori
         assert [(name.removeprefix("original."), v) for name, v in record.headers if name.startswith("original.")] == [
             *original
         ]
-    assert room.snapshots()[-1].updates == 1
+    assert site.snapshots()[-1].updates == 1
 
 
-def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: Room, tmp_path: Path) -> None:
-    quiet = Room(tmp_path / "quiet")
-    quiet.folder.mkdir()
+def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(site: ServerFixture, tmp_path: Path) -> None:
+    quiet = ServerFixture(tmp_path / "quiet")
     chance = random.Random(3)
-    good = [an_update(room.contract, "attic", n) for n in (1, 2, 3)]
-    original = an_update(room.contract, "cellar").encode()
+    good = [an_update(site.contract, "attic", n) for n in (1, 2, 3)]
+    original = an_update(site.contract, "cellar").encode()
     flood: list[tuple[str, bytes | None, Headers]] = []
     for number in range(10_000):
         value = bytearray(original)
@@ -258,10 +254,10 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: R
             )[number % 4]
         )
     half = [(u.model, u.encode(), Update.headers()) for u in good]
-    room.publish(half[0], *flood[:5000], half[1], *flood[5000:], half[2])
-    quiet.say(*good)
+    site.publish(half[0], *flood[:5000], half[1], *flood[5000:], half[2])
+    quiet.send(*good)
     logging.getLogger("shoal").setLevel(logging.ERROR)
-    with room.server() as server:
+    with site.server() as server:
         while server.step():
             pass
         assert models_of(server) == quiet.run()
@@ -269,8 +265,8 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: R
         counted = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "rejected"})
         assert counted == sum(picture.rejected.values()) == 10_000
         assert set(picture.rejected) <= set(REASONS)
-        assert len(server._checkpoint.pending()) <= room.settings.batch_updates_max
-    aside = room.rejected()
+        assert len(server._checkpoint.pending()) <= site.settings.batch_updates_max
+    aside = site.rejected()
     assert len(aside) == 10_000
     for offset, (_, sent, _) in enumerate(flood[:5000], 1):
         record = aside[f"plant.updates/0/{offset}".encode()]
@@ -278,39 +274,41 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(room: R
         assert dict(record.headers)["reason"].decode() in REASONS
 
 
-def test_a_record_full_of_headers_is_set_aside_and_not_choked_on(room: Room) -> None:
-    room.kept = LARGE
-    room.publish(("clusters", b"x", (("h", b""),) * 3_000_000))
-    room.say(an_update(room.contract))
-    room.run()
-    (record,) = room.rejected().values()
+def test_a_record_full_of_headers_is_set_aside_and_not_choked_on(site: ServerFixture) -> None:
+    site.log_settings = LARGE
+    site.publish(("clusters", b"x", (("h", b""),) * 3_000_000))
+    site.send(an_update(site.contract))
+    site.run()
+    (record,) = site.rejected().values()
     assert ("original_headers_cut", b"1") in record.headers
-    assert room.run()
-    assert room.snapshots()[-1].updates == 1
+    assert site.run()
+    assert site.snapshots()[-1].updates == 1
 
 
-def test_claims_beyond_counting_end_no_server(room: Room) -> None:
-    room.say(*(an_update(room.contract, "liar", n, readings=COUNT_MAX) for n in range(1, 5)))
-    room.run()
-    assert room.snapshots()[-1].readings == COUNT_MAX
-    assert room.snapshots()[-1].updates == 4
+def test_claims_beyond_counting_end_no_server(site: ServerFixture) -> None:
+    site.send(*(an_update(site.contract, "liar", n, readings=COUNT_MAX) for n in range(1, 5)))
+    site.run()
+    assert site.snapshots()[-1].readings == COUNT_MAX
+    assert site.snapshots()[-1].updates == 4
 
 
-def test_a_sequence_number_that_cannot_be_is_set_aside(room: Room) -> None:
-    room.say(*said(room, ("attic", 1), ("attic", 10**6), ("attic", 2)))
-    room.run()
-    (record,) = room.rejected().values()
+def test_a_sequence_number_that_cannot_be_is_set_aside(site: ServerFixture) -> None:
+    site.send(*said(site, ("attic", 1), ("attic", 10**6), ("attic", 2)))
+    site.run()
+    (record,) = site.rejected().values()
     assert dict(record.headers)["reason"] == b"sequence"
-    assert room.snapshots()[-1].updates == 2
+    assert site.snapshots()[-1].updates == 2
 
 
-def test_nothing_of_a_refused_message_is_in_the_log_lines(room: Room, caplog: pytest.LogCaptureFixture) -> None:
-    good = an_update(room.contract)
+def test_nothing_of_a_refused_message_is_in_the_log_lines(
+    site: ServerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = an_update(site.contract)
     weight = good.arrays["weight"].copy()
     weight[0] = 7.123456789
-    room.publish(("clusters", with_weight(good, weight).encode(), Update.headers()))
+    site.publish(("clusters", with_weight(good, weight).encode(), Update.headers()))
     with caplog.at_level(logging.DEBUG, "shoal"):
-        room.run()
+        site.run()
     told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_rejected"]
     assert [fields["reason"] for fields in told] == ["bounds"]
     assert [(fields["model"], fields["client"]) for fields in told] == [("clusters", good.client)]
@@ -320,9 +318,9 @@ def test_nothing_of_a_refused_message_is_in_the_log_lines(room: Room, caplog: py
 # Metrics and pictures.
 
 
-def test_metrics_tell_what_was_heard(room: Room) -> None:
-    room.say(*said(room, ("attic", 1), ("attic", 1), ("cellar", 1)))
-    with room.server() as server:
+def test_metrics_tell_what_was_heard(site: ServerFixture) -> None:
+    site.send(*said(site, ("attic", 1), ("attic", 1), ("cellar", 1)))
+    with site.server() as server:
         while server.step():
             pass
         value = server.metrics.registry.get_sample_value
@@ -335,7 +333,7 @@ def test_metrics_tell_what_was_heard(room: Room) -> None:
         snapshot = server.status().models["clusters"].snapshot
         assert snapshot is not None
         assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes
-    with room.server() as server:
+    with site.server() as server:
         value = server.metrics.registry.get_sample_value
         assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes, "also before the next snapshot"
         assert value("shoal_snapshot_version", {"model": "clusters"}) == snapshot.version
@@ -345,16 +343,16 @@ def test_metrics_tell_what_was_heard(room: Room) -> None:
 
 
 def test_what_was_heard_and_not_saved_is_heard_again_and_counts_once(tmp_path: Path) -> None:
-    room = Room(tmp_path, pool_clients=5)
+    site = ServerFixture(tmp_path, pool_clients=5)
     metrics = ServerMetrics()
     value = metrics.registry.get_sample_value
-    room.say(*said(room, ("attic", 1), ("cellar", 1)))
-    room.publish(("clusters", b"junk", Update.headers()))
+    site.send(*said(site, ("attic", 1), ("cellar", 1)))
+    site.publish(("clusters", b"junk", Update.headers()))
     for _ in range(2):
-        with room.server(metrics=metrics) as server:
+        with site.server(metrics=metrics) as server:
             server.step()
         # It was thrown away, and nothing it did was saved.
-        room.forget()
+        site.delete_checkpoint()
     assert value("shoal_updates_total", {"result": "absorbed"}) == 2
     assert value("shoal_updates_total", {"result": "repeated"}) == 2
     assert value("shoal_updates_total", {"result": "rejected"}) == 1
@@ -362,34 +360,36 @@ def test_what_was_heard_and_not_saved_is_heard_again_and_counts_once(tmp_path: P
     assert value("shoal_readings_total", {"result": "repeated"}) == 80
 
 
-def test_before_the_first_snapshot_the_version_is_0(room: Room) -> None:
-    with room.server() as server:
+def test_before_the_first_snapshot_the_version_is_0(site: ServerFixture) -> None:
+    with site.server() as server:
         assert server.metrics.registry.get_sample_value("shoal_snapshot_version", {"model": "clusters"}) == 0
 
 
 def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> None:
-    room = Room(tmp_path, plant(models=("left", "right")), snapshot_updates=2)
-    with room.server() as server:
+    site = ServerFixture(tmp_path, plant(models=("left", "right")), snapshot_updates=2)
+    with site.server() as server:
         value = server.metrics.registry.get_sample_value
-        room.say(
-            an_update(room.contract, "attic", 1, model="left"), an_update(room.contract, "attic", 1, model="right")
+        site.send(
+            an_update(site.contract, "attic", 1, model="left"),
+            an_update(site.contract, "attic", 1, model="right"),
         )
         server.step()
         assert value("shoal_end_to_end_latency_seconds_count") == 2
-        room.say(
-            an_update(room.contract, "attic", 2, model="left"), an_update(room.contract, "attic", 2, model="right")
+        site.send(
+            an_update(site.contract, "attic", 2, model="left"),
+            an_update(site.contract, "attic", 2, model="right"),
         )
-        room.say(an_update(room.contract, "attic", 3, model="left"))
+        site.send(an_update(site.contract, "attic", 3, model="left"))
         server.step()
         assert value("shoal_end_to_end_latency_seconds_count") == 4, "the one for right has no snapshot yet"
 
 
 def test_what_became_of_clusters_adds_up_and_is_one_line_for_each_snapshot(
-    room: Room, caplog: pytest.LogCaptureFixture
+    site: ServerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room.say(*said(room, *(("attic", n) for n in range(1, 13))))
-    with caplog.at_level(logging.INFO, "shoal"), room.server() as server:
-        clusters = room.contract.models[0].name
+    site.send(*said(site, *(("attic", n) for n in range(1, 13))))
+    with caplog.at_level(logging.INFO, "shoal"), site.server() as server:
+        clusters = site.contract.models[0].name
         steps = 0
         while server.step():
             steps += 1
@@ -406,18 +406,18 @@ def test_what_became_of_clusters_adds_up_and_is_one_line_for_each_snapshot(
     assert sum(fields["births"] for fields in told) == counted["birth"]
 
 
-def test_identities_survive_a_restart(room: Room) -> None:
-    room.say(*said(room, *(("attic", n) for n in range(1, 7))))
-    with room.server() as server:
+def test_identities_survive_a_restart(site: ServerFixture) -> None:
+    site.send(*said(site, *(("attic", n) for n in range(1, 7))))
+    with site.server() as server:
         while server.step():
             pass
         before, since = server.status().models["clusters"].lineage, server.status().models["clusters"].since
         assert before.of_node
         assert set(since) == set(before.slots)
-    with room.server() as server:
+    with site.server() as server:
         assert server.status().models["clusters"].lineage == before
         assert server.status().models["clusters"].since == since
-        room.say(*said(room, *(("attic", n) for n in range(7, 9))))
+        site.send(*said(site, *(("attic", n) for n in range(7, 9))))
         while server.step():
             pass
         after, later = server.status().models["clusters"].lineage, server.status().models["clusters"].since
@@ -428,13 +428,13 @@ def test_identities_survive_a_restart(room: Room) -> None:
     assert set(later) == set(after.slots), "and what is gone is forgotten"
 
 
-def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_up_clients_make_no_labels_without_end(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.monitoring.CLIENTS_SHOWN_MAX", 3)
-    monkeypatch.setattr("server_node.node.CLIENTS_SHOWN_MAX", 3)
+    monkeypatch.setattr("server_node.status.CLIENTS_SHOWN_MAX", 3)
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
-    room.say(*(an_update(room.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
-    room.say(an_update(room.contract, "c0", 2))
-    with room.server() as server:
+    site.send(*(an_update(site.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
+    site.send(an_update(site.contract, "c0", 2))
+    with site.server() as server:
         while server.step():
             pass
         page = [s for family in server.metrics.registry.collect() for s in family.samples if "client" in s.labels]
@@ -442,9 +442,9 @@ def test_made_up_clients_make_no_labels_without_end(room: Room, monkeypatch: pyt
         assert len(server.status().clients) == 3
 
 
-def test_a_picture_tells_how_far_behind_the_server_is(room: Room) -> None:
-    room.say(*said(room, *(("attic", n) for n in range(1, 6))))
-    with room.server() as server:
+def test_a_picture_tells_how_far_behind_the_server_is(site: ServerFixture) -> None:
+    site.send(*said(site, *(("attic", n) for n in range(1, 6))))
+    with site.server() as server:
         assert server.status().lag_records == 5
         assert not server.status().ready
         assert not server.up_to_date
@@ -452,28 +452,28 @@ def test_a_picture_tells_how_far_behind_the_server_is(room: Room) -> None:
             pass
         assert server.status().lag_records == 0
         assert server.status().ready
-        room.say(*said(room, ("attic", 6)))
+        site.send(*said(site, ("attic", 6)))
         assert server.status().ready, "what stood there at the start is read"
 
 
 def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) -> None:
-    room = Room(tmp_path)
-    room.kept = LogSettings(updates_keep_bytes=2000)
-    labels = {"topic": room.contract.updates_topic}
+    site = ServerFixture(tmp_path)
+    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    labels = {"topic": site.contract.updates_topic}
 
     def margin(server: ServerNode) -> float | None:
         server.status()
         return server.metrics.registry.get_sample_value("shoal_retention_margin_records", labels)
 
-    room.say(*said(room, ("attic", 1)))
-    with room.server() as server:
+    site.send(*said(site, ("attic", 1)))
+    with site.server() as server:
         assert margin(server) == 0
         server.step()
         assert margin(server) == 1
         for n in range(2, 20):
-            room.say(*said(room, ("attic", n)))
-        with room.log() as log:
-            first, _ = log.bounds(room.contract.updates_topic)[0]
+            site.send(*said(site, ("attic", n)))
+        with site.log() as log:
+            first, _ = log.bounds(site.contract.updates_topic)[0]
         assert first > 1
         assert margin(server) == 1 - first
 
@@ -481,72 +481,74 @@ def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) 
 # Memory that does not fit.
 
 
-def test_the_memory_of_another_contract_is_refused(room: Room) -> None:
-    room.say(an_update(room.contract))
-    room.run()
+def test_the_memory_of_another_contract_is_refused(site: ServerFixture) -> None:
+    site.send(an_update(site.contract))
+    site.run()
     other = plant({"mode": "formal", "epsilon_per_reading": 5})
     with (
         pytest.raises(InvalidState, match="another contract; put the old federation file back"),
-        room.server(contract=other),
+        site.server(contract=other),
     ):
         pass
 
 
-def test_a_log_made_anew_is_refused(room: Room) -> None:
-    room.say(an_update(room.contract))
-    room.run()
-    for file in room.folder.glob("federation.db*"):
+def test_a_log_made_anew_is_refused(site: ServerFixture) -> None:
+    site.send(an_update(site.contract))
+    site.run()
+    for file in site.folder.glob("federation.db*"):
         file.unlink()
-    with pytest.raises(InvalidState, match="the log was made anew"), room.server():
+    with pytest.raises(InvalidState, match="the log was made anew"), site.server():
         pass
 
 
 def test_updates_that_retention_took_before_they_were_read_are_missed(tmp_path: Path) -> None:
-    room = Room(tmp_path)
-    room.kept = LogSettings(updates_keep_bytes=2000)
-    room.say(*said(room, ("attic", 1)))
-    room.run()
+    site = ServerFixture(tmp_path)
+    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    site.send(*said(site, ("attic", 1)))
+    site.run()
     for n in range(2, 20):
-        room.say(*said(room, ("attic", n)))
-    with room.server() as server, pytest.raises(OffsetOutOfRange, match="accept_gap = true"):
+        site.send(*said(site, ("attic", n)))
+    with site.server() as server, pytest.raises(OffsetOutOfRange, match="accept_gap = true"):
         server.step()
-    room.settings = room.settings.model_copy(update={"accept_gap": True})
-    room.run()
-    assert room.snapshots()[-1].read_up_to == {0: 19}
+    site.settings = site.settings.model_copy(update={"accept_gap": True})
+    site.run()
+    assert site.snapshots()[-1].read_up_to == {0: 19}
 
 
 def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path) -> None:
-    room = Room(tmp_path, accept_gap=True)
-    room.kept = LogSettings(updates_keep_bytes=2000)
-    room.say(*said(room, ("attic", 1)))
-    room.run()
+    site = ServerFixture(tmp_path, accept_gap=True)
+    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    site.send(*said(site, ("attic", 1)))
+    site.run()
     for n in range(5000, 5010):
-        room.say(*said(room, ("attic", n)))
-    room.run()
-    assert room.rejected() == {}
-    assert room.snapshots()[-1].updates > 1
+        site.send(*said(site, ("attic", n)))
+    site.run()
+    assert site.rejected() == {}
+    assert site.snapshots()[-1].updates > 1
 
 
-def test_what_was_remembered_but_not_said_is_said_by_the_next_life(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    room.say(*said(room, ("attic", 1)))
-    with room.server() as server:
+def test_what_was_remembered_but_not_said_is_said_by_the_next_life(
+    site: ServerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.send(*said(site, ("attic", 1)))
+    with site.server() as server:
         # The power goes between remembering and speaking.
         monkeypatch.setattr(server._outbox, "publish_pending", lambda: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             server.step()
-    assert room.snapshots() == []
-    room.run()
-    assert [snapshot.updates for snapshot in room.snapshots()] == [1]
+    assert site.snapshots() == []
+    site.run()
+    assert [snapshot.updates for snapshot in site.snapshots()] == [1]
 
 
-def test_a_snapshot_too_large_to_travel_is_not_remembered(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    (update,) = said(room, ("attic", 1))
-    room.say(update)
+def test_a_snapshot_too_large_to_travel_is_not_remembered(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    (update,) = said(site, ("attic", 1))
+    site.send(update)
     monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
-    with room.server() as server:
+    with site.server() as server:
         with pytest.raises(MessageRejected, match="fewer nodes"):
             server.step()
         assert server._checkpoint.load() is None
     monkeypatch.undo()
-    room.run()
-    assert room.snapshots()[-1].updates == 1
+    site.run()
+    assert site.snapshots()[-1].updates == 1

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.lineage import Lineage, next_lineage, nodes_and_clusters
+from server_node.lineage import Lineage, next_lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
 from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, PageRenderer, cluster_counts
 from server_node.web.projection import principal_axes, scatter, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
+from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import Contract
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
@@ -152,7 +153,7 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
     after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
     after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
     after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
-    lineage, _ = next_lineage(first.models["fcac"].lineage, *nodes_and_clusters(after))
+    lineage, _ = next_lineage(first.models["fcac"].lineage, streaming_algorithm("fcac").view(after))
     second = one(contract, after)
     second = replace(second, models={"fcac": replace(second.models["fcac"], lineage=lineage)})
     later = rendered(second, renderer)["models"][0]["clustering"]

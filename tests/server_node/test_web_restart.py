@@ -99,7 +99,7 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
         with serving(tmp_path, other):
             tab.shows("This address now serves federation barn; before, it was shed.")
             assert tab.value_of("typeof window.marker") == "undefined"
-            tab.shows("No client has spoken yet.")
+            tab.shows("No client has sent an update yet.")
             assert tab.value_of("document.title") == "barn · 0 clusters · shoal"
 
 

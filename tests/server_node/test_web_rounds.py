@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
+from server_node.models.round_state import Phase
 from server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
 from server_node.web import create_app, page_server, predict
 from shoal.config.contract import Contract, contract_of
@@ -44,13 +45,13 @@ def status_with(rounds: RoundStatus) -> ServerStatus:
     return replace(status, models={"heaps": replace(status.models["heaps"], rounds=rounds)})
 
 
-COLLECTING = status_with(RoundStatus(7, "collecting", counted=4, received=1, shift=0.0123456, expected=5))
+COLLECTING = status_with(RoundStatus(7, Phase.COLLECTING, counted=4, received=1, shift=0.0123456, expected=5))
 
 NO_ANSWERS = replace(
     COLLECTING,
     models={
         "heaps": replace(
-            status_with(RoundStatus(1, "collecting", 0, 0, math.inf, expected=0)).models["heaps"],
+            status_with(RoundStatus(1, Phase.COLLECTING, 0, 0, math.inf, expected=0)).models["heaps"],
             waiting_for="Clients have been called; their first answers have not come yet.",
         )
     },
@@ -64,7 +65,7 @@ def rendered(status: ServerStatus) -> Any:
 
 
 def test_before_the_first_round_has_closed_there_is_no_shift() -> None:
-    assert rendered(status_with(RoundStatus(1, "collecting", 0, 0, math.inf)))["rounds"]["shift"] is None
+    assert rendered(status_with(RoundStatus(1, Phase.COLLECTING, 0, 0, math.inf)))["rounds"]["shift"] is None
 
 
 def test_the_status_has_the_round_its_phase_answers_and_shift() -> None:
@@ -110,7 +111,7 @@ def test_the_page_shows_the_rounds(chromium: str, tmp_path: Path) -> None:
             tab.until(f"{counters}.includes('Shift0.0123in the newest round')")
             for words in ("Round7collecting answers", "Answers1of 5 requested", "Readings48,000in newest answers"):
                 assert words in tab.value_of(counters)
-            board.set(status_with(RoundStatus(7, "sleeping", counted=4, received=0, shift=0.0)))
+            board.set(status_with(RoundStatus(7, Phase.SLEEPING, counted=4, received=0, shift=0.0)))
             tab.until(f"{counters}.includes('Round7sleeping')")
             assert "Answers4in the newest round" in tab.value_of(counters)
             cells = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage, next_lineage, nodes_and_clusters
+from server_node.lineage import Lineage, next_lineage
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, contract_of
@@ -115,7 +115,7 @@ def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool
             snapshot.algorithm,
             snapshot,
             history=history,
-            lineage=next_lineage(Lineage(), *nodes_and_clusters(snapshot.arrays))[0],
+            lineage=next_lineage(Lineage(), load_algorithm(snapshot.algorithm).view(snapshot.arrays))[0],
         )
         for snapshot in snapshots
     }

@@ -1,0 +1,121 @@
+"""The contract of one served model: what the server asks of it, whatever its family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from server_node.lineage import Turnover
+from server_node.models.clients import Clients
+from server_node.models.events import ModelEvent
+from server_node.status import ModelStatus
+from shoal.algorithms.view import ClusteringView
+from shoal.protocol.messages import Snapshot, Update
+
+AnswerResult = Literal["in_time", "late", "too_late", "repeated"]
+"""to the open round, to a closed one that still counts, to one too old to count, or processed before"""
+
+
+class Processed(NamedTuple):
+    """What became of one update."""
+
+    new: bool
+    """whether the model has taken it; False for one that it knew or that came too late to count"""
+    answer: AnswerResult | None = None
+    """None for a model without rounds"""
+
+
+class PublishedSnapshot(NamedTuple):
+    """A snapshot that is ready to be published."""
+
+    snapshot: Snapshot
+    value: bytes
+    """the same as it travels"""
+    view: ClusteringView
+    turnover: Turnover
+    """what became of clusters since the snapshot before"""
+
+
+class ServedModel(Protocol):
+    """One model of the contract on the server. Everything it decides by the clock is in its `state`."""
+
+    @property
+    def name(self) -> str:
+        """As the contract calls it."""
+        ...
+
+    @property
+    def clients(self) -> Clients:
+        """The clients whose updates it has processed."""
+        ...
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest one published; None before the first."""
+        ...
+
+    @property
+    def view(self) -> ClusteringView | None:
+        """The clustering of that snapshot."""
+        ...
+
+    @property
+    def needs_caught_up_log(self) -> bool:
+        """Whether its timers may only be looked at once every update in the log has been processed.
+
+        A round must not close before the answers that are in the log in time have been read. Models that need it come
+        after those that do not, as they may start from what those have found in the same step.
+        """
+        ...
+
+    @property
+    def needs_whole_log(self) -> bool:
+        """Whether it can be rebuilt only from a log that still begins with its first update."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether updates have been processed that its newest snapshot does not show."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether it does nothing by itself until updates, time or a wake request come."""
+        ...
+
+    def process(self, update: Update, now: float) -> Processed:
+        """Take in one validated update. Raises `MessageRejected` ("sequence", "arrays", "bounds")."""
+        ...
+
+    def wake(self) -> None:
+        """Collect answers at the next opportunity, if it sleeps. Without effect on a model that never does."""
+        ...
+
+    def on_timer(self, now: float) -> Sequence[ModelEvent]:
+        """Do what is due by the clock; one event at least for anything done. `now` in seconds since 1970."""
+        ...
+
+    def snapshot_due(self, now: float) -> bool:
+        """Whether to publish a snapshot now."""
+        ...
+
+    def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
+        """The next snapshot. `positions` is [partition, next offset] of each partition of the updates, `statement` the
+        privacy statement of the contract. Raises `MessageRejected` ("oversized") for one too large to travel."""
+        ...
+
+    def status(self) -> ModelStatus:
+        """What people may see of it."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and arrays: everything a restart needs."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the saved model. Raises `InvalidState`."""
+        ...
+
+    def rebuild(self, published: Snapshot) -> None:
+        """Prepare to process the log again from its start, without a checkpoint; `published` is the newest snapshot."""
+        ...

@@ -1,0 +1,25 @@
+"""Makes the models of a contract, one class for each family of algorithms."""
+
+from __future__ import annotations
+
+from server_node.models.base import ServedModel
+from server_node.models.rounds import RoundsModel
+from server_node.models.streaming import StreamingModel
+from shoal.algorithms.registry import is_in_rounds
+from shoal.config.contract import Contract
+from shoal.config.settings import ServerSettings
+from shoal.protocol.validation import Validator
+
+
+def make_models(contract: Contract, settings: ServerSettings, validator: Validator) -> dict[str, ServedModel]:
+    """name -> model without any update yet, in the order of the contract."""
+    streaming = {
+        model.name: StreamingModel(contract, model, settings)
+        for model in contract.models
+        if not is_in_rounds(model.algorithm)
+    }
+    sources = tuple(streaming.values())
+    return {
+        model.name: streaming.get(model.name) or RoundsModel(contract, model, settings, validator, sources)
+        for model in contract.models
+    }

@@ -1,0 +1,220 @@
+"""How a model in rounds moves on: pure functions from its state to the next state and what happened on the way.
+
+A round is opened by a request to clients, and closed by a quorum of answers or by its deadline. Closing it combines
+the answers to the next parameters; another round follows until the model has converged. Then it sleeps, and wakes for
+one round now and then, to see whether the rows of its clients have moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from server_node.models.events import (
+    DriftDetected,
+    ModelEvent,
+    ModelRestarted,
+    ModelSleeping,
+    RoundClosed,
+    RoundFailed,
+    RoundOpened,
+)
+from server_node.models.round_state import Phase, RoundState
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.policies import Policy, PolicyState, select_answers
+from shoal.config.contract import Contract, Model
+from shoal.config.models import clusters_wanted
+from shoal.errors import InvalidData, MessageRejected
+from shoal.protocol.round_request import RoundRequest
+
+
+@dataclass(frozen=True)
+class RoundRules:
+    """What stays the same for all rounds of a model."""
+
+    contract: Contract
+    model: Model
+    algorithm: RoundsAlgorithm
+    policy: Policy
+    first_clients: int
+    """clients that must have answered before a first round closes by quorum"""
+    check_params: Callable[[Params], None]
+    """raises `MessageRejected` for parameters that cannot be published"""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a transition depends on beside the state."""
+
+    now: float
+    """seconds since 1970"""
+    known: Sequence[str]
+    """clients that have ever answered, sorted by name"""
+    version: int
+    """of the newest snapshot"""
+    init_hint: Callable[[], InitHint | None]
+    """what the model could start from now; None while it waits for clusters that no other model has found yet"""
+
+
+class Transition(NamedTuple):
+    """The next state, and what happened, in order. Each transition ends with an open round or with a sleep."""
+
+    state: RoundState
+    events: tuple[ModelEvent, ...]
+
+
+def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | None:
+    """What is due now, if anything is. Every answer that is in the log must have been read before."""
+    if state.phase is Phase.WAITING_FOR_CLUSTERS:
+        return start(rules, state, moment)
+    if state.phase is Phase.SLEEPING:
+        return wake(rules, state, moment) if moment.now >= state.wake_at else None
+    if _has_quorum(rules, state, moment):
+        return close_round(rules, state, "quorum", moment)
+    return time_out(rules, state, moment) if moment.now >= state.opened_at + rules.model.rounds.deadline_s else None
+
+
+def with_clock(rules: RoundRules, state: RoundState, now: float) -> RoundState:
+    """The state with no time further ahead than it can be: a clock that was set back must not lengthen a wait."""
+    opened_at, wake_at = min(state.opened_at, now), min(state.wake_at, now + rules.model.rounds.wake_s)
+    if (opened_at, wake_at) == (state.opened_at, state.wake_at):
+        return state
+    return replace(state, opened_at=opened_at, wake_at=wake_at)
+
+
+def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | None:
+    """Open a first round with initial parameters; None while there is nothing to start from.
+
+    Answers on their way are to other parameters, so the round has a new number.
+    """
+    if (hint := moment.init_hint()) is None:
+        return None
+    params = rules.algorithm.start(rules.model.options, rules.contract.width, hint)
+    request = _request(rules, state, state.round + 1, moment)
+    started = replace(
+        state,
+        phase=Phase.COLLECTING,
+        params=params,
+        request=request,
+        round=request.round,
+        first_round=request.round,
+        opened_at=moment.now,
+        closed_rounds=0,
+        initial=True,
+        policy_state=PolicyState(),
+        participation=state.participation.without_answers(),
+    )
+    return Transition(started, (_opened(request),))
+
+
+def open_round(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> Transition:
+    """Open round `number`: ask clients for answers to the newest parameters."""
+    request = _request(rules, state, number, moment)
+    opened = replace(state, phase=Phase.COLLECTING, request=request, round=number, opened_at=moment.now)
+    return Transition(opened, (_opened(request),))
+
+
+def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
+    """At the deadline: close the round with the answers that are here, or open it again if there are none."""
+    if state.participation.answered(state.round):
+        return close_round(rules, state, "deadline", moment)
+    missed = replace(state, participation=state.participation.closed(_expected(rules, state, moment), ()))
+    # Before any client has answered, nothing is lost by starting from what has been found meanwhile.
+    restarted = start(rules, missed, moment) if state.initial else None
+    return restarted or open_round(rules, missed, state.round, moment)
+
+
+def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment) -> Transition:
+    """Combine the answers to the next parameters, and open the next round or sleep.
+
+    Answers that are valid one by one but cannot be combined are dropped, and the round is opened again.
+    """
+    assert state.params is not None, "an open round has parameters"
+    participation = state.participation
+    try:
+        policy_state, counted = select_answers(
+            rules.policy, state.policy_state, participation.answers, state.round
+        )
+        params = rules.algorithm.combine(state.params, counted)
+        rules.check_params(params)
+    except (InvalidData, MessageRejected) as refused:
+        failed = RoundFailed(rules.model.name, state.round, str(refused))
+        without = replace(state, participation=participation.without_answers())
+        return _after(failed, open_round(rules, without, state.round, moment))
+    expected, shift = _expected(rules, state, moment), float(rules.algorithm.shift(state.params, params))
+    closed = replace(
+        state,
+        params=params,
+        initial=False,
+        closed_rounds=state.closed_rounds + 1,
+        policy_state=policy_state,
+        participation=participation.closed(expected, participation.answered(state.round)).without_answers(),
+        shift=shift,
+        combined_answers=len(participation.received),
+        combined_readings=participation.readings,
+    )
+    duration_s = max(0.0, moment.now - state.opened_at)
+    event = RoundClosed(
+        rules.model.name, state.round, closed.combined_answers, len(expected), by, shift, duration_s=duration_s
+    )
+    return _after(event, _go_on(rules, closed, moment))
+
+
+def sleep(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
+    """Ask for nothing until it is time to wake."""
+    sleeping = replace(state, phase=Phase.SLEEPING, request=None, wake_at=moment.now + rules.model.rounds.wake_s)
+    event = ModelSleeping(rules.model.name, state.round, state.closed_rounds, state.shift)
+    return Transition(sleeping, (event,))
+
+
+def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
+    """Open one round to see whether the rows have moved; if they have, more follow.
+
+    A model that takes over the clusters of another one restarts when their number has changed.
+    """
+    assert state.params is not None, "a model that sleeps has parameters"
+    woken = replace(state, closed_rounds=0)
+    hint = moment.init_hint() if clusters_wanted(rules.model) == "auto" else None
+    if hint is not None and hint.points is not None:
+        clusters = len(hint.points)
+        if clusters != len(rules.algorithm.view(state.params).centres):
+            restarted = start(rules, woken, replace(moment, init_hint=lambda: hint))
+            assert restarted is not None, "there is a hint"
+            return _after(ModelRestarted(rules.model.name, clusters), restarted)
+    return open_round(rules, woken, state.round + 1, moment)
+
+
+def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
+    """Sleep if the round just closed was the last one, or open the next."""
+    agreed = rules.model.rounds
+    converged = closed.shift < agreed.tolerance or closed.shift == 0.0
+    last = converged or rules.algorithm.one_shot or closed.closed_rounds >= agreed.rounds_max
+    going_on = sleep(rules, closed, moment) if last else open_round(rules, closed, closed.round + 1, moment)
+    if closed.closed_rounds == 1 and closed.round > closed.first_round and not converged:
+        return _after(DriftDetected(rules.model.name, closed.round, closed.shift), going_on)
+    return going_on
+
+
+def _has_quorum(rules: RoundRules, state: RoundState, moment: Moment) -> bool:
+    assert state.request is not None, "an open round has a request"
+    if state.initial and len(moment.known) < rules.first_clients:
+        return False
+    return state.participation.has_quorum(rules.contract, state.request, moment.known, rules.model.rounds.quorum)
+
+
+def _expected(rules: RoundRules, state: RoundState, moment: Moment) -> list[str]:
+    assert state.request is not None, "an open round has a request"
+    return state.participation.expected(rules.contract, state.request, moment.known)
+
+
+def _request(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> RoundRequest:
+    return state.participation.request(rules.contract, rules.model, number, moment.version, moment.now, moment.known)
+
+
+def _opened(request: RoundRequest) -> RoundOpened:
+    return RoundOpened(request.model, request.round, request.version)
+
+
+def _after(event: ModelEvent, transition: Transition) -> Transition:
+    return Transition(transition.state, (event, *transition.events))
