@@ -37,7 +37,7 @@ def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
         while rounds_of(box.server).round < 2:
             box.step()
         before = rounds_of(box.server)
-        assert before.here == 0
+        assert before.received == 0
     for client in CLIENTS:
         with open_client(config, client, clock=clock) as node:
             while node.step():
@@ -47,5 +47,5 @@ def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
         while rounds_of(server).round == before.round:
             assert server.step()
             steps += 1
-        assert rounds_of(server).answers == len(CLIENTS)
+        assert rounds_of(server).counted == len(CLIENTS)
         assert steps > 1, "all answers came at once: this has tried nothing"

@@ -87,5 +87,5 @@ def test_a_server_killed_goes_on_at_once_and_one_elsewhere_when_it_is_seen_to_be
     again.kill()
     elsewhere = server(in_another_folder(file), "--rebuild")
     wait_until(lambda: ACQUIRED in elsewhere.said())
-    assert "to see whether it still answers" in elsewhere.said()
+    assert "to see whether it still renews it" in elsewhere.said()
     assert elsewhere.stop() == 0
