@@ -9,7 +9,16 @@ from dataclasses import asdict
 
 from server_node.lineage import Turnover
 from server_node.models.base import PublishedSnapshot, ServedModel
-from server_node.models.events import ModelEvent, RoundClosed
+from server_node.models.events import (
+    DriftDetected,
+    ModelEvent,
+    ModelRestarted,
+    ModelSleeping,
+    PoolTimedOut,
+    RoundClosed,
+    RoundFailed,
+    RoundOpened,
+)
 from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.reassembly import IncompleteUpdate
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
@@ -123,14 +132,30 @@ class ServerMonitoring:
         log_event("update_incomplete", logging.WARNING, **incomplete._asdict())
 
     def _model_event(self, event: ModelEvent) -> None:
-        log_event(event.EVENT, event.LEVEL, **asdict(event))
+        fields = asdict(event)
         match event:
+            case PoolTimedOut():
+                log_event("pool_timed_out", **fields)
+            case RoundOpened():
+                log_event("round_opened", **fields)
             case RoundClosed():
-                algorithm = self._algorithms[event.model]
-                self._metrics.round_duration.labels(algorithm=algorithm).observe(event.duration_s)
-                self._metrics.round.labels(model=event.model).set(event.round)
-                self._metrics.round_counted.labels(model=event.model).set(event.answers)
-                self._metrics.round_shift.labels(model=event.model).set(event.shift)
+                log_event("round_closed", **fields)
+                self._round_closed(event)
+            case RoundFailed():
+                log_event("round_failed", logging.WARNING, **fields)
+            case DriftDetected():
+                log_event("drift_detected", **fields)
+            case ModelSleeping():
+                log_event("model_sleeping", **fields)
+            case ModelRestarted():
+                log_event("model_restarted", **fields)
+
+    def _round_closed(self, event: RoundClosed) -> None:
+        algorithm = self._algorithms[event.model]
+        self._metrics.round_duration.labels(algorithm=algorithm).observe(event.duration_s)
+        self._metrics.round.labels(model=event.model).set(event.round)
+        self._metrics.round_counted.labels(model=event.model).set(event.answers)
+        self._metrics.round_shift.labels(model=event.model).set(event.shift)
 
     def _published(self, published: PublishedSnapshot) -> None:
         snapshot, turnover = published.snapshot, published.turnover

@@ -1,18 +1,14 @@
-"""What models on the server report to monitoring: one class for each event of the log."""
+"""What models on the server report to monitoring, one class for each kind of event."""
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 
 @dataclass(frozen=True)
 class ModelEvent:
-    """Something a model has done. Its fields are the fields of the log event `EVENT`."""
-
-    EVENT: ClassVar[str]
-    LEVEL: ClassVar[int] = logging.INFO
+    """Something a model has done."""
 
     model: str
 
@@ -20,8 +16,6 @@ class ModelEvent:
 @dataclass(frozen=True)
 class PoolTimedOut(ModelEvent):
     """Fewer clients than configured have sent updates in time: clustering begins with theirs."""
-
-    EVENT: ClassVar[str] = "pool_timed_out"
 
     clients: int
     updates: int
@@ -31,8 +25,6 @@ class PoolTimedOut(ModelEvent):
 class RoundOpened(ModelEvent):
     """Clients are asked for answers by the snapshot of this version."""
 
-    EVENT: ClassVar[str] = "round_opened"
-
     round: int
     version: int
 
@@ -40,8 +32,6 @@ class RoundOpened(ModelEvent):
 @dataclass(frozen=True)
 class RoundClosed(ModelEvent):
     """The answers of a round are combined, and the parameters have moved by `shift`."""
-
-    EVENT: ClassVar[str] = "round_closed"
 
     round: int
     answers: int
@@ -57,9 +47,6 @@ class RoundClosed(ModelEvent):
 class RoundFailed(ModelEvent):
     """The answers of a round cannot be combined, though each alone is valid; the round is opened again."""
 
-    EVENT: ClassVar[str] = "round_failed"
-    LEVEL: ClassVar[int] = logging.WARNING
-
     round: int
     detail: str
 
@@ -68,8 +55,6 @@ class RoundFailed(ModelEvent):
 class DriftDetected(ModelEvent):
     """The first round after a sleep has moved the model by its tolerance or more; more rounds follow."""
 
-    EVENT: ClassVar[str] = "drift_detected"
-
     round: int
     shift: float
 
@@ -77,8 +62,6 @@ class DriftDetected(ModelEvent):
 @dataclass(frozen=True)
 class ModelSleeping(ModelEvent):
     """The model has converged, or run its most rounds in a row, and asks for nothing until it wakes."""
-
-    EVENT: ClassVar[str] = "model_sleeping"
 
     round: int
     rounds: int
@@ -89,7 +72,5 @@ class ModelSleeping(ModelEvent):
 @dataclass(frozen=True)
 class ModelRestarted(ModelEvent):
     """Another model has found another number of clusters: this one starts again from those."""
-
-    EVENT: ClassVar[str] = "model_restarted"
 
     clusters: int
