@@ -21,7 +21,7 @@ from client_nodes.bootstrap import open_client
 from client_nodes.learner import ModelLearner
 from client_nodes.monitoring import ClientMonitoring
 from shoal.config.settings import load_config
-from shoal.privacy.mechanisms import FormalNoise
+from shoal.privacy.formal import FormalNoise
 from shoal.runtime.outbox import Outbox
 from shoal.transports.sqlite.log import SqliteLog
 

@@ -25,7 +25,7 @@ from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract, contract_of
+from shoal.config.contract import Contract, parse_contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.settings import ClientSettings, ServerSettings
 from shoal.protocol.topics import ensure_topics
@@ -126,7 +126,7 @@ class _House:
 
 def _contract(name: str, clients: int) -> Contract:
     rounds = {"quorum": 1.0, "deadline_s": PATIENCE_S, "tolerance": 0.0, "rounds_max": 1000, "between": "fresh"}
-    return contract_of(
+    return parse_contract(
         {
             "federation": {"name": f"of-{clients}"},
             "features": [{"name": f"x{number}", "low": 0.0, "high": 1.0} for number in range(D)],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
-from shoal.config.contract import client_name
+from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
@@ -35,7 +35,7 @@ def open_client(
 
     Raises `InvalidState` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
     """
-    folder = config.client.folder / client_name(client)
+    folder = config.client.folder / check_client_name(client)
     template = config.client.signing_key_file
     signing_key = None if template is None else read_keys(client_file(template, client))[0]
     with ExitStack() as stack:

@@ -14,11 +14,10 @@ import click
 from client_nodes.bootstrap import open_client
 from client_nodes.heartbeat import Heartbeat
 from client_nodes.node import ClientNode
-from shoal.config.contract import client_name
+from shoal.config.base import check_client_name
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings, Config, load_config
-from shoal.privacy import announce
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 
@@ -43,12 +42,12 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     the folder NAME within [client] folder of the federation file. Stop the client with Ctrl-C or SIGTERM, or kill it:
     started again under the same name it continues where it was; no reading is lost, none is learnt twice.
     """
-    name = client_name(name)
+    name = check_client_name(name)
     config = load_config(file)
     check_models(config.contract)
     start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    log_event("privacy", statement=announce(privacy_terms_of(config.contract)))
+    log_event("privacy", statement=privacy_mode(config.contract).describe().text())
     totals: dict[str, int] = {}
     heartbeat = Heartbeat()
     with stopped_by_signals() as stop:

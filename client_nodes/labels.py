@@ -10,7 +10,7 @@ from client_nodes.snapshots import Snapshots
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import VERSION
 from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, REJECTED
@@ -60,7 +60,7 @@ class Labeller:
     """
 
     def __init__(self, contract: Contract, snapshots: Snapshots, readings: Log) -> None:
-        self._bounds = bounds_of(contract)
+        self._bounds = declared_bounds(contract)
         self._models = [model.name for model in contract.models]
         self._snapshots = snapshots
         self._readings = readings

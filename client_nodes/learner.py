@@ -9,10 +9,9 @@ from client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState
-from shoal.privacy import expected_statement
 from shoal.protocol.messages import Update
 
 
@@ -110,7 +109,7 @@ class ModelLearner:
         self._model = model
         self._client = client
         self._publisher = publisher
-        self._statement = expected_statement(privacy_terms_of(contract))
+        self._statement = privacy_mode(contract).statement()
         self._half = streaming_algorithm(model.algorithm).client(model.options, contract.width)
         self._sequence = 0
         self._readings = 0

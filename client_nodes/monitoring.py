@@ -13,7 +13,7 @@ from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
 from client_nodes.round_answers import RejectedRequest
 from shoal.errors import MessageRejected
-from shoal.privacy import PrivacyTerms, epsilon_spent, expected_statement
+from shoal.privacy import PrivacyMode
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
 
@@ -69,7 +69,7 @@ class ClientMonitoring:
         if metrics is not None:
             metrics.event_time_lag.set_function(lambda: _age_s(clock(), newest_reading_at()))
 
-    def resumed(self, terms: PrivacyTerms, totals: Mapping[str, int], from_checkpoint: bool, new_log: bool) -> None:
+    def resumed(self, privacy: PrivacyMode, totals: Mapping[str, int], from_checkpoint: bool, new_log: bool) -> None:
         """A node resumed with these totals; `new_log`: the federation's log is not the one of the checkpoint."""
         if new_log:
             log_event("federation_log_recreated", logging.WARNING)
@@ -79,10 +79,10 @@ class ClientMonitoring:
             return
         # Set here too, as no step may ever end: when nothing can be saved, the lag must still show.
         self._metrics.lag.labels(topic=READINGS).set(self._lag_records())
-        statement = expected_statement(terms)
+        statement = privacy.statement()
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
-        spent, limit = epsilon_spent(terms)
+        spent, limit = privacy.epsilon_spent()
         self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted

@@ -17,12 +17,13 @@ from client_nodes.resources import ClientResources
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.streaming import Rows
-from shoal.config.contract import Contract, client_name
+from shoal.config.base import check_client_name
+from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState
-from shoal.privacy import Mechanism, mechanism_for
+from shoal.privacy import Mechanism
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.outbox import Outbox
@@ -59,7 +60,7 @@ class ClientNode:
 
         `metrics` None: none are served. Raises `SettingsError` for a name that no client can have.
         """
-        self._client = client_name(client)
+        self._client = check_client_name(client)
         self._contract = contract
         self._settings = settings
         self._resources = resources
@@ -91,8 +92,8 @@ class ClientNode:
         self._local_results.ensure_topics()
         self._readings_log = readings.identity(READINGS)
         self._updates_log = self._log.identity(self._contract.updates_topic)
-        terms = privacy_terms_of(self._contract)
-        self._mechanism = mechanism_for(terms, self._resources.noise_key, self._client, self._readings_log)
+        privacy = privacy_mode(self._contract)
+        self._mechanism = privacy.mechanism(self._resources.noise_key, self._client, self._readings_log)
         state = self._resources.checkpoint.load()
         new_log = False
         if state is None:
@@ -103,7 +104,7 @@ class ClientNode:
         if new_log:
             self._learner.reset_published()
             self._round_answers.reset_published()
-        self._monitoring.resumed(terms, self._totals, from_checkpoint=state is not None, new_log=new_log)
+        self._monitoring.resumed(privacy, self._totals, from_checkpoint=state is not None, new_log=new_log)
         self._outbox.publish_pending()
 
     def step(self, timeout_s: float = 0.0) -> bool:

@@ -10,10 +10,9 @@ from client_nodes.snapshots import Snapshots
 from client_nodes.window import Window
 from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
-from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest, round_request_of
 
@@ -46,7 +45,7 @@ class RoundAnswers:
         self._contract = contract
         # Computing the digest encodes every feature, so it is not done for each answer.
         self._digest = contract.digest
-        self._statement = expected_statement(privacy_terms_of(contract))
+        self._statement = privacy_mode(contract).statement()
         self._client = client
         self._publisher = publisher
         self._snapshots = snapshots

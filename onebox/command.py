@@ -18,8 +18,7 @@ from onebox.picture import draw
 from onebox.table import Table, table_on
 from server_node.bootstrap import initial_status
 from server_node.web import page_server
-from shoal.config.privacy_terms import privacy_terms_of
-from shoal.privacy import announce
+from shoal.config.privacy import privacy_mode
 from shoal.runtime.service import stopped_by_signals
 
 IDLE_S = 0.02
@@ -64,7 +63,7 @@ def demo(**options: Any) -> None:
         web = page_server(run.board, run.box.server.metrics.registry, run.config.server.host, options["port"])
         page = f"http://{run.config.server.host}:{web.start()}/"
         try:
-            click.echo(announce(privacy_terms_of(run.config.contract)), err=True)
+            click.echo(privacy_mode(run.config.contract).describe().text(), err=True)
             click.echo(f"The live page: {page}", err=True)
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)

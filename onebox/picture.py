@@ -10,7 +10,7 @@ import numpy as np
 from server_node.status import HistoryPoint
 from server_node.web.projection import principal_axes
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 from shoal.errors import MissingExtra
 from shoal.protocol.messages import Snapshot
 
@@ -49,7 +49,7 @@ def _on_two_axes(contract: Contract, snapshot: Snapshot) -> tuple[np.ndarray, tu
     unit = snapshot.arrays["weight"]
     names = [f"{feature.name} ({feature.unit})" if feature.unit else feature.name for feature in contract.features]
     if contract.width <= 2:
-        values = bounds_of(contract).from_unit(unit)
+        values = declared_bounds(contract).from_unit(unit)
         padded = np.column_stack([values, np.zeros(len(values))])[:, :2]
         return padded, (names[0], names[1] if contract.width == 2 else "")
     return (unit - unit.mean(axis=0)) @ principal_axes(unit), ("first principal axis", "second principal axis")

@@ -22,7 +22,8 @@ from producers.pump import Pump
 from producers.report import Done, report
 from producers.source import Source
 from producers.synthetic.source import NAMES, Synthetic, federation_file
-from shoal.config.contract import Contract, client_name
+from shoal.config.base import check_client_name
+from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.protocol.topics import readings_settings
@@ -131,7 +132,7 @@ def _listen(config: Config, options: dict[str, Any]) -> None:
             raise SettingsError(f"{said} means nothing with --mqtt; leave it out")
     from producers.mqtt.service import listen  # noqa: PLC0415 - MQTT is an extra
 
-    client = client_name(options["name"])
+    client = check_client_name(options["name"])
     log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)
     began = time.monotonic()
     done = listen(config, client, options["readings"] or config.client.folder, options["as_json"])

@@ -10,10 +10,9 @@ from dataclasses import replace
 from server_node.lease import LeaseHolder
 from server_node.node import ServerNode
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config
 from shoal.errors import ShoalError
-from shoal.privacy import expected_statement
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ServerMetrics
@@ -80,6 +79,4 @@ def initial_status(config: Config, now: float) -> ServerStatus:
         model.name: ModelStatus(model.name, model.algorithm, waiting_for="The server is opening the log.")
         for model in config.contract.models
     }
-    return ServerStatus(
-        config.contract, now, now, models=models, privacy=expected_statement(privacy_terms_of(config.contract))
-    )
+    return ServerStatus(config.contract, now, now, models=models, privacy=privacy_mode(config.contract).statement())

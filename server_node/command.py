@@ -16,10 +16,9 @@ from server_node.lease import LeaseHolder
 from server_node.node import ServerNode
 from server_node.status import StatusBoard
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
 from shoal.errors import MissingExtra
-from shoal.privacy import announce
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
@@ -52,7 +51,7 @@ def server(
     check_models(config.contract)
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-    log_event("privacy", statement=announce(privacy_terms_of(config.contract)))
+    log_event("privacy", statement=privacy_mode(config.contract).describe().text())
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)

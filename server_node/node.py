@@ -16,9 +16,8 @@ from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ServerSettings
-from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
@@ -63,7 +62,7 @@ class ServerNode:
         self._checkpoint = checkpoint
         self._clock = clock
         self._validator = Validator(contract)
-        self._statement = expected_statement(privacy_terms_of(contract))
+        self._statement = privacy_mode(contract).statement()
         self._outbox = Outbox(checkpoint, log)
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, {model.name: model.algorithm for model in contract.models})

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
-from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import privacy_terms_of
-from shoal.privacy import expected_statement
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.privacy import privacy_mode
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Envelope, Snapshot, Update
 
@@ -24,7 +23,7 @@ PAPER = {"mode": "paper", "epsilon_nominal_per_feature": 20}
 def plant(privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clusters",)) -> Contract:
     """The contract."""
     features = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
-    return contract_of(
+    return parse_contract(
         {
             "federation": {"name": "plant"},
             "features": features,
@@ -53,7 +52,7 @@ def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows
         client=client,
         sequence=sequence,
         readings=rows,
-        privacy=expected_statement(privacy_terms_of(contract)),
+        privacy=privacy_mode(contract).statement(),
         arrays=half.contribute(),
         made_at=1e9,
         newest_reading_at=1e9 - 1,
@@ -81,7 +80,7 @@ def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
         clusters=summary.clusters,
         nodes=summary.nodes,
         pooled=1,
-        privacy=expected_statement(privacy_terms_of(contract)),
+        privacy=privacy_mode(contract).statement(),
         arrays=arrays,
         made_at=1e9,
     )

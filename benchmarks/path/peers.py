@@ -15,7 +15,7 @@ from benchmarks.path.settings import CENTRES, DIMENSIONS, EPSILON_PER_FEATURE, S
 from benchmarks.streams import Blobs
 from shoal.config.settings import LogSettings
 from shoal.estimators.streaming import FCAC
-from shoal.privacy import Bounds, PrivacyTerms, mechanism_for
+from shoal.privacy import Bounds, load_mode
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.transports import open_log
@@ -29,14 +29,9 @@ spawn = multiprocessing.get_context("spawn")
 def arithmetic(readings: int, clients: int) -> float:
     """Readings per second by the clock of one process that makes the same rows private and clusters them: the
     estimator with as many clients, no message, no disk."""
-    terms = PrivacyTerms(
-        mode="formal",
-        bounds=Bounds([0.0] * DIMENSIONS, [1.0] * DIMENSIONS),
-        epsilon_per_reading=EPSILON_PER_FEATURE * DIMENSIONS,
-        epsilon_nominal_per_feature=None,
-        shares=[1.0] * DIMENSIONS,
-    )
-    noise = mechanism_for(terms, bytes(32), "peer", bytes(16))
+    bounds = Bounds([0.0] * DIMENSIONS, [1.0] * DIMENSIONS)
+    mode = load_mode("formal")(bounds, {"epsilon_per_reading": EPSILON_PER_FEATURE * DIMENSIONS})
+    noise = mode.mechanism(bytes(32), "peer", bytes(16))
     rows = Blobs(DIMENSIONS, CENTRES, 0, SEED).draw(readings)
     owners = np.arange(readings) % clients
     places = np.stack([owners, np.arange(readings)], axis=1)

@@ -10,7 +10,7 @@ import numpy as np
 from server_node.models.base import ServedModel
 from shoal.algorithms.rounds.base import InitHint
 from shoal.config.contract import Contract, Model
-from shoal.config.models import clusters_wanted
+from shoal.config.models import requested_clusters
 
 
 def init_hint_for(contract: Contract, model: Model, sources: Sequence[ServedModel]) -> InitHint | None:
@@ -25,4 +25,4 @@ def init_hint_for(contract: Contract, model: Model, sources: Sequence[ServedMode
     for source in sources:
         if source.snapshot is not None and source.snapshot.clusters and source.view is not None:
             return InitHint(low, high, seed, source.view.centres, source.view.centre_mass)
-    return None if clusters_wanted(model) == "auto" else InitHint(low, high, seed)
+    return None if requested_clusters(model) == "auto" else InitHint(low, high, seed)

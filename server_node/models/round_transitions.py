@@ -24,7 +24,7 @@ from server_node.models.round_state import Phase, RoundState
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy, PolicyState, select_answers
 from shoal.config.contract import Contract, Model
-from shoal.config.models import clusters_wanted
+from shoal.config.models import requested_clusters
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.round_request import RoundRequest
 
@@ -173,7 +173,7 @@ def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     """
     assert state.params is not None, "a model that sleeps has parameters"
     woken = replace(state, closed_rounds=0)
-    hint = moment.init_hint() if clusters_wanted(rules.model) == "auto" else None
+    hint = moment.init_hint() if requested_clusters(rules.model) == "auto" else None
     if hint is not None and hint.points is not None:
         clusters = len(hint.points)
         if clusters != len(rules.algorithm.view(state.params).centres):

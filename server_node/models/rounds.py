@@ -24,7 +24,7 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
-from shoal.config.models import policy_of
+from shoal.config.models import round_policy
 from shoal.config.settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
@@ -51,7 +51,7 @@ class RoundsModel:
         """`sources` are the models whose clusters it may start from."""
         self._contract, self._model, self._validator, self._sources = contract, model, validator, sources
         algorithm, check_params = rounds_algorithm(model.algorithm), partial(validator.check_params, model)
-        self._rules = RoundRules(contract, model, algorithm, policy_of(model), settings.pool_clients, check_params)
+        self._rules = RoundRules(contract, model, algorithm, round_policy(model), settings.pool_clients, check_params)
         self._publisher = ModelPublisher(contract, model)
         self._state = RoundState()
         self._snapshot_due = False

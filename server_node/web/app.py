@@ -32,7 +32,7 @@ from server_node.web.headers import HEADERS, SecurityHeaders
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX, parse_rows
 from server_node.web.snapshot_json import snapshot_json
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 from shoal.errors import InvalidData, ShoalError
 from shoal.protocol.messages import Snapshot
 
@@ -136,7 +136,7 @@ class Endpoints:
             version = snapshot.version if snapshot else 0
             none = [-1] * len(readings)
             return JSONResponse({"clusters": none, "identities": none, "version": version})
-        bounds = bounds_of(status.contract)
+        bounds = declared_bounds(status.contract)
         rows = bounds.to_unit(bounds.clip(readings)[0])
         clusters = await to_thread.run_sync(self._predict, snapshot, rows, abandon_on_cancel=True)
         numbers = np.asarray(clusters).tolist()

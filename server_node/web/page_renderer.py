@@ -21,7 +21,7 @@ from server_node.web.units import feature_json, feature_label, in_units, rounded
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 from shoal.protocol.messages import Snapshot
 
 INACTIVE_AFTER_S = 30
@@ -131,7 +131,7 @@ class ModelRenderer:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""
         labels = [feature_label(feature) for feature in contract.features]
         if contract.width <= 2:
-            values = bounds_of(contract).from_unit(view.nodes)
+            values = declared_bounds(contract).from_unit(view.nodes)
             if contract.width == 1:
                 values = np.column_stack([values, np.log10(np.maximum(view.mass, 1.0))])
                 labels.append("times won, powers of ten")

@@ -11,7 +11,7 @@ from server_node.lineage import Lineage
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 from shoal.protocol.messages import Snapshot
 
 
@@ -22,7 +22,7 @@ def view_of(snapshot: Snapshot) -> ClusteringView:
 
 def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: Contract) -> dict[str, Any]:
     """All of a snapshot as JSON values. `bandwidth` is None for algorithms that have none."""
-    bounds, view = bounds_of(contract), view_of(snapshot)
+    bounds, view = declared_bounds(contract), view_of(snapshot)
     bandwidths = [None] * len(view.nodes) if view.bandwidth is None else as_lists(view.bandwidth)
     nodes = zip(
         view.node_id.tolist(),

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.config.contract import Contract, Feature
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 
 
 def in_units(points: NDArray[np.float64], contract: Contract, shown: list[int]) -> list[list[float]]:
     """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for display."""
-    values = bounds_of(contract).from_unit(points)
+    values = declared_bounds(contract).from_unit(points)
     columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
     rows: list[list[float]] = np.column_stack(columns).tolist()
     return rows

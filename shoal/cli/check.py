@@ -10,10 +10,9 @@ import click
 
 from shoal.algorithms.registry import is_in_rounds
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.config.reference import settings_table
 from shoal.config.settings import Config, load_config
-from shoal.privacy import announce, expected_statement
 
 
 @click.command()
@@ -42,14 +41,14 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
 def _as_json(config: Config) -> dict[str, object]:
     return {
         "digest": config.contract.digest,
-        "privacy_statement": expected_statement(privacy_terms_of(config.contract)),
+        "privacy_statement": privacy_mode(config.contract).statement(),
         **config.model_dump(mode="json"),
     }
 
 
 def _in_words(config: Config) -> str:
     contract = config.contract
-    shares = expected_statement(privacy_terms_of(contract))["epsilon_per_feature"] or [None] * contract.width
+    shares = privacy_mode(contract).statement()["epsilon_per_feature"] or [None] * contract.width
     lines = [f"federation  {contract.federation}  (contract {contract.digest})"]
     for feature, epsilon in zip(contract.features, shares, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
@@ -60,7 +59,7 @@ def _in_words(config: Config) -> str:
             lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
     for section in ("log", "client", "server", *(["mqtt"] if config.mqtt.topics else [])):
         lines += [f"{section:<11} {name} = {value}" for name, value in getattr(config, section)]
-    return "\n".join([*lines, announce(privacy_terms_of(contract))])
+    return "\n".join([*lines, privacy_mode(contract).describe().text()])
 
 
 def _options(options: dict[str, bool | int | float | str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from shoal.config.contract import client_name
+from shoal.config.base import check_client_name
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.protocol.signatures import KEY_BYTES, client_file, read_keys, server_file, write_keys
@@ -34,7 +34,7 @@ def new(file: Path, name: str, again: bool, as_json: bool) -> None:
     trust. The server checks with every key of a file, a client signs with the first.
     """
     config = load_config(file)
-    client = client_name(name)
+    client = check_client_name(name)
     places = _places(config, client)
     key = secrets.token_bytes(KEY_BYTES)
     there = {place: read_keys(place) for place in places.values() if place.exists()}

@@ -1,25 +1,83 @@
-"""What all sections of a federation file have in common: strict values, and paths relative to the file."""
+"""What the tables of a federation file have in common: reading TOML, checking a table, messages about errors."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from shoal.errors import SettingsError
 
-
-class Settings(BaseModel):
-    """One section: unknown names are refused, values never change."""
-
-    # Strict: a truth value is no number and a quoted number is a text. TOML says which is meant.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+NAME_PATTERN = r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?"
+NAME_FORMAT = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
+ERRORS_SHOWN_MAX = 10
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("contains a character that cannot be printed; remove it")
+    return text
+
+
+Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+"""lower case letters, digits, hyphen and underscore: usable as a topic, a folder and a metric label"""
+Text = Annotated[str, AfterValidator(_printable)]
+Number = Annotated[float, Field(strict=True)]
+"""a float or an int as TOML writes it, neither quoted nor a truth value"""
+Whole = Annotated[int, Field(strict=True)]
+"""an int as TOML writes it"""
 FilePath = Annotated[Path, Field(strict=False)]
-"""a path to a file or folder; in TOML it is a text, relative to the federation file"""
+"""a path to a file or folder; in TOML it is a string, relative to the federation file"""
+
+
+class Table(BaseModel):
+    """One table of a federation file. Unknown names are errors, and values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
+
+
+class Settings(Table):
+    """A table of settings of a process. TOML tells types apart: a truth value is no number, a quoted number is text."""
+
+    model_config = ConfigDict(strict=True)
+
+
+T = TypeVar("T", bound=BaseModel)
 Section = TypeVar("Section", bound=Settings)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file. Raises `SettingsError` with the place of the error."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file; `shoal check --example` prints one to start from") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not TOML: {error}") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name a file that this user may read") from None
+    except (ValueError, RecursionError) as error:
+        # Valid TOML beyond the limits of its parser: numbers of thousands of digits, thousands of nested brackets.
+        raise SettingsError(f"{path}: cannot be read: {error}") from None
+
+
+def parse_table(form: type[T], table: dict[str, Any], source: str) -> T:
+    """`table` as a `form`. Raises `SettingsError` in one line: where each error is and what would be right."""
+    try:
+        return form.model_validate(table)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        # When the only entry of a list is wrong the list also counts as too short: the error of the entry is enough.
+        parents = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
+        lines = [_place(detail["loc"]) + error_message(detail) for detail in details if detail["loc"] not in parents]
+        more = f"; and {len(lines) - ERRORS_SHOWN_MAX} more" if len(lines) > ERRORS_SHOWN_MAX else ""
+        raise SettingsError(f"{source}: " + "; ".join(lines[:ERRORS_SHOWN_MAX]) + more) from None
 
 
 def resolve_path(path: Path, file: Path) -> Path:
@@ -29,8 +87,8 @@ def resolve_path(path: Path, file: Path) -> Path:
     """
     try:
         return file.parent / path.expanduser()
-    except RuntimeError as unknown:
-        raise SettingsError(f"{file}: {path}: {unknown}; write the whole path") from None
+    except RuntimeError as error:
+        raise SettingsError(f"{file}: {path}: {error}; write the whole path") from None
 
 
 def resolve_paths(section: Section, file: Path) -> Section:
@@ -38,3 +96,37 @@ def resolve_paths(section: Section, file: Path) -> Section:
     values = {name: getattr(section, name) for name in type(section).model_fields}
     paths = {name: resolve_path(value, file) for name, value in values.items() if isinstance(value, Path)}
     return section.model_copy(update=paths)
+
+
+def check_client_name(name: str) -> str:
+    """`name`, if it can be the name of a client: it is also a folder and a metric label. Raises `SettingsError`."""
+    try:
+        return TypeAdapter(Name).validate_python(name)
+    except ValidationError:
+        raise SettingsError(f"client name {name!r}: {NAME_FORMAT}") from None
+
+
+_MESSAGES = {
+    "missing": "is missing",
+    "extra_forbidden": "unknown name; remove it or correct its spelling",
+    "string_pattern_mismatch": f"must be {NAME_FORMAT}",
+    "too_short": "at least {min_length} is needed",
+    "too_long": "there are {actual_length}, at most {max_length} are possible",
+    "tuple_type": "must be a list of tables, each under a line in double brackets",
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
+}
+
+
+def error_message(detail: ErrorDetails) -> str:
+    """What is wrong with a value, without the value."""
+    message = _MESSAGES.get(detail["type"])
+    if message is None:
+        return detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return message.format(**detail.get("ctx", {}))
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    names = {"federation": "federation.name"}
+    place = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{names.get(part, part)}" for part in path)
+    return f"{place.removeprefix('.')}: " if place else ""

@@ -1,8 +1,8 @@
-"""The federation's agreed file: features with their bounds, privacy, models. TOML in, digest out.
+"""The contract: what all members of a federation have agreed on. Features with their bounds, privacy, and models.
 
-Everybody in a federation holds the same contract, and every message carries its digest: what was learnt
-under other bounds or another privacy is refused, not mixed in. Settings of a single process (addresses,
-folders, intervals) are not part of it: see `shoal.config.settings`.
+Everybody in a federation holds the same contract, and every message carries its digest: what was learnt under other
+bounds or another privacy is rejected, not mixed in. Settings of a single process (addresses, folders, intervals) are
+not part of it: see `shoal.config.settings`.
 """
 
 from __future__ import annotations
@@ -10,63 +10,35 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import ErrorDetails
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
+from shoal.privacy.registry import load_mode
 
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds a character that cannot be printed; leave it out")
-    return text
-
-
-NAME_PATTERN = r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?"
-Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
-"""lower case letters, digits, hyphen and underscore: also fit for a topic and a metric label"""
-NAME_RULE = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
-Text = Annotated[str, AfterValidator(_printable)]
-Number = Annotated[float, Field(strict=True)]
-"""a float or an int as TOML writes it; neither a quoted one nor a truth value"""
-Whole = Annotated[int, Field(strict=True)]
 FEATURES_MAX = 4096
-MISTAKES_SHOWN_MAX = 10
-
-M = TypeVar("M", bound=BaseModel)
+MODELS_MAX = 64
 
 
-class Agreed(BaseModel):
-    """Part of the contract: unknown names are refused, values never change."""
+class Feature(Table):
+    """One feature: one of the d numbers in a reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
-
-
-class Feature(Agreed):
-    """One number of a reading."""
-
-    name: Text = Field(min_length=1, max_length=64, description="as the column or key of the source is called")
+    name: Text = Field(min_length=1, max_length=64, description="name of its column or key in the source of readings")
     unit: Text = Field(default="", max_length=32, description="for people: °C, %, lux")
-    low: Number = Field(description="smallest value the sensor can mean; lower readings are clipped to it")
-    high: Number = Field(description="largest value the sensor can mean; higher readings are clipped to it")
-    share: Number = Field(default=1.0, gt=0, le=1e6, description="weight of this feature in the privacy budget")
+    low: Number = Field(
+        description="smallest possible value, from the data sheet of the sensor; lower readings are clipped to it"
+    )
+    high: Number = Field(description="largest possible value; higher readings are clipped to it")
+    share: Number = Field(
+        default=1.0, gt=0, le=1e6, description="weight of this feature when the privacy budget is divided"
+    )
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _low_is_below_high(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
         if not math.isfinite(self.high - self.low):
@@ -74,66 +46,73 @@ class Feature(Agreed):
         return self
 
 
-class Privacy(Agreed):
-    """What is done to a reading before anything is learnt from it."""
+class Privacy(Table):
+    """What is done to a reading before anything is learnt from it: a mode, and the numbers that this mode needs."""
 
-    mode: Literal["formal", "paper", "off"] = Field(
-        description="formal: guaranteed per reading; paper: equations 2-4 of FCAC, no guarantee; off: public data only"
-    )
-    epsilon_per_reading: Number | None = Field(
-        default=None, gt=0, le=1e6, description="formal: the whole budget of one reading, over all its features"
-    )
-    epsilon_nominal_per_feature: Number | None = Field(
-        default=None, gt=0, le=1e6, description="paper: the epsilon of its equation 3, the same for each feature"
-    )
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number]
+
+    mode: Name = Field(description="how readings are made private")
 
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
-        wanted = {"formal": "epsilon_per_reading", "paper": "epsilon_nominal_per_feature"}.get(self.mode)
-        for field in ("epsilon_per_reading", "epsilon_nominal_per_feature"):
-            value = getattr(self, field)
-            if field == wanted and value is None:
-                raise ValueError(f'mode = "{self.mode}" needs {field}')
-            if field != wanted and value is not None:
-                raise ValueError(f'{field} means nothing in mode = "{self.mode}"; leave it out')
+        try:
+            load_mode(self.mode).check_terms(self.terms)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
         return self
 
+    @property
+    def terms(self) -> dict[str, float]:
+        """The numbers of the mode by name."""
+        return dict(self.__pydantic_extra__)
 
-class Rounds(Agreed):
-    """How a model of the family in rounds calls its clients, and what it does between rounds."""
 
-    fraction: Number = Field(default=1.0, gt=0, le=1, description="share of the clients called each time, by lot")
+class Rounds(Table):
+    """How a model in rounds runs: which clients it asks, when a round ends, and what counts between rounds."""
+
+    fraction: Number = Field(default=1.0, gt=0, le=1, description="part of the clients asked in each round, at random")
     quorum: Number = Field(
-        default=0.8, gt=0, le=1, description="share of the expected answers with which a round closes early"
+        default=0.8, gt=0, le=1, description="a round ends when this part of the expected answers has arrived"
     )
-    deadline_s: Number = Field(default=10.0, gt=0, le=86400, description="or it closes after this many seconds")
-    rows_min: Whole = Field(default=20, ge=1, le=10**9, description="fewest rows behind an answer")
-    rounds_max: Whole = Field(default=100, ge=1, le=10**6, description="most rounds in a row; then the model sleeps")
-    tolerance: Number = Field(default=1e-3, ge=0, description="it also sleeps once a round moves it less than this")
-    wake_s: Number = Field(default=60.0, gt=0, le=86400, description="it wakes after this many seconds, for one round")
+    deadline_s: Number = Field(default=10.0, gt=0, le=86400, description="or after this many seconds")
+    rows_min: Whole = Field(default=20, ge=1, le=10**9, description="fewest rows that a client answers from")
+    rounds_max: Whole = Field(
+        default=100, ge=1, le=10**6, description="most rounds in a row; after them the model sleeps"
+    )
+    tolerance: Number = Field(default=1e-3, ge=0, description="it also sleeps when a round moves it by less than this")
+    wake_s: Number = Field(
+        default=60.0, gt=0, le=86400, description="it sleeps this many seconds, then runs a round to see what is new"
+    )
     between: Literal["decay", "fresh", "cache"] | None = Field(
         default=None,
-        description="what counts beside a round's answers: `decay`: all earlier ones, ever less (default for sums); "
-        "`fresh`: nothing; `cache`: the last answer of each client (default for others)",
+        description="what counts besides the answers of a round: `decay`: all earlier ones, with less and less weight "
+        "(default for sums); `fresh`: nothing; `cache`: the newest answer of each client (default for others)",
     )
-    decay: Number = Field(default=0.5, gt=0, lt=1, description="what a round leaves of the weight of earlier answers")
-    cache_rounds: Whole = Field(default=8, ge=0, le=10**6, description="rounds after which a kept answer is dropped")
-    late_rounds: Whole = Field(default=3, ge=0, le=10**6, description="rounds that an answer may come late and count")
+    decay: Number = Field(
+        default=0.5, gt=0, lt=1, description="`decay`: factor on the weight of earlier answers, per round"
+    )
+    cache_rounds: Whole = Field(
+        default=8, ge=0, le=10**6, description="`cache`: rounds after which an answer is dropped"
+    )
+    late_rounds: Whole = Field(
+        default=3, ge=0, le=10**6, description="rounds by which an answer may be late and still count"
+    )
 
 
-class Model(Agreed):
+class Model(Table):
     """One configured algorithm of the federation."""
 
-    name: Name = Field(description="what it is called in topics, metrics and on the page")
-    algorithm: Name = Field(description="which one; see docs/reference/algorithms.md")
+    name: Name = Field(description="its name in topics, metrics and on the page")
+    algorithm: Name = Field(description="see docs/reference/algorithms.md")
     options: dict[str, bool | int | float | str] = Field(
-        default_factory=dict, description="of the algorithm; see docs/reference/algorithms.md"
+        default_factory=dict, description="options of the algorithm; see docs/reference/algorithms.md"
     )
-    rounds: Rounds = Field(default=Rounds(), description="for algorithms in rounds, see below")
+    rounds: Rounds = Field(default=Rounds(), description="only for algorithms in rounds; see below")
 
     @field_validator("options", mode="before")
     @classmethod
-    def _plain(cls, options: object) -> object:
+    def _are_plain_values(cls, options: object) -> object:
         for name, value in options.items() if isinstance(options, dict) else ():
             if not isinstance(value, bool | int | float | str) or (
                 isinstance(value, float) and not math.isfinite(value)
@@ -142,20 +121,20 @@ class Model(Agreed):
         return options
 
 
-class Contract(Agreed):
-    """What a federation has agreed on."""
+class Contract(Table):
+    """All that the members of a federation have agreed on."""
 
     federation: Name = Field(description="prefix of its topics")
     features: tuple[Feature, ...] = Field(min_length=1, max_length=FEATURES_MAX)
     privacy: Privacy
-    models: tuple[Model, ...] = Field(min_length=1, max_length=64)
+    models: tuple[Model, ...] = Field(min_length=1, max_length=MODELS_MAX)
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        for what, names in (("feature", [f.name for f in self.features]), ("model", [m.name for m in self.models])):
-            twice = sorted(name for name, times in Counter(names).items() if times > 1)
-            if twice:
-                raise ValueError(f"{what} {twice[0]!r} stands twice; give each a name of its own")
+        for kind, names in (("feature", [f.name for f in self.features]), ("model", [m.name for m in self.models])):
+            repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+            if repeated:
+                raise ValueError(f"there are two {kind}s {repeated[0]!r}; give each a name of its own")
         return self
 
     @property
@@ -165,19 +144,20 @@ class Contract(Agreed):
 
     @property
     def digest(self) -> str:
-        """32 hex digits that differ whenever anything agreed differs, and only then: the order of names, 1 or 1.0, and
-        a default of this file written or left out are the same. An algorithm's own defaults are not known here: an
-        option is agreed on when it is written."""
+        """32 hexadecimal digits that differ if and only if two contracts differ.
+
+        The order of names, 1 or 1.0, and a default value written or left out make no difference. The defaults of an
+        algorithm's options are not part of the contract: an option is agreed on only when it is written.
+        """
         agreed = self.model_dump(mode="json")
-        for model in agreed["models"]:
-            model["options"] = {name: _whole_as_int(value) for name, value in model["options"].items()}
-        for model, said in zip(self.models, agreed["models"], strict=True):
-            # Clients do what a call says, so what nobody wrote down need not be agreed on.
-            said["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
-            if not said["rounds"]:
-                del said["rounds"]
-        written = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(b"shoal contract 1\0" + written.encode()).hexdigest()[:32]
+        for model, written in zip(self.models, agreed["models"], strict=True):
+            written["options"] = {name: _whole_as_int(value) for name, value in written["options"].items()}
+            # The server decides and clients follow its round requests, so defaults need not be agreed on.
+            written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
+            if not written["rounds"]:
+                del written["rounds"]
+        canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(b"shoal contract 1\0" + canonical.encode()).hexdigest()[:32]
 
     @property
     def updates_topic(self) -> str:
@@ -196,35 +176,7 @@ class Contract(Agreed):
         return next((model for model in self.models if model.name == name), None)
 
 
-def client_name(name: str) -> str:
-    """`name` if a client can be called so: it is also a folder and a metric label. Raises `SettingsError`."""
-    try:
-        return TypeAdapter(Name).validate_python(name)
-    except ValidationError:
-        raise SettingsError(f"client name {name!r}: {NAME_RULE}") from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The file's tables. Raises `SettingsError` with the place of the mistake."""
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file; `shoal check --example` prints one to start from") from None
-    except UnicodeDecodeError as foreign:
-        raise SettingsError(f"{path}: not UTF-8 text at byte {foreign.start}; save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as broken:
-        raise SettingsError(f"{path}: not TOML: {broken}") from None
-    except OSError as unreadable:
-        raise SettingsError(
-            f"{path}: cannot be read: {unreadable.strerror}; name a file that this user may read"
-        ) from None
-    except (ValueError, RecursionError) as beyond:
-        # Not mistakes of TOML but limits of its reader: numbers of thousands of digits, thousands of brackets.
-        raise SettingsError(f"{path}: cannot be read: {beyond}") from None
-
-
-def contract_of(tables: dict[str, Any], source: str = "the federation file") -> Contract:
+def parse_contract(tables: dict[str, Any], source: str = "the federation file") -> Contract:
     """The tables [federation], [[features]], [privacy] and [[models]] -> the contract. Raises `SettingsError`."""
     federation = tables.get("federation", {})
     if not isinstance(federation, dict) or set(federation) - {"name"}:
@@ -232,50 +184,12 @@ def contract_of(tables: dict[str, Any], source: str = "the federation file") -> 
     agreed: dict[str, Any] = {key: tables[key] for key in ("features", "privacy", "models") if key in tables}
     if "name" in federation:
         agreed["federation"] = federation["name"]
-    return validated(Contract, agreed, source)
+    return parse_table(Contract, agreed, source)
 
 
 def load_contract(path: Path) -> Contract:
     """Read and check a federation file. Raises `SettingsError`."""
-    return contract_of(read_toml(path), str(path))
-
-
-def validated(form: type[M], tables: dict[str, Any], source: str) -> M:
-    """`tables` as a `form`. Raises `SettingsError`, in one line: where each mistake is and what would be right."""
-    try:
-        return form.model_validate(tables)
-    except ValidationError as wrong:
-        mistakes = wrong.errors(include_url=False, include_input=False)
-        # A list is said to be too short when its only entry has a mistake: the entry's own word is enough.
-        inside = {mistake["loc"][:depth] for mistake in mistakes for depth in range(len(mistake["loc"]))}
-        said = [_place(mistake["loc"]) + _said(mistake) for mistake in mistakes if mistake["loc"] not in inside]
-        more = f"; and {len(said) - MISTAKES_SHOWN_MAX} more" if len(said) > MISTAKES_SHOWN_MAX else ""
-        raise SettingsError(f"{source}: " + "; ".join(said[:MISTAKES_SHOWN_MAX]) + more) from None
-
-
-def _place(path: tuple[int | str, ...]) -> str:
-    names = {"federation": "federation.name"}
-    place = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{names.get(part, part)}" for part in path)
-    return f"{place.removeprefix('.')}: " if place else ""
-
-
-_REMEDIES = {
-    "missing": "is missing",
-    "extra_forbidden": "unknown name; leave it out or mend its spelling",
-    "string_pattern_mismatch": f"must be {NAME_RULE}",
-    "too_short": "at least {min_length} is needed",
-    "too_long": "there are {actual_length}, at most {max_length} are possible",
-    "tuple_type": "must be a list of tables, each under a line in double brackets",
-    "model_type": "must be a table",
-    "dict_type": "must be a table",
-}
-
-
-def _said(mistake: ErrorDetails) -> str:
-    remedy = _REMEDIES.get(mistake["type"])
-    if remedy is None:
-        return mistake["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return remedy.format(**mistake.get("ctx", {}))
+    return parse_contract(read_toml(path), str(path))
 
 
 def _whole_as_int(value: bool | int | float | str) -> bool | int | float | str:

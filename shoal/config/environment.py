@@ -23,7 +23,7 @@ AGREED = ("federation", "features", "privacy", "models")
 """the contract: the same for everybody, so in the file only"""
 
 
-def settings_from(environment: Mapping[str, str], section: str, form: type[BaseModel]) -> dict[str, Any]:
+def environment_settings(environment: Mapping[str, str], section: str, form: type[BaseModel]) -> dict[str, Any]:
     """setting -> value, for those of `section` that stand in the environment.
 
     Raises `SettingsError`, naming the variable, for one that is no setting or whose value is out of range. An empty

@@ -27,7 +27,7 @@ def check_models(contract: Contract) -> None:
             raise SettingsError(f"models.{model.name}: {wrong}") from None
 
 
-def policy_of(model: Model) -> Policy:
+def round_policy(model: Model) -> Policy:
     """What a model in rounds does between rounds. Raises `SettingsError`."""
     agreed, algorithm = model.rounds, rounds_algorithm(model.algorithm)
     kind = agreed.between or ("decay" if algorithm.additive else "cache")
@@ -36,7 +36,7 @@ def policy_of(model: Model) -> Policy:
     return policy
 
 
-def clusters_wanted(model: Model) -> Any:
+def requested_clusters(model: Model) -> Any:
     """How many clusters a model in rounds looks for, if it says: a number, or "auto"."""
     option = rounds_algorithm(model.algorithm).options.get("clusters")
     return model.options.get("clusters", None if option is None else option.default)
@@ -44,8 +44,8 @@ def clusters_wanted(model: Model) -> Any:
 
 def _check_rounds(model: Model, contract: Contract) -> None:
     rounds_algorithm(model.algorithm).check(model.options)
-    policy_of(model)
-    if clusters_wanted(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
+    round_policy(model)
+    if requested_clusters(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
         finders = " or ".join(streaming_names())
         raise SettingsError(
             f'clusters = "auto" takes over what another model finds: add one of {finders}, or give a number'

@@ -13,6 +13,7 @@ from shoal.config.contract import Feature, Model, Privacy, Rounds
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.config.settings import ClientSettings, LogSettings, ReadingsSettings, ServerSettings
 from shoal.config.transports import TRANSPORTS
+from shoal.privacy import load_mode, mode_names
 
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
 
@@ -22,9 +23,22 @@ def settings_table() -> str:
     lines = ["| section | setting | default | range | meaning |", "|---|---|---|---|---|"]
     for section, form in _sections():
         for name, field in form.model_fields.items():
-            cells = (section, f"`{name}`", _default(field), _range(field), field.description or "")
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(_row(section, f"`{name}`", _default(field), _range(field), field.description or ""))
+        if form is Privacy:
+            lines += _terms_of_modes(section)
     return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _terms_of_modes(section: str) -> Iterator[str]:
+    """What each installed privacy mode needs besides `mode`."""
+    for mode in map(load_mode, mode_names()):
+        for name, term in mode.terms.items():
+            limits = f"> {term.above:g}, ≤ {term.at_most:g}"
+            yield _row(f"{section} with `{mode.name}`", f"`{name}`", "required", limits, term.meaning)
 
 
 def _sections() -> Iterator[tuple[str, type[BaseModel]]]:

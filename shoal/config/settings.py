@@ -15,9 +15,9 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from shoal.config.base import FilePath, Section, Settings, resolve_paths
-from shoal.config.contract import Contract, contract_of, read_toml, validated
-from shoal.config.environment import settings_from
+from shoal.config.base import FilePath, Section, Settings, parse_table, read_toml, resolve_paths
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.environment import environment_settings
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.config.transports import resolve_address, servers_of_address, with_transport
@@ -66,7 +66,7 @@ class LogSettings(Settings):
 def log_settings(**values: Any) -> LogSettings:
     """[log] with these values, including keys of the transport that `address` names. Raises `SettingsError`."""
     address = values.get("address", LogSettings.model_fields["address"].default)
-    return validated(with_transport(LogSettings, address), values, "[log]")
+    return parse_table(with_transport(LogSettings, address), values, "[log]")
 
 
 class ClientSettings(Settings):
@@ -165,7 +165,7 @@ def load_config(path: Path) -> Config:
     unknown = sorted(set(tables) - set(SECTIONS))
     if unknown:
         raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(SECTIONS)}")
-    contract = contract_of(tables, str(path))
+    contract = parse_contract(tables, str(path))
     log = _addressed_section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
     readings = _addressed_section(ReadingsSettings, tables, "readings", path)
@@ -189,9 +189,9 @@ def _section(form: type[Section], tables: Mapping[str, object], name: str, path:
     written = tables.get(name, {})
     if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
-    given = settings_from(os.environ, name, form)
+    given = environment_settings(os.environ, name, form)
     variables = f" and SHOAL_{name.upper()}_..." if given else ""
-    return resolve_paths(validated(form, {**written, **given}, f"{path}: [{name}]{variables}"), path)
+    return resolve_paths(parse_table(form, {**written, **given}, f"{path}: [{name}]{variables}"), path)
 
 
 def _addressed_section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:

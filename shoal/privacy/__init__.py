@@ -1,30 +1,24 @@
-"""Privacy: readings in their units come in, private rows in unit coordinates go out; nothing raw passes by.
+"""Privacy: readings in their units go in, private rows in unit coordinates come out; nothing raw goes around it.
 
-Start at `mechanism_for`. `PrivacyTerms` is what the contract says, `Mechanism` what the client node uses;
-`expected_statement`, `reach_for` and `announce` need no key, so the server uses them too.
+`load_mode` finds a privacy mode by name. A mode with the terms of a contract builds a client's `Mechanism` and says
+what it guarantees. It needs no key for that, so the server uses it too.
 """
 
-from shoal.privacy.base import Mechanism, Reach, Released
+from shoal.privacy.base import Description, Mechanism, PrivacyMode, Released, RowRange, Term
 from shoal.privacy.bounds import Bounds
 from shoal.privacy.keyed import Places, load_or_create_key
-from shoal.privacy.mechanisms import epsilon_spent, mechanism_for, reach_for
-from shoal.privacy.paper import paper_noise
-from shoal.privacy.statement import announce, expected_statement
-from shoal.privacy.terms import Mode, PrivacyTerms
+from shoal.privacy.registry import load_mode, mode_names
 
 __all__ = [
     "Bounds",
+    "Description",
     "Mechanism",
-    "Mode",
     "Places",
-    "PrivacyTerms",
-    "Reach",
+    "PrivacyMode",
     "Released",
-    "announce",
-    "epsilon_spent",
-    "expected_statement",
+    "RowRange",
+    "Term",
+    "load_mode",
     "load_or_create_key",
-    "mechanism_for",
-    "paper_noise",
-    "reach_for",
+    "mode_names",
 ]

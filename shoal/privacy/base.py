@@ -1,18 +1,32 @@
-"""What every mechanism keeps: readings in their units go in, rows in unit coordinates come out."""
+"""What a privacy mode is, and the mechanism that it builds for a client: readings in their units go in, rows in unit
+coordinates come out."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.errors import InvalidState, SettingsError
+from shoal.privacy.bounds import Bounds
 from shoal.privacy.keyed import Places
 
+NOT_COVERED = (
+    "That a reading was taken, when, and how many there are.",
+    "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "
+    "but their epsilons add up.",
+)
+"""what no mode protects that treats each reading by itself"""
 
-class Reach(NamedTuple):
-    """Unit coordinates (d,) between which every honest row lies, hence every mean of rows: a node, a centre."""
+
+class RowRange(NamedTuple):
+    """Unit coordinates (d,) between which every row of a mechanism lies, hence every mean of rows: a node, a centre."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -20,28 +34,18 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True)
 class Released:
-    """What `privatise` gives back for n readings."""
+    """The result of `Mechanism.privatise` for n readings."""
 
     rows: NDArray[np.float64]
     """(k, d) in unit coordinates: what models learn from"""
     kept: NDArray[np.bool_]
-    """(n,) which readings the k rows stand for, in order; the others were withheld"""
+    """(n,) which readings the k rows are made from, in order; the others were withheld"""
     clipped: int
-    """readings moved into their bounds. Made from raw readings: it must not leave the client"""
+    """readings moved into their bounds. It is made from raw readings, so it must not leave the client"""
 
 
 class Mechanism(Protocol):
-    """Makes readings private. Splitting the same readings into other calls changes no byte of the rows."""
-
-    @property
-    def statement(self) -> dict[str, Any]:
-        """What is promised, in plain values; travels in every message."""
-        ...
-
-    @property
-    def reach(self) -> Reach:
-        """Where rows can lie; public, a function of the contract alone."""
-        ...
+    """Makes the readings of one client private. The rows do not depend on how readings are split into calls."""
 
     def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
         """readings (n, d) in their units with their places (n, 2) in the readings log. Raises `InvalidData`."""
@@ -52,5 +56,161 @@ class Mechanism(Protocol):
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become the saved one. Raises `InvalidState`, also if key, client, source or terms are others."""
+        """Continue from a saved state. Raises `InvalidState`, also for another key, client, source or other terms."""
         ...
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number that a mode takes in [privacy] of the contract: greater than `above`, at most `at_most`."""
+
+    meaning: str
+    above: float = 0.0
+    at_most: float = 1e6
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a mode means, in sentences for people who do not know the papers."""
+
+    title: str
+    tone: Literal["good", "warn", "bad"]
+    """how the page marks the title"""
+    sentences: tuple[str, ...]
+    not_covered: tuple[str, ...]
+
+    def text(self) -> str:
+        """All of it in one paragraph, for log events and terminals."""
+        return f"Privacy: {self.title}. {' '.join(self.sentences)} Not covered: {' '.join(self.not_covered)}"
+
+
+class PrivacyMode(ABC):
+    """One way to make readings private, with the terms of one federation.
+
+    A package adds a mode with a subclass and an entry point in the group `shoal.privacy`. Clients, the server, the
+    command line and the page ask the mode for everything that depends on it. Client and server build equal modes from
+    the contract; there is no key in it.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """a few words for the table of settings"""
+    mechanism_name: ClassVar[str]
+    """travels in every message"""
+    terms: ClassVar[Mapping[str, Term]] = {}
+    """the settings of [privacy] that the mode needs, besides `mode`"""
+    formal: ClassVar[bool] = False
+    """whether the epsilons are guaranteed; otherwise they are only names of noise levels"""
+    adds_noise: ClassVar[bool] = True
+
+    def __init__(
+        self, bounds: Bounds, values: Mapping[str, float] | None = None, shares: Sequence[float] | None = None
+    ) -> None:
+        """`values` of the terms; `shares` are the weights of the d features in the budget, equal if None.
+
+        Raises `SettingsError`.
+        """
+        self.bounds = bounds
+        self.values = dict(values or {})
+        self.check_terms(self.values)
+        self.shares = tuple(shares or (1.0,) * bounds.d)
+        if len(self.shares) != bounds.d or not all(math.isfinite(share) and share > 0 for share in self.shares):
+            raise SettingsError(f"shares must be {bounds.d} finite numbers above 0, one for each feature")
+
+    @classmethod
+    def check_terms(cls, values: Mapping[str, float]) -> None:
+        """Raises `SettingsError` unless these are the terms of the mode, each within its range."""
+        for name in values:
+            if name not in cls.terms:
+                raise SettingsError(f'{name} means nothing in mode = "{cls.name}"; leave it out')
+        for name, term in cls.terms.items():
+            if name not in values:
+                raise SettingsError(f'mode = "{cls.name}" needs {name}')
+            if not term.above < values[name] <= term.at_most:
+                raise SettingsError(f"{name} must be above {term.above:g} and at most {term.at_most:g}")
+
+    @abstractmethod
+    def epsilon_per_feature(self) -> tuple[float, ...]:
+        """The epsilon of each feature: with a guarantee, parts that sum to `epsilon_per_reading`; () without noise."""
+
+    @abstractmethod
+    def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
+        """The mechanism of one client for its readings log.
+
+        `key` is the client's noise key; `source` is the identity of the log's topic. Raises `SettingsError`.
+        """
+
+    @abstractmethod
+    def row_range(self) -> RowRange:
+        """Where rows can lie: a function of the contract alone."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """What the mode guarantees with these terms, in words."""
+
+    def epsilon_per_reading(self) -> float | None:
+        """The guaranteed epsilon of one reading over all its features, or None without a guarantee."""
+        return None
+
+    def epsilon_spent(self) -> tuple[float, float]:
+        """Epsilon that a reading really costs and that it may cost; both infinite without a guarantee."""
+        return math.inf, math.inf
+
+    def noise_per_feature(self) -> tuple[float, ...] | None:
+        """How far the noise moves each feature on average, as a part of its declared range; None if that is unknown."""
+        return None
+
+    def statement(self) -> dict[str, Any]:
+        """The statement that every message of a client carries, in plain values; the server compares it to its own.
+
+        `nominal` marks epsilons that only name a noise level and guarantee nothing.
+        """
+        return {
+            "mode": self.name,
+            "mechanism": self.mechanism_name,
+            "formal": self.formal,
+            "unit": "reading",
+            "epsilon_per_reading": self.epsilon_per_reading(),
+            "epsilon_per_feature": list(self.epsilon_per_feature()),
+            "nominal": bool(self.epsilon_per_feature()) and not self.formal,
+        }
+
+    def context(self) -> bytes:
+        """32 bytes over all that decides what random words are used for: mechanism, bounds, epsilons, noise tables.
+
+        Noise is bound to it: under other terms a reading gets other random words.
+        """
+        digest = hashlib.sha256(f"shoal noise 1;{self.mechanism_name};{self.bounds.d};".encode())
+        for array in (self.bounds.low, self.bounds.high, np.array(self.epsilon_per_feature())):
+            digest.update(array.astype("<f8").tobytes())
+        digest.update(self.table_digests())
+        return digest.digest()
+
+    def table_digests(self) -> bytes:
+        """What names the noise tables exactly, if there are any; part of `context`."""
+        return b""
+
+
+def require_key(key: bytes | None, mode: str) -> bytes:
+    """The noise key. Raises `SettingsError` if there is none."""
+    if key is None:
+        raise SettingsError(f"privacy mode {mode!r} needs the client's noise key")
+    return key
+
+
+def check_state(state: dict[str, Any], version: int, mode: str, fingerprint: str) -> None:
+    """Raises `InvalidState` unless a mechanism's saved state has this version, mode and fingerprint.
+
+    Another fingerprint means another key, client, source or other terms. Readings already published would be
+    published again with fresh noise, and averaging would remove the noise.
+    """
+    if not isinstance(state, dict) or state.get("version") != version:
+        raise InvalidState(f"saved privacy state is not of version {version}; use the shoal that wrote it")
+    if state.get("mode") != mode:
+        raise InvalidState(f"saved privacy state is of another mode than {mode!r}; start with a new readings log")
+    if state.get("fingerprint") != fingerprint:
+        raise InvalidState(
+            "saved privacy state belongs to another noise key, client name, readings log or privacy terms. Restore "
+            "those it was made with, or start as a new client: reading the same log with other noise would weaken "
+            "the guarantee"
+        )

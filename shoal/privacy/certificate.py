@@ -22,24 +22,24 @@ from shoal.errors import SettingsError
 from shoal.privacy.laplace import ESCAPE, MARGIN_SCALES, TABLE_BITS, DiscreteLaplace
 
 
-def certified_epsilon(law: DiscreteLaplace) -> float:
+def certified_epsilon(distribution: DiscreteLaplace) -> float:
     """Largest |ln P(y | g) - ln P(y | g')| over all y and all g, g' in 0..steps, to about 1e-13.
 
     Raises `SettingsError` if the probabilities do not fall with distance, without which the pairs examined
     (those `steps` apart) need not be the worst, or if the levels end inside the margin.
     """
-    if law.levels * ESCAPE * law.scale < law.steps + law.margin:
+    if distribution.levels * ESCAPE * distribution.scale < distribution.steps + distribution.margin:
         raise SettingsError("the noise tables end before the margin does: this build must not be used")
-    logs = [np.log(digit.weights.astype(np.float64)) for digit in law.inner]
-    whole = _log_whole_scales(law)
+    logs = [np.log(digit.weights.astype(np.float64)) for digit in distribution.inner]
+    whole = _log_whole_scales(distribution)
     _check_falling([*logs, whole])
-    return _farthest_pairs(law, logs, whole)
+    return _farthest_pairs(distribution, logs, whole)
 
 
-def _log_whole_scales(law: DiscreteLaplace) -> NDArray[np.float64]:
+def _log_whole_scales(distribution: DiscreteLaplace) -> NDArray[np.float64]:
     """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate looks."""
-    level = np.log(law.scales.weights.astype(np.float64)) - TABLE_BITS * math.log(2)
-    count = MARGIN_SCALES + law.steps // law.scale + 2
+    level = np.log(distribution.scales.weights.astype(np.float64)) - TABLE_BITS * math.log(2)
+    count = MARGIN_SCALES + distribution.steps // distribution.scale + 2
     passed, digit = np.divmod(np.arange(count), ESCAPE)
     logs: NDArray[np.float64] = passed * level[ESCAPE] + level[digit]
     return logs
@@ -54,10 +54,12 @@ def _check_falling(logs: list[NDArray[np.float64]]) -> None:
         gain += float(digit[0] - digit[-1])
 
 
-def _farthest_pairs(law: DiscreteLaplace, logs: list[NDArray[np.float64]], whole: NDArray[np.float64]) -> float:
+def _farthest_pairs(
+    distribution: DiscreteLaplace, logs: list[NDArray[np.float64]], whole: NDArray[np.float64]
+) -> float:
     """max over k < margin of ln P(k) - ln P(k + steps): digit-wise addition of `steps` with carry."""
     best = {0: 0.0}
-    rest = law.steps
+    rest = distribution.steps
     for digit in logs:
         rest, shift = divmod(rest, digit.size)
         reached: dict[int, float] = {}

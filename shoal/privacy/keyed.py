@@ -37,7 +37,7 @@ Places = Sequence[tuple[int, int]] | NDArray[np.int64]
 """(n, 2): partition and offset of each reading in the client's readings log"""
 
 
-class KeyedWords:
+class KeyedRandomness:
     """64-bit words for readings of `d` quantised features. Input of one digest call, every field of fixed width:
 
     key (32 bytes, padded to 136) | version (u4) | sha256(client) (32) | source (16) | context (32) | padding to 272

@@ -128,6 +128,15 @@ class DiscreteLaplace:
         return -edge / (2 * self.steps), (2 * self.steps + edge) / (2 * self.steps)
 
 
+def check_epsilon(epsilon: float) -> None:
+    """Raises `SettingsError` for an epsilon of one feature outside 0.0001..1000."""
+    if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
+        raise SettingsError(
+            f"epsilon {epsilon:g} of one feature is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}: "
+            "change epsilon_per_reading, the shares, or the number of features"
+        )
+
+
 @lru_cache(maxsize=256)
 def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
     """The noise of a feature that may spend `epsilon`; `fine` (a power of two) sets how fine the grid is.
@@ -136,11 +145,7 @@ def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
     whole number of steps costs less than one part in `fine` of epsilon, and features share their tables.
     Raises `SettingsError` for an epsilon outside 0.0001..1000.
     """
-    if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
-        raise SettingsError(
-            f"epsilon {epsilon:g} of one feature is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}: "
-            "change epsilon_per_reading, the shares, or the number of features"
-        )
+    check_epsilon(epsilon)
     scale = fine
     while epsilon * scale < fine:
         scale *= 2

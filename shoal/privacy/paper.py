@@ -1,29 +1,37 @@
-"""The noise of the paper, for reproduction and comparison. IT GIVES NO FORMAL GUARANTEE.
+"""The mode `paper`: the noise of the FCAC paper, for reproduction and comparison. IT GIVES NO FORMAL GUARANTEE.
 
 Masuyama et al. 2023, "Privacy-preserving Continual Federated Clustering via Adaptive Resonance Theory",
 eq. 2-4: x' = x + L(v), L(v) = -(range / epsilon) sgn(v) ln(1 - 2|v|), v uniform in (-0.5, 0.5), where range is
 the maximum minus the minimum of the feature *in the data themselves*, and epsilon applies to each feature.
-The range depends on the readings, so the noise of all of them gives away the extremes, and no epsilon holds.
+The range depends on the readings, so the noise of all of them reveals the extremes, and no epsilon holds.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, InvalidState, SettingsError
-from shoal.privacy.base import Reach, Released
-from shoal.privacy.keyed import KeyedWords, Places
-from shoal.privacy.state import check_state
-from shoal.privacy.statement import context_digest, expected_statement
-from shoal.privacy.terms import PrivacyTerms
+from shoal.privacy.base import (
+    NOT_COVERED,
+    Description,
+    Mechanism,
+    PrivacyMode,
+    Released,
+    RowRange,
+    Term,
+    check_state,
+    require_key,
+)
+from shoal.privacy.bounds import Bounds
+from shoal.privacy.keyed import KeyedRandomness, Places
 
 GRAIN = 2.0**-20
-"""rows are rounded to this part of the range: doubles would show which readings they cannot have come from"""
+"""rows are rounded to this part of the range: a double of full precision would show which readings are impossible"""
 UNIT_NOISE_MAX = 52 * float(np.log(2.0))
-"""|L(v)| for range / epsilon = 1 is never more, since |v| is at most (1 - 2^-52) / 2"""
+"""largest |L(v)| for range / epsilon = 1, since |v| is at most (1 - 2^-52) / 2"""
 STATE_VERSION = 1
 
 
@@ -43,7 +51,7 @@ def paper_noise(
     """rows (n, d) -> the rows with the noise of eq. 2-4, the same nominal `epsilon` for every feature.
 
     `noise` is a generator, or unit-scale Laplace values (n, d). A feature that does not vary gets no noise, as
-    in the paper. Rounded to 2^-20 of each feature's range unless told otherwise. Raises `InvalidData`.
+    in the paper. Rounded to 2^-20 of each feature's range unless `rounded` is false. Raises `InvalidData`.
     """
     rows = np.asarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
@@ -64,34 +72,66 @@ def paper_noise(
     return np.where(span > 0, np.rint(noised / grain) * grain, noised)
 
 
-class PaperNoise:
-    """Eq. 2-4 on a stream: the range is the one seen so far, in unit coordinates of the declared bounds.
+class Paper(PrivacyMode):
+    """Equations 2 to 4 with the running range of the client's own readings; epsilon only names a noise level."""
 
-    While any feature has not varied yet its noise would be zero and the reading public; such readings are
-    withheld: dropped, and counted in `withheld`.
+    name = "paper"
+    summary = "equations 2-4 of FCAC, no guarantee"
+    mechanism_name = "laplace-running-range"
+    terms: ClassVar = {"epsilon_nominal_per_feature": Term("the epsilon of its equation 3, the same for each feature")}
+
+    def epsilon_per_feature(self) -> tuple[float, ...]:
+        return (float(self.values["epsilon_nominal_per_feature"]),) * self.bounds.d
+
+    def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
+        randomness = KeyedRandomness(require_key(key, self.name), client, source, self.context(), self.bounds.d)
+        return PaperNoise(self.bounds, self.values["epsilon_nominal_per_feature"], randomness)
+
+    def row_range(self) -> RowRange:
+        # The range is at most that of the bounds, the noise at most UNIT_NOISE_MAX scales, and rounding adds a grain.
+        beyond = UNIT_NOISE_MAX / np.array(self.epsilon_per_feature()) + GRAIN
+        return RowRange(-beyond, 1.0 + beyond)
+
+    def describe(self) -> Description:
+        epsilon, d = self.values["epsilon_nominal_per_feature"], self.bounds.d
+        return Description(
+            "Noise without a formal guarantee",
+            "warn",
+            (
+                "Every client adds Laplace noise to each reading before anything learns from it, as in equations 2 to "
+                f"4 of Masuyama et al. 2023, with a nominal epsilon of {epsilon:g} for each of {d} features. The "
+                "reading itself never leaves the client.",
+                "There is NO FORMAL GUARANTEE: the noise is scaled to the range of the client's own readings and not "
+                "to declared bounds, so its size reveals extreme readings, and epsilon only names a noise level. Use "
+                "this mode to reproduce and compare, never for readings that must stay private.",
+            ),
+            (
+                "The range of a client's readings: it shows in the size of the noise, so that an extreme reading can "
+                "be recognised.",
+                *NOT_COVERED,
+            ),
+        )
+
+
+class PaperNoise:
+    """Eq. 2-4 on a stream: the range is the one of the readings so far, in unit coordinates of the declared bounds.
+
+    As long as any feature has not varied its noise would be zero and the reading public. Such readings are withheld:
+    dropped, and counted in `withheld`.
     """
 
-    def __init__(self, terms: PrivacyTerms, key: bytes, client: str, source: bytes) -> None:
-        self._terms = terms
-        (self._epsilon, *_) = terms.epsilon_per_feature()
-        self._keyed = KeyedWords(key, client, source, context_digest(terms), terms.bounds.d)
-        self._low = np.full(terms.bounds.d, np.inf)
-        self._high = np.full(terms.bounds.d, -np.inf)
+    def __init__(self, bounds: Bounds, epsilon: float, randomness: KeyedRandomness) -> None:
+        self._bounds = bounds
+        self._epsilon = epsilon
+        self._randomness = randomness
+        self._low = np.full(bounds.d, np.inf)
+        self._high = np.full(bounds.d, -np.inf)
         self.withheld = 0
 
-    @property
-    def statement(self) -> dict[str, Any]:
-        return expected_statement(self._terms)
-
-    @property
-    def reach(self) -> Reach:
-        return paper_reach(self._terms)
-
     def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
-        d = self._terms.bounds.d
-        inside, clipped = self._terms.bounds.clip(readings)
-        unit = self._terms.bounds.to_unit(inside)
-        words = self._keyed.draw(places, np.rint(unit / GRAIN).astype(np.int64), d)
+        inside, clipped = self._bounds.clip(readings)
+        unit = self._bounds.to_unit(inside)
+        words = self._randomness.draw(places, np.rint(unit / GRAIN).astype(np.int64), self._bounds.d)
         low = np.minimum.accumulate(np.vstack([self._low, unit]), axis=0)
         high = np.maximum.accumulate(np.vstack([self._high, unit]), axis=0)
         span = high[1:] - low[1:]
@@ -104,21 +144,21 @@ class PaperNoise:
     def state(self) -> dict[str, Any]:
         return {
             "version": STATE_VERSION,
-            "mode": "paper",
-            "fingerprint": self._keyed.fingerprint,
+            "mode": Paper.name,
+            "fingerprint": self._randomness.fingerprint,
             "low": self._low.copy(),
             "high": self._high.copy(),
             "withheld": self.withheld,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        check_state(state, STATE_VERSION, "paper", self._keyed.fingerprint)
+        check_state(state, STATE_VERSION, Paper.name, self._randomness.fingerprint)
         low, high, withheld = state.get("low"), state.get("high"), state.get("withheld")
-        if not (_is_row(low, self._terms.bounds.d) and _is_row(high, self._terms.bounds.d)):
+        if not (_is_row(low, self._bounds.d) and _is_row(high, self._bounds.d)):
             raise InvalidState("a saved running range does not fit these features; start from an intact checkpoint")
         unseen = np.isposinf(low).all() and np.isneginf(high).all()
         if not (unseen or ((low >= 0) & (low <= high) & (high <= 1)).all()):
-            raise InvalidState("a saved running range is not one within the bounds; start from an intact checkpoint")
+            raise InvalidState("a saved running range is not within the bounds; start from an intact checkpoint")
         if not isinstance(withheld, int) or withheld < 0:
             raise InvalidState("a saved count of withheld readings is not a count; start from an intact checkpoint")
         self._low, self._high, self.withheld = low.copy(), high.copy(), withheld
@@ -126,9 +166,3 @@ class PaperNoise:
 
 def _is_row(value: object, d: int) -> TypeGuard[NDArray[np.float64]]:
     return isinstance(value, np.ndarray) and value.shape == (d,) and value.dtype == np.float64
-
-
-def paper_reach(terms: PrivacyTerms) -> Reach:
-    """The range never exceeds the bounds and the noise never `UNIT_NOISE_MAX` scales; one grain for rounding."""
-    beyond = UNIT_NOISE_MAX / np.array(terms.epsilon_per_feature()) + GRAIN
-    return Reach(-beyond, 1.0 + beyond)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shoal.config.contract import NAME_PATTERN
+from shoal.config.base import NAME_PATTERN
 from shoal.errors import MessageRejected
 
 COUNT_MAX = 2**53

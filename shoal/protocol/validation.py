@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidData, MessageRejected
-from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ModelMessage, Snapshot, Update, Wake
 from shoal.protocol.round_request import round_request_of
@@ -38,9 +37,9 @@ class Validator:
         self._contract = contract
         # Computed once: it is a digest over every feature.
         self._digest = contract.digest
-        terms = privacy_terms_of(contract)
-        self._statement = _canonical(expected_statement(terms))
-        self._lowest, self._highest = reach_for(terms)
+        privacy = privacy_mode(contract)
+        self._statement = _canonical(privacy.statement())
+        self._lowest, self._highest = privacy.row_range()
 
     def check_update(self, update: Update) -> None:
         """An update: of a model of this federation, with arrays that readings under this contract can produce."""

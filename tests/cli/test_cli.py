@@ -122,7 +122,7 @@ def test_the_example_is_right(example: Path) -> None:
     assert (told.returncode, told.stderr) == (0, "")
     contract = load_contract(example)
     assert contract.digest in told.stdout
-    assert "Privacy: FORMAL." in told.stdout
+    assert "Privacy: Formal guarantee, hardly any protection." in told.stdout
     for feature in contract.features:
         assert feature.name in told.stdout
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.config.privacy_terms import bounds_of
+from shoal.config.privacy import declared_bounds
 from shoal.protocol.messages import Snapshot
 from tests.client_nodes.resources import Site, readings
 from tests.small_plant import FORMAL, a_snapshot, plant
@@ -28,7 +28,7 @@ def publish(site: Site, *snapshots: Snapshot, key: bytes = b"clusters") -> None:
 
 
 def expected(site: Site, snapshot: Snapshot, values: np.ndarray) -> list[int]:
-    bounds = bounds_of(site.contract)
+    bounds = declared_bounds(site.contract)
     unit = bounds.to_unit(bounds.clip(values)[0])
     return [int(cluster) for cluster in streaming_algorithm("fcac").predict(snapshot.arrays, unit)]
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import privacy_terms_of
-from shoal.privacy import expected_statement
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.privacy import privacy_mode
 from shoal.protocol.messages import Snapshot, Update
 from tests.client_nodes.resources import Site, readings
 
@@ -23,7 +22,7 @@ CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])
 
 def agreed(*models: dict[str, Any]) -> Contract:
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
-    return contract_of(tables | {"models": list(models)})
+    return parse_contract(tables | {"models": list(models)})
 
 
 CONTRACT = agreed(HEAPS)
@@ -52,7 +51,7 @@ class Caller:
             clusters=0,
             nodes=len(CENTRES),
             pooled=0,
-            privacy=expected_statement(privacy_terms_of(contract)),
+            privacy=privacy_mode(contract).statement(),
             arrays={"centre": CENTRES, "weight": np.zeros(len(CENTRES))},
             made_at=now,
             round=number,
@@ -230,7 +229,7 @@ def test_a_client_without_models_in_rounds_keeps_no_rows(tmp_path: Path) -> None
 
 def test_rows_are_private_before_they_are_in_the_window(tmp_path: Path) -> None:
     models = {"models": [HEAPS], "privacy": {"mode": "formal", "epsilon_per_reading": 4}}
-    site = Site(tmp_path, contract_of({"federation": {"name": "plant"}, "features": FEATURES, **models}))
+    site = Site(tmp_path, parse_contract({"federation": {"name": "plant"}, "features": FEATURES, **models}))
     raw = readings(50)
     site.measure(raw)
     site.run()

@@ -10,11 +10,10 @@ import pytest
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
-from shoal.config.contract import Contract, Rounds, contract_of
-from shoal.config.models import check_models, policy_of
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.contract import Contract, Rounds, parse_contract
+from shoal.config.models import check_models, round_policy
+from shoal.config.privacy import privacy_mode
 from shoal.errors import MessageRejected, SettingsError
-from shoal.privacy import expected_statement
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest, new_round_request, round_request_of
 from shoal.protocol.validation import Validator
@@ -27,7 +26,7 @@ CALL = {"deadline": 1e9, "fraction": 0.5, "rows_min": 20}
 
 def agreed(*models: dict[str, Any]) -> Contract:
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
-    return contract_of(tables | {"models": list(models)})
+    return parse_contract(tables | {"models": list(models)})
 
 
 def heaps(algorithm: str = "kmeans", **other: Any) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def a_call(**other: Any) -> Snapshot:
         clusters=1,
         nodes=2,
         pooled=0,
-        privacy=expected_statement(privacy_terms_of(CONTRACT)),
+        privacy=privacy_mode(CONTRACT).statement(),
         arrays={"centre": CENTRES, "weight": WEIGHT},
         made_at=1e9,
         round=1,
@@ -72,7 +71,7 @@ def an_answer(**other: Any) -> Update:
         client="attic",
         sequence=1,
         readings=30,
-        privacy=expected_statement(privacy_terms_of(CONTRACT)),
+        privacy=privacy_mode(CONTRACT).statement(),
         arrays=rounds_algorithm("kmeans").answer({"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)),
         made_at=1e9,
         round=1,
@@ -126,12 +125,12 @@ def test_every_algorithm_can_be_agreed_on_and_has_a_policy(algorithm: str) -> No
     options = {"clusters": 2} if "clusters" in rounds_algorithm(algorithm).options else {}
     contract = agreed({"name": "heaps", "algorithm": algorithm, "options": options})
     check_models(contract)
-    assert policy_of(contract.models[0]).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")
+    assert round_policy(contract.models[0]).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")
 
 
 def test_what_was_agreed_of_the_time_between_rounds_is_what_is_done() -> None:
     rounds = {"between": "cache", "decay": 0.25, "cache_rounds": 2, "late_rounds": 1}
-    assert policy_of(agreed(heaps(rounds=rounds)).models[0]) == Policy(
+    assert round_policy(agreed(heaps(rounds=rounds)).models[0]) == Policy(
         "cache", decay=0.25, cache_rounds=2, late_rounds=1
     )
 

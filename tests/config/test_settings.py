@@ -72,7 +72,7 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
     [
         ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}"),
         ("[[client]]", "[client] is not a table"),
-        ("[client]\npublish = 3", "[client]: publish: unknown name; leave it out or mend its spelling"),
+        ("[client]\npublish = 3", "[client]: publish: unknown name; remove it or correct its spelling"),
         ("[client]\npublish_readings = 0", "[client]: publish_readings: should be greater than or equal to 1"),
         ("[client]\npublish_readings = 1.5", "[client]: publish_readings: should be a valid integer"),
         ('[client]\npublish_readings = "5"', "[client]: publish_readings: should be a valid integer"),
@@ -95,7 +95,7 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
             '[log]\naddress = "pigeon:loft"',
             "[log]: log address 'pigeon:loft': must begin with one of kafka:",
         ),
-        ("[log]\ntls = true", "[log]: tls: unknown name; leave it out or mend its spelling"),
+        ("[log]\ntls = true", "[log]: tls: unknown name; remove it or correct its spelling"),
         ('[log]\naddress = "kafka://a:1"\ntls = 1', "[log]: tls: should be a valid boolean"),
         ('[readings]\naddress = "sqlite:x.db"', "[readings]: address must be kafka://host:port; leave it out"),
         ("[mqtt]\nport = 65536", "[mqtt]: port: should be less than or equal to 65535"),

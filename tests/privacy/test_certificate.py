@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
-from shoal.privacy import mechanisms
+from shoal.privacy import formal
 from shoal.privacy.certificate import certified_epsilon
 from shoal.privacy.laplace import ESCAPE, TABLE_BITS, Digit, DiscreteLaplace, discrete_laplace, geometric_digit
-from tests.privacy.noise_terms import build, formal_terms
+from tests.privacy.modes import build, formal_mode
 
 
 @pytest.mark.parametrize(
@@ -26,28 +26,28 @@ def test_the_tables_keep_what_is_declared_and_hardly_less(epsilon: float) -> Non
     assert certified > epsilon * 0.999
 
 
-def magnitudes(law: DiscreteLaplace) -> list[Fraction]:
+def magnitudes(distribution: DiscreteLaplace) -> list[Fraction]:
     """P(k) for k = 0, 1, ... by going through every way the words can fall."""
     whole = 2**TABLE_BITS
     fine = [Fraction(1)]
-    for digit in law.inner:
+    for digit in distribution.inner:
         fine = [Fraction(int(w), whole) * p for w in digit.weights for p in fine]
-    level = [Fraction(int(w), whole) for w in law.scales.weights]
+    level = [Fraction(int(w), whole) for w in distribution.scales.weights]
     scales: list[Fraction] = []
-    for passed in range(law.levels):
+    for passed in range(distribution.levels):
         scales += [level[ESCAPE] ** passed * p for p in level[:ESCAPE]]
-    scales.append(level[ESCAPE] ** law.levels)
+    scales.append(level[ESCAPE] ** distribution.levels)
     return [a * p for a in scales for p in fine]
 
 
-def brute_force(law: DiscreteLaplace) -> float:
+def brute_force(distribution: DiscreteLaplace) -> float:
     """max |ln P(y|g) - ln P(y|g')| over all y, g, g' with the full table of probabilities."""
-    of_k = magnitudes(law)
+    of_k = magnitudes(distribution)
     assert sum(of_k) == 1
-    edge = 2 * law.margin + 1
-    top = 2 * law.steps + edge
+    edge = 2 * distribution.margin + 1
+    top = 2 * distribution.steps + edge
     table: list[dict[int, Fraction]] = []
-    for g in range(law.steps + 1):
+    for g in range(distribution.steps + 1):
         row: dict[int, Fraction] = {}
         for k, p in enumerate(of_k):
             for odd in (2 * k + 1, -2 * k - 1):
@@ -65,8 +65,8 @@ def brute_force(law: DiscreteLaplace) -> float:
 
 @pytest.mark.parametrize(("epsilon", "fine"), [(1.0, 4), (0.5, 4), (2.6, 4), (0.7, 8), (20.0, 2)])
 def test_the_certificate_is_what_brute_force_finds(epsilon: float, fine: int) -> None:
-    law = discrete_laplace(epsilon, fine)
-    assert certified_epsilon(law) == pytest.approx(brute_force(law), abs=1e-11)
+    distribution = discrete_laplace(epsilon, fine)
+    assert certified_epsilon(distribution) == pytest.approx(brute_force(distribution), abs=1e-11)
 
 
 def rough_digit(stride: int, drops: NDArray[np.float64]) -> Digit:
@@ -82,26 +82,26 @@ def test_the_certificate_is_what_brute_force_finds_in_rough_tables(seed: int, st
     """In tables as uneven as they may be, carries and the place of the worst pair matter."""
     rng = np.random.default_rng(seed)
     fine = rough_digit(1, rng.dirichlet(np.ones(3)) * 1.1)
-    law = dataclasses.replace(
+    distribution = dataclasses.replace(
         discrete_laplace(steps / 4, 4),
         inner=(fine,),
         scales=rough_digit(4, rng.uniform(1.4, 1.75, ESCAPE)),
     )
-    assert law.steps == steps
-    assert certified_epsilon(law) == pytest.approx(brute_force(law), abs=1e-11)
+    assert distribution.steps == steps
+    assert certified_epsilon(distribution) == pytest.approx(brute_force(distribution), abs=1e-11)
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [5, 6, 7])
 def test_the_certificate_is_what_brute_force_finds_in_rough_tables_of_three_digits(seed: int, steps: int) -> None:
     rng = np.random.default_rng(seed)
-    law = dataclasses.replace(
+    distribution = dataclasses.replace(
         discrete_laplace(steps / 8, 4),
         inner=(rough_digit(1, rng.dirichlet(np.ones(3)) * 0.5), rough_digit(4, rng.uniform(0.6, 0.8, 1))),
         scales=rough_digit(8, rng.uniform(1.4, 1.75, ESCAPE)),
     )
-    assert (law.steps, law.scale) == (steps, 8)
-    assert certified_epsilon(law) == pytest.approx(brute_force(law), abs=1e-11)
+    assert (distribution.steps, distribution.scale) == (steps, 8)
+    assert certified_epsilon(distribution) == pytest.approx(brute_force(distribution), abs=1e-11)
 
 
 def spoil(digit: Digit, value: int, by: int) -> Digit:
@@ -112,41 +112,41 @@ def spoil(digit: Digit, value: int, by: int) -> Digit:
 
 
 def test_the_certificate_sees_a_spoilt_fine_table() -> None:
-    law = discrete_laplace(1.0)
-    step = int(law.inner[0].weights[100]) - int(law.inner[0].weights[101])
-    spoilt = spoil(law.inner[0], 100, -step)
+    distribution = discrete_laplace(1.0)
+    step = int(distribution.inner[0].weights[100]) - int(distribution.inner[0].weights[101])
+    spoilt = spoil(distribution.inner[0], 100, -step)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(dataclasses.replace(law, inner=(spoilt,)))
+        certified_epsilon(dataclasses.replace(distribution, inner=(spoilt,)))
 
 
 def test_the_certificate_sees_a_spoilt_table_of_whole_scales() -> None:
-    law = discrete_laplace(4.0)
-    spoilt = spoil(law.scales, 3, -int(law.scales.weights[3]) // 2)
+    distribution = discrete_laplace(4.0)
+    spoilt = spoil(distribution.scales, 3, -int(distribution.scales.weights[3]) // 2)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(dataclasses.replace(law, scales=spoilt))
+        certified_epsilon(dataclasses.replace(distribution, scales=spoilt))
 
 
 def test_the_certificate_sees_a_fine_table_of_another_scale() -> None:
     """Each table falls, but at the seam a step farther away is more likely."""
-    law = discrete_laplace(4.0)
-    other = geometric_digit(law.scale, 1, law.scale // 2)
+    distribution = discrete_laplace(4.0)
+    other = geometric_digit(distribution.scale, 1, distribution.scale // 2)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(dataclasses.replace(law, inner=(other,)))
+        certified_epsilon(dataclasses.replace(distribution, inner=(other,)))
 
 
 def test_the_certificate_sees_a_tail_that_was_not_folded() -> None:
-    law = discrete_laplace(1.0)
-    cut = geometric_digit(ESCAPE + 1, law.scale, law.scale)
-    assert certified_epsilon(dataclasses.replace(law, scales=cut)) > 1.4
+    distribution = discrete_laplace(1.0)
+    cut = geometric_digit(ESCAPE + 1, distribution.scale, distribution.scale)
+    assert certified_epsilon(dataclasses.replace(distribution, scales=cut)) > 1.4
 
 
 def test_the_certificate_sees_levels_that_end_too_early() -> None:
-    law = discrete_laplace(15.0)
+    distribution = discrete_laplace(15.0)
     with pytest.raises(SettingsError, match="margin"):
-        certified_epsilon(dataclasses.replace(law, levels=law.levels - 1))
+        certified_epsilon(dataclasses.replace(distribution, levels=distribution.levels - 1))
 
 
 def test_a_client_whose_tables_give_more_than_declared_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanisms, "discrete_laplace", lambda epsilon: discrete_laplace(epsilon * 1.01))
+    monkeypatch.setattr(formal, "discrete_laplace", lambda epsilon: discrete_laplace(epsilon * 1.01))
     with pytest.raises(SettingsError, match="must not be used"):
-        build(formal_terms(3, 3.0))
+        build(formal_mode(3, 3.0))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from shoal.privacy import paper_noise
+from shoal.privacy.paper import paper_noise
 
 SEEDS = 60
 

@@ -22,14 +22,14 @@ def random_words(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.uint64]:
 
 
 def test_no_words_are_no_noise() -> None:
-    law = discrete_laplace(1.0)
-    assert law.noise(np.empty((0, 3, law.words), dtype=np.uint64)).shape == (0, 3)
+    distribution = discrete_laplace(1.0)
+    assert distribution.noise(np.empty((0, 3, distribution.words), dtype=np.uint64)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_every_table_sums_to_its_whole_exactly(epsilon: float) -> None:
-    law = discrete_laplace(epsilon)
-    for digit in (*law.inner, law.scales):
+    distribution = discrete_laplace(epsilon)
+    for digit in (*distribution.inner, distribution.scales):
         assert sum(int(w) for w in digit.weights) == 2**TABLE_BITS
         assert min(int(w) for w in digit.weights) > 0
         assert [int(b) for b in digit.below] == list(accumulate(int(w) for w in digit.weights[:-1]))
@@ -46,45 +46,45 @@ def test_a_digit_changes_exactly_where_its_table_says() -> None:
 
 
 def test_the_first_words_lowest_bit_is_the_sign_and_nothing_else() -> None:
-    law = discrete_laplace(0.5)
-    words = random_words((1000, law.words))
+    distribution = discrete_laplace(0.5)
+    words = random_words((1000, distribution.words))
     other = words.copy()
     other[:, 0] ^= np.uint64(1)
-    np.testing.assert_array_equal(law.noise(words), -law.noise(other))
+    np.testing.assert_array_equal(distribution.noise(words), -distribution.noise(other))
 
 
 def test_the_smallest_and_largest_words_reach_the_ends() -> None:
-    law = discrete_laplace(25.0)
-    assert law.noise(np.zeros((1, law.words), dtype=np.uint64)).tolist() == [-1]
-    most = law.noise(np.full((1, law.words), ALL, dtype=np.uint64))
-    assert most.tolist() == [2 * (FINE_STEPS - 1 + law.scale * ESCAPE * law.levels) + 1]
-    edge = 2 * law.margin + 1
-    assert most[0] > 2 * law.steps + edge, "what the last level folds must lie beyond the margin"
+    distribution = discrete_laplace(25.0)
+    assert distribution.noise(np.zeros((1, distribution.words), dtype=np.uint64)).tolist() == [-1]
+    most = distribution.noise(np.full((1, distribution.words), ALL, dtype=np.uint64))
+    assert most.tolist() == [2 * (FINE_STEPS - 1 + distribution.scale * ESCAPE * distribution.levels) + 1]
+    edge = 2 * distribution.margin + 1
+    assert most[0] > 2 * distribution.steps + edge, "what the last level folds must lie beyond the margin"
 
 
 def test_a_level_goes_on_only_after_the_escape() -> None:
-    law = discrete_laplace(15.0)
-    words = np.zeros((2, law.words), dtype=np.uint64)
+    distribution = discrete_laplace(15.0)
+    words = np.zeros((2, distribution.words), dtype=np.uint64)
     words[:, -1] = ALL
     words[1, -2] = ALL
-    assert (law.noise(words) // (2 * law.scale)).tolist() == [-1, -2 * ESCAPE - 1]
+    assert (distribution.noise(words) // (2 * distribution.scale)).tolist() == [-1, -2 * ESCAPE - 1]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_the_grid_is_fine_and_costs_little_epsilon(epsilon: float) -> None:
-    law = discrete_laplace(epsilon)
-    assert law.steps >= 1024
-    assert law.steps >= 1024 * epsilon
-    assert epsilon * (1 - 1 / FINE_STEPS) < law.steps / law.scale <= epsilon
-    assert max(digit.weights.size for digit in (*law.inner, law.scales)) <= 2**14
+    distribution = discrete_laplace(epsilon)
+    assert distribution.steps >= 1024
+    assert distribution.steps >= 1024 * epsilon
+    assert epsilon * (1 - 1 / FINE_STEPS) < distribution.steps / distribution.scale <= epsilon
+    assert max(digit.weights.size for digit in (*distribution.inner, distribution.scales)) <= 2**14
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 4.0])
 def test_noise_is_two_sided_geometric(epsilon: float) -> None:
-    law = discrete_laplace(epsilon)
-    noise = law.noise(random_words((200_000, law.words), seed=7))
+    distribution = discrete_laplace(epsilon)
+    noise = distribution.noise(random_words((200_000, distribution.words), seed=7))
     assert (noise % 2 == 1).all()
-    scales = noise / (2 * law.scale)
+    scales = noise / (2 * distribution.scale)
     edges = np.linspace(-6, 6, 49)
     counted, _ = np.histogram(scales, bins=np.concatenate([[-np.inf], edges, [np.inf]]))
     expected = np.diff(stats.laplace.cdf(np.concatenate([[-np.inf], edges, [np.inf]]))) * len(scales)
@@ -94,15 +94,15 @@ def test_noise_is_two_sided_geometric(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_results_stay_within_reach_and_on_half_steps(epsilon: float) -> None:
-    law = discrete_laplace(epsilon)
-    words = random_words((4000, law.words))
+    distribution = discrete_laplace(epsilon)
+    words = random_words((4000, distribution.words))
     words[:10] = ALL
     words[5:10, 0] ^= np.uint64(1)
-    grid = np.random.default_rng(3).integers(0, law.steps + 1, size=4000)
-    half_steps = law.release(grid, words)
+    grid = np.random.default_rng(3).integers(0, distribution.steps + 1, size=4000)
+    half_steps = distribution.release(grid, words)
     assert (half_steps % 2 == 1).all()
-    low, high = law.reach()
-    unit = half_steps / (2 * law.steps)
+    low, high = distribution.reach()
+    unit = half_steps / (2 * distribution.steps)
     assert unit.min() == low
     assert unit.max() == high
 

@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 from shoal.errors import InvalidData, InvalidState, SettingsError
-from shoal.privacy import paper_noise
-from shoal.privacy.paper import GRAIN, PaperNoise, unit_laplace
-from tests.privacy.noise_terms import build, paper_terms, places, readings_of
+from shoal.privacy.paper import GRAIN, PaperNoise, paper_noise, unit_laplace
+from tests.privacy.modes import build, paper_mode, places, readings_of
 
 VECTORS = Path(__file__).parents[1] / "golden" / "vectors" / "fcac_blobs2d_eps25.npz"
 
@@ -88,7 +87,7 @@ def test_rows_and_noise_that_cannot_be_are_refused() -> None:
 
 
 def test_a_stream_withholds_and_counts_readings_until_every_feature_has_varied() -> None:
-    mechanism = build(paper_terms(2))
+    mechanism = build(paper_mode(2))
     assert isinstance(mechanism, PaperNoise)
     readings = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0], [2.0, 3.0], [1.5, 2.5]])
     released = mechanism.privatise(readings, places(5))
@@ -98,31 +97,31 @@ def test_a_stream_withholds_and_counts_readings_until_every_feature_has_varied()
 
 
 def test_a_constant_stream_never_says_anything() -> None:
-    mechanism = build(paper_terms(2))
+    mechanism = build(paper_mode(2))
     assert isinstance(mechanism, PaperNoise)
     assert len(mechanism.privatise(np.full((50, 2), 3.0), places(50)).rows) == 0
     assert mechanism.withheld == 50
 
 
 def test_the_noise_of_a_stream_has_the_scale_of_the_range_seen_so_far() -> None:
-    terms = paper_terms(1, epsilon=10.0)
-    readings = terms.bounds.from_unit(np.full((30_000, 1), 0.5))
-    readings[0], readings[1], readings[15_000] = (terms.bounds.from_unit(np.array([u])) for u in (0.4, 0.6, 0.0))
-    released = build(terms).privatise(readings, places(30_000))
-    noise = np.abs(released.rows[:, 0] - terms.bounds.to_unit(readings)[1:, 0])
+    mode = paper_mode(1, epsilon=10.0)
+    readings = mode.bounds.from_unit(np.full((30_000, 1), 0.5))
+    readings[0], readings[1], readings[15_000] = (mode.bounds.from_unit(np.array([u])) for u in (0.4, 0.6, 0.0))
+    released = build(mode).privatise(readings, places(30_000))
+    noise = np.abs(released.rows[:, 0] - mode.bounds.to_unit(readings)[1:, 0])
     assert noise[:14_999].mean() == pytest.approx(0.2 / 10, rel=0.05)
     assert noise[15_000:].mean() == pytest.approx(0.6 / 10, rel=0.05)
 
 
 def test_rows_of_a_stream_are_rounded_to_a_millionth_of_the_range() -> None:
-    terms = paper_terms(3)
-    rows = build(terms).privatise(readings_of(terms, 500), places(500)).rows
+    mode = paper_mode(3)
+    rows = build(mode).privatise(readings_of(mode, 500), places(500)).rows
     np.testing.assert_array_equal(rows / GRAIN, np.rint(rows / GRAIN))
 
 
 def test_a_saved_running_range_that_does_not_fit_is_refused() -> None:
-    mechanism = build(paper_terms(3))
-    mechanism.privatise(readings_of(paper_terms(3), 5), places(5))
+    mechanism = build(paper_mode(3))
+    mechanism.privatise(readings_of(paper_mode(3), 5), places(5))
     good = mechanism.state()
     for wrong in (
         {"low": np.zeros(2)},

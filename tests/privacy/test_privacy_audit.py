@@ -10,70 +10,70 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from shoal.errors import InvalidData
-from shoal.privacy import PrivacyTerms
+from shoal.privacy import PrivacyMode
 from shoal.privacy.audit import FeatureAudit, Release, audit_features, clopper_pearson
-from tests.privacy.noise_terms import KEY, build, formal_terms, paper_terms, places
+from tests.privacy.modes import KEY, build, formal_mode, paper_mode, places
 
 TRIALS = 1000
 
 
-def release_of(terms: PrivacyTerms, key: bytes = KEY) -> Release:
+def release_of(mode: PrivacyMode, key: bytes = KEY) -> Release:
     """The front door of the real mechanism: every call reads on from where the last one ended."""
-    mechanism = build(terms, key)
+    mechanism = build(mode, key)
     firsts = itertools.count(0, 10_000)
     return lambda readings: mechanism.privatise(readings, places(len(readings), next(firsts))).rows
 
 
-def audited(real: PrivacyTerms, declared: PrivacyTerms, seed: int = 0) -> list[FeatureAudit]:
+def audited(real: PrivacyMode, declared: PrivacyMode, seed: int = 0) -> list[FeatureAudit]:
     generator = np.random.default_rng(seed)
     return audit_features(release_of(real), real.bounds, declared.epsilon_per_feature(), TRIALS, generator)
 
 
 @pytest.mark.parametrize("epsilon", [1.2, 6.0, 45.0, 300.0])
 def test_the_real_noise_passes(epsilon: float) -> None:
-    terms = formal_terms(6, epsilon, (1.0, 1.0, 1.0, 1.0, 2.0, 3.0))
-    results = audited(terms, terms)
+    mode = formal_mode(6, epsilon, (1.0, 1.0, 1.0, 1.0, 2.0, 3.0))
+    results = audited(mode, mode)
     assert len(results) == 6
     assert not any(result.too_little_noise or result.too_much_noise for result in results)
 
 
 @pytest.mark.parametrize("epsilon", [6.0, 90.0])
 def test_noise_of_half_the_size_is_caught_in_every_feature(epsilon: float) -> None:
-    results = audited(real=formal_terms(6, 2 * epsilon), declared=formal_terms(6, epsilon))
+    results = audited(real=formal_mode(6, 2 * epsilon), declared=formal_mode(6, epsilon))
     assert all(result.too_little_noise for result in results)
 
 
 @pytest.mark.parametrize("epsilon", [6.0, 90.0])
 def test_noise_of_twice_the_size_is_caught_in_every_feature(epsilon: float) -> None:
-    results = audited(real=formal_terms(6, epsilon / 2), declared=formal_terms(6, epsilon))
+    results = audited(real=formal_mode(6, epsilon / 2), declared=formal_mode(6, epsilon))
     assert all(result.too_much_noise for result in results)
 
 
 def test_the_whole_budget_spent_on_each_feature_is_caught() -> None:
-    results = audited(real=formal_terms(6, 6 * 3.0), declared=formal_terms(6, 3.0))
+    results = audited(real=formal_mode(6, 6 * 3.0), declared=formal_mode(6, 3.0))
     assert all(result.too_little_noise for result in results)
 
 
 def test_readings_read_twice_with_the_same_key_tell_no_more_than_once() -> None:
     """And with fresh noise they do: the average of two readings is less private than one."""
-    terms = formal_terms(3, 3.0)
+    mode = formal_mode(3, 3.0)
 
     def twice(second_key: bytes) -> list[FeatureAudit]:
-        first, second = release_of(terms), release_of(terms, second_key)
+        first, second = release_of(mode), release_of(mode, second_key)
 
         def release(readings: NDArray[np.float64]) -> NDArray[np.float64]:
             return (first(readings) + second(readings)) / 2
 
-        return audit_features(release, terms.bounds, terms.epsilon_per_feature(), 5 * TRIALS, np.random.default_rng(0))
+        return audit_features(release, mode.bounds, mode.epsilon_per_feature(), 5 * TRIALS, np.random.default_rng(0))
 
     assert not any(result.too_little_noise for result in twice(KEY))
     assert all(result.too_little_noise for result in twice(bytes(32)))
 
 
 def test_rows_that_were_withheld_cannot_be_audited() -> None:
-    terms = paper_terms(2)
+    mode = paper_mode(2)
     with pytest.raises(InvalidData):
-        audit_features(release_of(terms), terms.bounds, terms.epsilon_per_feature(), 10, np.random.default_rng(0))
+        audit_features(release_of(mode), mode.bounds, mode.epsilon_per_feature(), 10, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 1), (1, 1), (0, 50), (50, 50), (1, 50), (25, 50), (731, 1000)])

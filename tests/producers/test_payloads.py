@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from producers.mqtt.alignment import Part
 from producers.mqtt.payloads import Said, Wanted, topics_of, understood
 from producers.report import FAULTS
-from shoal.config.contract import Contract, contract_of
+from shoal.config.contract import Contract, parse_contract
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import SettingsError
 
@@ -24,7 +24,7 @@ JSON = [Wanted(0, "warm"), Wanted(2, "air.damp")]
 def contract(*names: str) -> Contract:
     features = [{"name": name, "low": 0, "high": 1} for name in names]
     models = [{"name": "m", "algorithm": "fcac"}]
-    return contract_of(
+    return parse_contract(
         {"federation": {"name": "t"}, "features": features, "privacy": {"mode": "off"}, "models": models}
     )
 

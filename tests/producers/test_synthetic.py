@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from producers.synthetic.gaussians import SEASON, Gaussians
 from producers.synthetic.plant import CYCLE_S, FAULTS, FLOW, LEVEL, PRESSURE, VIBRATION, Plant, break_down
 from producers.synthetic.source import BEGINNING_S, NAMES, Synthetic, federation_file, stream_of
-from shoal.config.contract import contract_of
+from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
 from tests.producers.running_producer import comparable
 
@@ -83,7 +83,7 @@ def test_features_are_picked_by_name_and_one_that_is_not_there_is_refused(name: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_printed_federation_is_one_and_fits_its_stream(name: str) -> None:
-    contract = contract_of(tomllib.loads(federation_file(name)))
+    contract = parse_contract(tomllib.loads(federation_file(name)))
     assert contract.federation == name
     assert contract.features == stream_of(name, 0).features
     assert Synthetic(name, wanted=[feature.name for feature in contract.features]).read(1)

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from shoal.algorithms.registry import streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import ArraySpec, Contribution
-from shoal.config.contract import Contract, contract_of
+from shoal.config.contract import Contract, parse_contract
 from shoal.config.models import check_models
-from shoal.config.privacy_terms import bounds_of, privacy_terms_of
+from shoal.config.privacy import declared_bounds, privacy_mode
 from shoal.errors import MessageRejected, SettingsError
-from shoal.privacy import expected_statement, reach_for
 from shoal.protocol.messages import REASONS, Snapshot, Update
 from shoal.protocol.validation import ROWS_MAX, Validator
 from tests.small_plant import FORMAL, OFF, PAPER, a_snapshot, an_update, plant
@@ -72,7 +71,7 @@ def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> No
         ({"model": "other"}, "model"),
         ({"algorithm": "kmeans"}, "model"),
         ({"privacy": {}}, "privacy"),
-        ({"privacy": expected_statement(privacy_terms_of(plant(FORMAL)))}, "privacy"),
+        ({"privacy": privacy_mode(plant(FORMAL)).statement()}, "privacy"),
     ],
 )
 def test_what_belongs_elsewhere_is_refused(message: Any, change: dict[str, Any], reason: str) -> None:
@@ -140,7 +139,7 @@ def test_a_node_where_no_reading_can_put_it_is_refused(value: float) -> None:
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
 def test_noise_may_carry_a_node_beyond_its_bounds_but_not_for_ever(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
-    border, (low, high) = Validator(contract), reach_for(privacy_terms_of(contract))
+    border, (low, high) = Validator(contract), privacy_mode(contract).row_range()
     for edge, outwards in ((low, -1), (high, 1)):
         update = an_update(contract)
         update.arrays["weight"][0] = edge
@@ -247,7 +246,7 @@ def test_models_that_can_be_run_pass() -> None:
 def test_models_that_cannot_be_run_are_told_with_their_name(model: dict[str, Any], said: str) -> None:
     parts: dict[str, Any] = parts_for_contract() | {"models": [{"name": "m", **model}]}
     with pytest.raises(SettingsError, match=said):
-        check_models(contract_of(parts))
+        check_models(parse_contract(parts))
 
 
 def parts_for_contract() -> dict[str, Any]:
@@ -256,7 +255,7 @@ def parts_for_contract() -> dict[str, Any]:
 
 
 def test_bounds_are_those_of_the_features_in_their_order() -> None:
-    bounds = bounds_of(CONTRACT)
+    bounds = declared_bounds(CONTRACT)
     assert bounds.low.tolist() == [-10.0, 0.0]
     assert bounds.high.tolist() == [50.0, 100.0]
 

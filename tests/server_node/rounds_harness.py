@@ -18,10 +18,9 @@ from server_node.models.rounds import RoundsModel
 from server_node.monitoring import ServerMonitoring
 from server_node.outcome import IngestOutcome, StepOutcome
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ServerSettings
-from shoal.privacy import expected_statement
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import round_request_of
@@ -37,7 +36,7 @@ def contract_with(algorithm: str = "kmeans", options: dict[str, Any] | None = No
     model = {"name": "heaps", "algorithm": algorithm, "options": options or {"clusters": 3}}
     model["rounds"] = {"rows_min": 5, "quorum": 1, "between": "fresh", **rounds}
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}, "models": [model]}
-    return contract_of(tables)
+    return parse_contract(tables)
 
 
 def rows_of(seed: int, n: int = 60, heaps: NDArray[np.float64] = HEAPS) -> NDArray[np.float64]:
@@ -59,7 +58,7 @@ class RoundsHarness:
         settings = ServerSettings(pool_clients=pool_clients)
         self._build = partial(RoundsModel, contract, self.agreed, settings, self.validator, sources)
         self.model = self._build()
-        self.statement = expected_statement(privacy_terms_of(contract))
+        self.statement = privacy_mode(contract).statement()
         self.published: list[Snapshot] = []
         self._sequence: Counter[str] = Counter()
         self._offset = count()

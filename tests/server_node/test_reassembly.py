@@ -19,9 +19,8 @@ from server_node.models.clients import AHEAD_MAX
 from server_node.reassembly import STALE_AFTER_CHUNKS, WAITING_UPDATES_MAX, Reassembly
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.config.limits import UPDATE_BYTES_MAX, UPDATE_HEADERS_BYTES_MAX
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidState, MessageRejected
-from shoal.privacy import expected_statement
 from shoal.protocol.chunking import split_update
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import CHUNKS_MAX, Snapshot, Update
@@ -217,7 +216,7 @@ def answer_to(site: ServerFixture, called: Snapshot) -> Update:
         client="attic",
         sequence=1,
         readings=60,
-        privacy=expected_statement(privacy_terms_of(site.contract)),
+        privacy=privacy_mode(site.contract).statement(),
         arrays=rounds_algorithm("kmeans").answer(called.arrays, rows_of(1)),
         made_at=site.clock(),
         round=called.round,

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from server_node.models.initialization import init_hint_for
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import privacy_terms_of
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ServerSettings
-from shoal.privacy import expected_statement
 from shoal.protocol.messages import Update
 from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
 
@@ -27,7 +26,7 @@ def agreed(clusters: int | str) -> Contract:
     rounds = {"rows_min": 5, "quorum": 1, "wake_s": 60, "deadline_s": 10}
     heaps = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": clusters}, "rounds": rounds}
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
-    return contract_of(tables | {"models": [fcac, heaps]})
+    return parse_contract(tables | {"models": [fcac, heaps]})
 
 
 class Finder:
@@ -51,7 +50,7 @@ class Finder:
             client="attic",
             sequence=self._sequence,
             readings=len(rows),
-            privacy=expected_statement(privacy_terms_of(self._contract)),
+            privacy=privacy_mode(self._contract).statement(),
             arrays=self._half.contribute(),
             made_at=0.0,
         )

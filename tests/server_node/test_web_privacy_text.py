@@ -1,4 +1,4 @@
-"""Privacy in words: what the page tells people must be what the contract promises."""
+"""The privacy panel: it shows what the contract guarantees."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 
 import pytest
 
-from server_node.web.privacy_text import EPSILON_HARDLY_ANY, privacy_text
-from shoal.config.contract import contract_of
-from shoal.privacy.statement import strength
+from server_node.web.privacy_text import privacy_text
+from shoal.config.contract import parse_contract
+from shoal.privacy.formal import EPSILON_WEAK, protection
 from tests.server_node.web_statuses import FEATURES, a_contract
 
 
-def test_a_formal_promise_names_its_epsilon_and_what_it_leaves_open() -> None:
-    promise = privacy_text(a_contract(5, {"mode": "formal", "epsilon_per_reading": 4.0}))
-    assert (promise["title"], promise["tone"]) == ("Formal guarantee for every reading", "good")
-    assert promise["formal"]
-    assert not promise["nominal"]
-    assert math.isclose(promise["epsilon_per_reading"], 4.0)
-    assert [part["epsilon"] for part in promise["epsilon_per_feature"]] == pytest.approx([0.8] * 5)
-    assert "at most 54.6 times likelier" in promise["words"][1]
-    assert any("add up" in sentence for sentence in promise["not_covered"])
+def test_a_formal_guarantee_shows_its_epsilon_and_what_is_not_covered() -> None:
+    panel = privacy_text(a_contract(5, {"mode": "formal", "epsilon_per_reading": 4.0}))
+    assert (panel["title"], panel["tone"]) == ("Formal guarantee for every reading", "good")
+    assert panel["formal"]
+    assert not panel["nominal"]
+    assert math.isclose(panel["epsilon_per_reading"], 4.0)
+    assert [part["epsilon"] for part in panel["epsilon_per_feature"]] == pytest.approx([0.8] * 5)
+    assert "at most e^4 = 54.6 times likelier" in panel["words"][2]
+    assert any("add up" in sentence for sentence in panel["not_covered"])
 
 
 def test_shares_divide_the_budget() -> None:
     features = [FEATURES[0], {**FEATURES[1], "share": 3.0}]
-    contract = contract_of(
+    contract = parse_contract(
         {
             "federation": {"name": "greenhouse"},
             "features": features,
@@ -37,34 +37,35 @@ def test_shares_divide_the_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "times"), [(0.5, "1.65 times"), (8.0, "2,981 times"), (400.0, "10¹⁷⁴ times"), (20.0, "10⁹ times")]
+    ("epsilon", "times"),
+    [(0.5, "e^0.5 = 1.65 times"), (8.0, "e^8 = 2,981 times"), (400.0, "10¹⁷⁴ times")],
 )
-def test_a_factor_is_said_as_far_as_anybody_can_grasp_it(epsilon: float, times: str) -> None:
-    promise = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
-    assert f"at most {times} likelier" in promise["words"][1]
+def test_a_factor_too_large_for_digits_is_given_as_a_power_of_ten(epsilon: float, times: str) -> None:
+    panel = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
+    assert f"at most {times} likelier" in panel["words"][2]
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, EPSILON_HARDLY_ANY, EPSILON_HARDLY_ANY + 0.1, 400.0])
-def test_the_page_looks_pleased_only_with_a_budget_that_protects(epsilon: float) -> None:
-    promise = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
-    hardly_any = "HARDLY ANY" in strength(epsilon)
-    assert (promise["tone"] == "warn") == hardly_any
-    assert ("hardly any protection" in promise["title"]) == hardly_any
-    assert promise["words"][1].endswith(strength(epsilon))
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, EPSILON_WEAK, EPSILON_WEAK + 0.1, 400.0])
+def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> None:
+    panel = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
+    hardly_any = "HARDLY ANY" in protection(epsilon)
+    assert (panel["tone"] == "warn") == hardly_any
+    assert ("hardly any protection" in panel["title"]) == hardly_any
+    assert panel["words"][2].endswith(protection(epsilon))
 
 
-def test_the_noise_of_the_paper_is_said_to_guarantee_nothing() -> None:
-    promise = privacy_text(a_contract(2, {"mode": "paper", "epsilon_nominal_per_feature": 15.0}))
-    assert (promise["title"], promise["tone"]) == ("Noise without a formal guarantee", "warn")
-    assert promise["nominal"]
-    assert not promise["formal"]
-    assert promise["epsilon_per_reading"] == 30.0
-    assert "guarantees nothing" in promise["words"][1]
+def test_the_noise_of_the_paper_guarantees_nothing() -> None:
+    panel = privacy_text(a_contract(2, {"mode": "paper", "epsilon_nominal_per_feature": 15.0}))
+    assert (panel["title"], panel["tone"]) == ("Noise without a formal guarantee", "warn")
+    assert panel["nominal"]
+    assert not panel["formal"]
+    assert panel["epsilon_per_reading"] == 30.0
+    assert "NO FORMAL GUARANTEE" in panel["words"][1]
 
 
-def test_without_privacy_the_page_says_so_and_shows_no_epsilon() -> None:
-    promise = privacy_text(a_contract(2, {"mode": "off"}))
-    assert (promise["title"], promise["tone"]) == ("No privacy", "bad")
-    assert promise["epsilon_per_reading"] is None
-    assert promise["epsilon_per_feature"] == []
-    assert promise["not_covered"] == ["Everything: nothing is hidden in this mode."]
+def test_without_privacy_the_page_shows_no_epsilon() -> None:
+    panel = privacy_text(a_contract(2, {"mode": "off"}))
+    assert (panel["title"], panel["tone"]) == ("No privacy", "bad")
+    assert panel["epsilon_per_reading"] is None
+    assert panel["epsilon_per_feature"] == []
+    assert panel["not_covered"] == ["Everything: nothing is hidden in this mode."]

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from server_node.models.round_state import Phase
 from server_node.status import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
 from server_node.web import create_app, page_server, predict
-from shoal.config.contract import Contract, contract_of
+from shoal.config.contract import Contract, parse_contract
 from shoal.protocol.messages import Snapshot
 from tests.server_node.web_browser import browsing
 from tests.server_node.web_client import WebClient
@@ -29,7 +29,7 @@ def a_contract_in_rounds() -> Contract:
     tables = a_contract(2).model_dump(mode="json")
     models = [{"name": "heaps", "algorithm": "kmeans", "options": {"clusters": 3}}]
     expected = {"federation": {"name": "greenhouse"}, "features": tables["features"], "models": models}
-    return contract_of(expected | {"privacy": {"mode": "formal", "epsilon_per_reading": 4.0}})
+    return parse_contract(expected | {"privacy": {"mode": "formal", "epsilon_per_reading": 4.0}})
 
 
 CONTRACT = a_contract_in_rounds()

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from server_node.lineage import Lineage, next_lineage
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import load_algorithm
-from shoal.config.contract import Contract, contract_of
-from shoal.config.privacy_terms import privacy_terms_of
-from shoal.privacy import expected_statement
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.privacy import privacy_mode
 from shoal.protocol.messages import Snapshot
 
 NOW = 1_800_000_000.0
@@ -35,7 +34,7 @@ def a_contract(
 ) -> Contract:
     """A federation of `width` features: the five above, then numbered ones."""
     numbered = ({"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(len(FEATURES), width))
-    return contract_of(
+    return parse_contract(
         {
             "federation": {"name": name},
             "features": [*FEATURES, *numbered][:width],
@@ -99,7 +98,7 @@ def a_snapshot(
         clients=3,
         clusters=summary.clusters,
         nodes=summary.nodes,
-        privacy=expected_statement(privacy_terms_of(contract)),
+        privacy=privacy_mode(contract).statement(),
         arrays=arrays,
         pooled=3,
         made_at=NOW - 1,
@@ -129,7 +128,7 @@ def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool
     )
     given = {
         "clients": clients if snapshots else (),
-        "privacy": expected_statement(privacy_terms_of(contract)),
+        "privacy": privacy_mode(contract).statement(),
         **parts,
     }
     return ServerStatus(contract=contract, started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)

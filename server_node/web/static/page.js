@@ -148,7 +148,7 @@ function showMap(model) {
   if (!shown) showMissing(status, model);
   else offerAxes(model.clustering, chosen);
   map.setAxes(chosen.across ?? "", chosen.up ?? "");
-  const off = status.privacy.mode === "off";
+  const off = !status.privacy.adds_noise;
   map.show(shown ? model.clustering : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
   describeMap(model, shown, chosen);
 }

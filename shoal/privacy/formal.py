@@ -1,0 +1,179 @@
+"""The mode `formal`: discrete Laplace noise scaled to declared bounds, with a guaranteed epsilon for every reading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import SettingsError
+from shoal.privacy.base import (
+    NOT_COVERED,
+    Description,
+    Mechanism,
+    PrivacyMode,
+    Released,
+    RowRange,
+    Term,
+    check_state,
+    require_key,
+)
+from shoal.privacy.bounds import Bounds
+from shoal.privacy.certificate import certified_epsilon
+from shoal.privacy.keyed import KeyedRandomness, Places
+from shoal.privacy.laplace import DiscreteLaplace, check_epsilon, discrete_laplace
+
+STATE_VERSION = 1
+EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
+"""per reading: up to where protection is strong, fair, weak; beyond there is hardly any"""
+
+
+class Formal(PrivacyMode):
+    """Pure epsilon-differential privacy of each reading (replace-one).
+
+    A reading is clipped, rounded to a public grid, and each feature gets discrete Laplace noise for its part of
+    `epsilon_per_reading`. The noises of the features are independent, so that their epsilons add up.
+    """
+
+    name = "formal"
+    summary = "guaranteed per reading"
+    mechanism_name = "discrete-laplace"
+    terms: ClassVar = {"epsilon_per_reading": Term("the whole budget of one reading, over all its features")}
+    formal = True
+
+    def __init__(
+        self, bounds: Bounds, values: Mapping[str, float] | None = None, shares: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(bounds, values, shares)
+        for epsilon in self.epsilon_per_feature():
+            check_epsilon(epsilon)
+
+    @cached_property
+    def noises(self) -> tuple[DiscreteLaplace, ...]:
+        """The noise of each feature (d,)."""
+        return tuple(discrete_laplace(epsilon) for epsilon in self.epsilon_per_feature())
+
+    def epsilon_per_reading(self) -> float:
+        return float(self.values["epsilon_per_reading"])
+
+    def epsilon_per_feature(self) -> tuple[float, ...]:
+        total = math.fsum(self.shares)
+        return tuple(self.values["epsilon_per_reading"] * share / total for share in self.shares)
+
+    def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
+        """See `PrivacyMode.mechanism`. Also raises `SettingsError` if the noise tables cost more than declared."""
+        spent, declared = self.epsilon_spent()
+        if spent > declared:
+            raise SettingsError(
+                f"the noise tables give epsilon {spent!r} per reading where {declared!r} is declared: "
+                "this build must not be used"
+            )
+        randomness = KeyedRandomness(require_key(key, self.name), client, source, self.context(), self.bounds.d)
+        return FormalNoise(self.bounds, self.noises, randomness)
+
+    def row_range(self) -> RowRange:
+        low, high = np.array([noise.reach() for noise in self.noises]).T
+        return RowRange(low, high)
+
+    def epsilon_spent(self) -> tuple[float, float]:
+        """Computed from the noise tables themselves, so that the first may be less than the second by rounding."""
+        certified = {noise: certified_epsilon(noise) for noise in set(self.noises)}
+        return sum(certified[noise] for noise in self.noises), self.epsilon_per_reading()
+
+    def noise_per_feature(self) -> tuple[float, ...]:
+        # The mean distance of Laplace noise is its scale.
+        return tuple(1.0 / epsilon for epsilon in self.epsilon_per_feature())
+
+    def table_digests(self) -> bytes:
+        return b"".join(noise.digest() for noise in self.noises)
+
+    def describe(self) -> Description:
+        epsilon, parts = self.epsilon_per_reading(), self.epsilon_per_feature()
+        each = f"{parts[0]:g} each" if len(set(parts)) == 1 else f"{min(parts):g} to {max(parts):g}"
+        weak = epsilon > EPSILON_WEAK
+        return Description(
+            "Formal guarantee, hardly any protection" if weak else "Formal guarantee for every reading",
+            "warn" if weak else "good",
+            (
+                "Every client clips each reading to the declared bounds and adds random noise to it before anything "
+                "learns from it. The reading itself never leaves the client; all that is published was learnt from "
+                "noisy rows.",
+                f"Epsilon is {epsilon:g} per reading, the sum over {len(parts)} features ({each}). The noise moves a "
+                f"feature by {_span(1 / max(parts), 1 / min(parts))} of its declared range on average.",
+                f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
+                f"in its place, whatever else an observer knows. {protection(epsilon)}",
+            ),
+            NOT_COVERED,
+        )
+
+
+class FormalNoise:
+    """The mechanism of `formal`. It keeps nothing between readings."""
+
+    def __init__(self, bounds: Bounds, noises: Sequence[DiscreteLaplace], randomness: KeyedRandomness) -> None:
+        self._bounds = bounds
+        self._randomness = randomness
+        self._steps = np.array([noise.steps for noise in noises], dtype=np.int64)
+        self._words = sum(noise.words for noise in noises)
+        self._groups = _group(noises)
+
+    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+        inside, clipped = self._bounds.clip(readings)
+        grid = np.rint(self._bounds.to_unit(inside) * self._steps).astype(np.int64)
+        words = self._randomness.draw(places, grid, self._words)
+        half_steps = np.empty_like(grid)
+        for noise, columns, own_words in self._groups:
+            half_steps[:, columns] = noise.release(grid[:, columns], words[:, own_words])
+        return Released(half_steps / (2 * self._steps), np.ones(len(grid), dtype=np.bool_), clipped)
+
+    def state(self) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "mode": Formal.name, "fingerprint": self._randomness.fingerprint}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        check_state(state, STATE_VERSION, Formal.name, self._randomness.fingerprint)
+
+
+_Group = tuple[DiscreteLaplace, NDArray[np.intp], NDArray[np.intp]]
+
+
+def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
+    """Features with equal noise are drawn together: (noise, their columns (c,), their words (c, noise.words))."""
+    columns: dict[DiscreteLaplace, list[int]] = {}
+    words: dict[DiscreteLaplace, list[range]] = {}
+    first = 0
+    for j, noise in enumerate(noises):
+        columns.setdefault(noise, []).append(j)
+        words.setdefault(noise, []).append(range(first, first + noise.words))
+        first += noise.words
+    return [(noise, np.array(columns[noise]), np.array(words[noise])) for noise in columns]
+
+
+def protection(epsilon: float) -> str:
+    """How much an epsilon per reading protects, in one sentence."""
+    if epsilon <= EPSILON_STRONG:
+        return "This is strong protection."
+    if epsilon <= EPSILON_FAIR:
+        return "This is fair protection."
+    if epsilon <= EPSILON_WEAK:
+        return "This is weak protection: an observer with a good guess can become nearly certain."
+    return (
+        "This is HARDLY ANY protection against an observer who knows what to look for: clearly different values can "
+        "be told apart with certainty. It blurs readings, no more."
+    )
+
+
+def _times(epsilon: float) -> str:
+    """e to the power of epsilon, in digits as far as they mean anything to a reader."""
+    if epsilon < 9:
+        factor = math.exp(epsilon)
+        return f"e^{epsilon:g} = {factor:.3g} times" if epsilon < 6.9 else f"e^{epsilon:g} = {factor:,.0f} times"
+    power = str(math.ceil(epsilon / math.log(10))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{power} times"
+
+
+def _span(least: float, most: float) -> str:
+    return f"{least:.2g}" if least == most else f"{least:.2g} to {most:.2g}"

@@ -1,0 +1,60 @@
+"""The mode `off`: no noise, for public readings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.privacy.base import Description, Mechanism, PrivacyMode, Released, RowRange, check_state
+from shoal.privacy.bounds import Bounds
+from shoal.privacy.keyed import Places
+
+STATE_VERSION = 1
+
+
+class NoNoise:
+    """Clips readings and moves them to unit coordinates, nothing else."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def privatise(self, readings: NDArray[np.float64], places: Places) -> Released:
+        inside, clipped = self._bounds.clip(readings)
+        return Released(self._bounds.to_unit(inside), np.ones(len(inside), dtype=np.bool_), clipped)
+
+    def state(self) -> dict[str, Any]:
+        return {"version": STATE_VERSION, "mode": Off.name, "fingerprint": ""}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        check_state(state, STATE_VERSION, Off.name, "")
+
+
+class Off(PrivacyMode):
+    """Rows are the readings themselves in unit coordinates."""
+
+    name = "off"
+    summary = "public data only"
+    mechanism_name = "none"
+    adds_noise = False
+
+    def epsilon_per_feature(self) -> tuple[float, ...]:
+        return ()
+
+    def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
+        return NoNoise(self.bounds)
+
+    def row_range(self) -> RowRange:
+        return RowRange(np.zeros(self.bounds.d), np.ones(self.bounds.d))
+
+    def describe(self) -> Description:
+        return Description(
+            "No privacy",
+            "bad",
+            (
+                "Privacy is OFF: no noise is added, and clients learn from the readings themselves, clipped to their "
+                "bounds. A node that won once is a reading, shown exactly. Use this mode for public readings only.",
+            ),
+            ("Everything: nothing is hidden in this mode.",),
+        )
