@@ -1,4 +1,4 @@
-"""The border every row crosses before an algorithm sees it."""
+"""The checks that rows pass before an algorithm learns them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.errors import InvalidData
 
 MAGNITUDE_MAX = 1e150
-"""larger numbers have squares that float64 cannot hold"""
+"""the squares of larger numbers overflow float64"""
 
 
-def checked_rows(rows: ArrayLike, width: int | None) -> NDArray[np.float64]:
-    """rows (n, d) of any real type -> (n, d) float64, not to be written to; `width` None takes any d >= 1.
+def check_rows(rows: ArrayLike, width: int | None) -> NDArray[np.float64]:
+    """rows (n, d) of any real type -> (n, d) float64, not to be written to; `width` is d, or None for any d >= 1.
 
-    No rows at all pass whatever their width. Raises `InvalidData`, without a value in the message.
+    An empty table may have any width. Raises `InvalidData`, whose message contains no value.
     """
     try:
         given = np.asarray(rows)

@@ -1,4 +1,4 @@
-"""Reading a saved state: every value is checked before any of it is believed."""
+"""Reading a saved state: every value is checked before it is used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shoal.errors import InvalidState
 
 
 class StateReader:
-    """A saved state under examination. Every method raises `InvalidState`, naming the entry."""
+    """A saved state and the checks of its entries. Every method raises `InvalidState`, which names the entry."""
 
     def __init__(self, state: Mapping[str, Any], version: int, **identity: Any) -> None:
-        """`identity`: entries that must be exactly these, such as which algorithm and which options."""
+        """`identity`: entries that must have exactly these values, such as the algorithm and its options."""
         if not isinstance(state, Mapping):
             raise InvalidState(f"a saved state is a mapping, this is a {type(state).__name__}")
         self._state = state
@@ -26,40 +26,40 @@ class StateReader:
             if self._entry(name) != expected:
                 raise InvalidState(f"saved with {name} {state[name]!r}, this is {expected!r}")
 
-    def whole(self, name: str, least: int = 0) -> int:
+    def read_int(self, name: str, least: int = 0) -> int:
         value = self._entry(name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InvalidState(f"{name} must be a whole number, at least {least}")
         return value
 
-    def whole_or_none(self, name: str, least: int = 0) -> int | None:
-        return None if self._entry(name) is None else self.whole(name, least)
+    def read_optional_int(self, name: str, least: int = 0) -> int | None:
+        return None if self._entry(name) is None else self.read_int(name, least)
 
-    def positive_or_none(self, name: str) -> float | None:
-        return None if self._entry(name) is None else self.number(name, above=0.0)
+    def read_optional_positive(self, name: str) -> float | None:
+        return None if self._entry(name) is None else self.read_float(name, above=0.0)
 
-    def number(self, name: str, above: float = -math.inf) -> float:
+    def read_float(self, name: str, above: float = -math.inf) -> float:
         value = self._entry(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
             raise InvalidState(f"{name} must be a finite number above {above}")
         return float(value)
 
-    def floats(self, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
-        """A finite float64 array; None in `shape` is any size. The copy is the caller's."""
+    def read_floats(self, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
+        """A finite float64 array; None in `shape` is any size. A copy."""
         array = self._array(name, np.dtype(np.float64), shape)
         if not np.isfinite(array).all():
             raise InvalidState(f"{name} holds numbers that are not finite")
         return array
 
-    def wholes(self, name: str, shape: tuple[int | None, ...], least: int = 0) -> NDArray[np.int64]:
-        """An int64 array with no value below `least`. The copy is the caller's."""
+    def read_ints(self, name: str, shape: tuple[int | None, ...], least: int = 0) -> NDArray[np.int64]:
+        """An int64 array with no value below `least`. A copy."""
         array = self._array(name, np.dtype(np.int64), shape)
-        self.require(bool((array >= least).all()), f"{name} holds numbers below {least}")
+        self.check(bool((array >= least).all()), f"{name} holds numbers below {least}")
         return array
 
-    def require(self, holds: bool, otherwise: str) -> None:
+    def check(self, holds: bool, problem: str) -> None:
         if not holds:
-            raise InvalidState(f"saved state contradicts itself: {otherwise}")
+            raise InvalidState(f"saved state contradicts itself: {problem}")
 
     def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
         array = self._entry(name)

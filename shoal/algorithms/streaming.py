@@ -1,9 +1,9 @@
-"""The contract of the streaming family: nothing waits for anybody.
+"""The contract of streaming algorithms: clients and server learn continuously, and no one waits for another.
 
-A streaming algorithm is two halves in one folder. The client half learns from private rows and
-contributes named arrays; the server half absorbs contributions and answers with a snapshot of named
-arrays. Both halves save and restore their whole state as plain values and arrays (no pickle), so that
-a process can be killed at any instant and go on bit for bit.
+A streaming algorithm has two halves in one file or folder. The client half learns from private rows and contributes
+named arrays. The server half absorbs contributions and gives a snapshot, again named arrays. Both halves save and
+restore their whole state as plain values and arrays (no pickle), so that a process can be killed at any time and
+continue bit for bit.
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ from shoal.algorithms.view import ClusteringView, Summary
 Rows = NDArray[np.float64]
 """(n, d) private rows"""
 Arrays = Mapping[str, NDArray[Any]]
-"""what travels: named arrays, as declared by a table of `ArraySpec`"""
+"""named arrays that travel, declared by a table of `ArraySpec`"""
 State = dict[str, Any]
 """plain values (None, bool, int, float, str), arrays, and lists and dicts of these; has an int "version" """
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Declared form of one array that travels. `shape` mixes sizes and names; equal names must be equal sizes.
-
-    The name "d" is the number of features of the contract. `positive` arrays hold no value below 1;
-    `rowlike` arrays hold points in feature space and are checked against the bounds of the contract.
-    """
+    """The declared form of one array that travels, which the receiver checks."""
 
     dtype: str
     shape: tuple[int | str, ...]
+    """sizes, or names of sizes: equal names in one table are equal sizes, and "d" is the number of features"""
+    at_least_one: bool = False
+    """no value is below 1, as in counts"""
     positive: bool = False
+    """every value is above 0, as in bandwidths"""
     rowlike: bool = False
-    above_zero: bool = False
-    """no value is 0 or below, such as a bandwidth that others divide by"""
+    """rows of it are points in feature space, which must lie within the bounds of the contract"""
     points_into: str | None = None
     """values are positions in the arrays whose first size has this name"""
     per_node: bool = False
-    """one entry for each node: an update too large for one record is cut between nodes, in the order they have (FCAC's
-    by winning count, so that the first part is the weightiest). What is not per node travels in every part"""
+    """one entry for each node. An update too large for one record is split between nodes, in their order (FCAC sends
+    nodes with high winning counts first); arrays that are not per node travel in every chunk"""
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """One client's say as the server half sees it."""
+    """What one client contributes, as the server half receives it."""
 
     client: str
     sequence: int
@@ -56,11 +55,11 @@ class Contribution:
 
 
 class ClientHalf(Protocol):
-    """Learns on the client."""
+    """The half of a streaming algorithm that runs on a client."""
 
     @property
     def size(self) -> int:
-        """Nodes it has now."""
+        """Number of nodes."""
         ...
 
     def learn(self, rows: Rows) -> None:
@@ -68,43 +67,50 @@ class ClientHalf(Protocol):
         ...
 
     def contribute(self) -> Arrays:
-        """What is to be said now, by the update table; all arrays empty when there is nothing to say.
+        """The arrays of the update table to publish now; all empty when there is nothing to publish.
 
-        What was contributed counts as said: the next call says only what changed since (unless configured
-        to say everything each time).
+        What is returned counts as published: the next call returns only what has changed since, unless an option asks
+        for everything each time.
         """
         ...
 
     def reset_published(self) -> None:
-        """Nobody remembers what was contributed: the next call says everything."""
+        """Forget what was published: the next call of `contribute` returns everything."""
         ...
 
-    def state(self) -> State: ...
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        ...
 
     def restore(self, state: State) -> None:
-        """Become the saved one. Raises `InvalidState`."""
+        """Become the saved half. Raises `InvalidState`; then nothing has changed."""
         ...
 
 
 class ServerHalf(Protocol):
-    """Merges on the server."""
+    """The half of a streaming algorithm that runs on the server."""
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Merge contributions that belong together; any random order inside is a pure function of `key`."""
+        """Merge contributions into the model, in the order given; any randomness is a pure function of `key`.
+
+        Raises `InvalidData`; then nothing has changed.
+        """
         ...
 
     def snapshot(self) -> Arrays:
-        """The model as it stands, by the snapshot table."""
+        """The current model, as the arrays of the snapshot table."""
         ...
 
     def predict(self, rows: Rows) -> NDArray[np.int64]:
-        """rows (n, d) -> (n,) cluster of each row, -1 before anything was learnt."""
+        """rows (n, d) -> (n,) cluster of each row, -1 before anything is learnt."""
         ...
 
-    def state(self) -> State: ...
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        ...
 
     def restore(self, state: State) -> None:
-        """Become the saved one. Raises `InvalidState`."""
+        """Become the saved half. Raises `InvalidState`; then nothing has changed."""
         ...
 
 

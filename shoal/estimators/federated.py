@@ -17,7 +17,7 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
-from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.rows import check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.streaming import BaseEstimator, ClusterMixin, table_of
 from shoal.kernels.gaussian import matrices
@@ -108,7 +108,7 @@ class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
             return kfed_hint(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
-        return InitHint(box.low, box.high, box.seed, checked_rows(init, len(box.low)))
+        return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
 
 
 class FederatedKMeans(Rounds):
@@ -296,4 +296,4 @@ def _tables(
     width = next((table.shape[1] for table in tables if len(table)), None)
     if width is None:
         raise InvalidData("no client has a row; there is nothing to learn from")
-    return [checked_rows(table, width) for table in tables], None
+    return [check_rows(table, width) for table in tables], None

@@ -75,7 +75,7 @@ class LocalFederation:
     def restore(self, state: State) -> None:
         """Become the saved one, if this one has learnt nothing yet. Raises `InvalidState`."""
         saved = StateReader(state, STATE_VERSION)
-        self._rounds, self._rows = saved.whole("rounds"), saved.whole("rows")
+        self._rounds, self._rows = saved.read_int("rounds"), saved.read_int("rows")
         clients = state.get("clients")
         if not isinstance(clients, Mapping) or "server" not in state:
             raise InvalidState("saved state lacks its clients or its server")
@@ -83,9 +83,9 @@ class LocalFederation:
             self._clients[name] = CAPlus(**self._options)
             self._clients[name].restore(inside)
         self.server.restore(state["server"])
-        saved.require(len(self._clients) > 0, "there are rows and no clients")
+        saved.check(len(self._clients) > 0, "there are rows and no clients")
         widths = {client.dimensions for client in self._clients.values()} | {self.server.dimensions or self.width}
-        saved.require(len(widths) == 1, "clients and server have rows of different widths")
+        saved.check(len(widths) == 1, "clients and server have rows of different widths")
 
     def _owned(self, n: int, owners: ArrayLike | None) -> tuple[list[str], NDArray[np.int64]]:
         """Names of the clients, and for each row the position of its client among them."""
@@ -102,7 +102,7 @@ class LocalFederation:
     def _said_by(self, name: str, rows: Table, ended: bool) -> Arrays:
         client = self._clients.setdefault(name, CAPlus(**self._options))
         client.learn(rows)
-        if ended and client.n_waiting == 1:
+        if ended and client.n_buffered == 1:
             # A single row has no spread for CA+ to learn from; the node it would become is the row itself.
             return {"weight": rows, "count": np.ones(1, dtype=np.int64)}
         if ended:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.fcac import FcacOptions
-from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidData
@@ -194,13 +194,13 @@ class FCAC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """Become the saved one, of the same parameters. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters())
         names, inside = state.get("names"), state.get("federation")
-        saved.require(names is None or _are_names(names), "names must be a list of strings")
-        saved.require(names is None or inside is not None, "there are names and no rows")
+        saved.check(names is None or _are_names(names), "names must be a list of strings")
+        saved.check(names is None or inside is not None, "there are names and no rows")
         fresh: dict[str, Any] = {}
         if inside is not None:
             federation = self._new_federation()
             federation.restore(inside)
-            saved.require(names is None or len(names) == federation.width, "not as many names as features")
+            saved.check(names is None or len(names) == federation.width, "not as many names as features")
             fresh = {"_federation": federation, "_names": names}
         for left_over in ("_federation", "_names", "labels_"):
             self.__dict__.pop(left_over, None)
@@ -272,7 +272,7 @@ def table_of(X: ArrayLike) -> Table:
         raise InvalidData(f"0 feature(s) (shape={given.shape}) while a minimum of 1 is required.")
     if given.dtype.kind == "f" and not np.isfinite(given).all():
         raise InvalidData(f"X has {int((~np.isfinite(given)).sum())} cells that are NaN or inf; fill or drop them")
-    return checked_rows(given, None)
+    return check_rows(given, None)
 
 
 def _columns(X: Any) -> list[str] | None:

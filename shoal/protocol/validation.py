@@ -129,9 +129,9 @@ def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str
 def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
     if not np.isfinite(array).all():
         raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
-    if spec.positive and bool((array < 1).any()):
+    if spec.at_least_one and bool((array < 1).any()):
         raise MessageRejected("bounds", f"{name} holds a value below 1")
-    if spec.above_zero and bool((array <= 0).any()):
+    if spec.positive and bool((array <= 0).any()):
         raise MessageRejected("bounds", f"{name} holds a value that is not above 0")
     if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
         raise MessageRejected("bounds", f"{name} holds an index out of range")

@@ -32,8 +32,8 @@ def verdicts(similarity: Floats, nodes_min: int) -> tuple[list[bool], Diversity]
     diversity = Diversity(CUT, nodes_min)
     said = []
     for k, row in enumerate(similarity):
-        diversity.admit(row[:k])
-        said.append(diversity.exhausted())
+        diversity.add_node(row[:k])
+        said.append(diversity.is_below_cut())
     return said, diversity
 
 
@@ -80,21 +80,21 @@ def test_an_exact_copy_is_singular_and_fires_as_soon_as_there_are_nodes_enough()
 
 def test_a_negative_determinant_is_below_the_cut() -> None:
     diversity = Diversity(CUT, 2)
-    diversity.admit(np.empty(0))
-    diversity.admit(np.array([4.0]))
-    assert diversity.exhausted()
+    diversity.add_node(np.empty(0))
+    diversity.add_node(np.array([4.0]))
+    assert diversity.is_below_cut()
 
 
 def test_a_stream_whose_diversity_never_falls_never_needs_the_plain_determinant() -> None:
     said, diversity = verdicts(similarities(np.arange(400.0)[:, None] * 100, 1.0), 10)
     assert not any(said)
-    assert diversity.exact_taken == 0
+    assert diversity.n_exact == 0
 
 
 def test_below_the_least_number_of_nodes_nothing_fires() -> None:
     said, diversity = verdicts(similarities(np.zeros((9, 2)), 1.0), 10)
     assert not any(said)
-    assert diversity.exact_taken == 0
+    assert diversity.n_exact == 0
 
 
 @pytest.mark.parametrize("n", [10, 11, 20, 21, 45])
@@ -103,7 +103,7 @@ def test_growing_the_room_changes_nothing(n: int) -> None:
     roomy = Diversity(CUT, 10)
     tight = Diversity(CUT, 2)
     for k, row in enumerate(similarity):
-        roomy.admit(row[:k])
-        tight.admit(row[:k])
-    assert roomy.exhausted() == tight.exhausted()
+        roomy.add_node(row[:k])
+        tight.add_node(row[:k])
+    assert roomy.is_below_cut() == tight.is_below_cut()
     assert roomy._log_det == tight._log_det == pytest.approx(np.linalg.slogdet(similarity)[1])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC
-from shoal.algorithms.fcac.feed_order import feed_order, keyed, legacy
+from shoal.algorithms.fcac.feed_order import feed_order, keyed_permutation, legacy_permutation
 from shoal.algorithms.streaming import Contribution
 
 
@@ -24,7 +24,7 @@ def counts(*values: int) -> NDArray[np.int64]:
 
 def test_nobody_is_fed_when_nobody_speaks() -> None:
     for silent in ([], [counts()], [counts(), counts()]):
-        for permute in (as_they_are, keyed(b""), legacy()):
+        for permute in (as_they_are, keyed_permutation(b""), legacy_permutation()):
             assert [part.tolist() for part in feed_order(silent, permute)] == [[], []]
 
 
@@ -39,7 +39,7 @@ def test_a_node_is_high_when_its_count_reaches_the_percentile_of_its_own_client(
 @given(st.lists(st.lists(st.integers(1, 50), max_size=12), max_size=6), st.binary(max_size=20))
 def test_every_node_is_fed_once_and_high_ones_first(clients: list[list[int]], key: bytes) -> None:
     arrays = [counts(*client) for client in clients]
-    high, low = feed_order(arrays, keyed(key))
+    high, low = feed_order(arrays, keyed_permutation(key))
     plain_high, plain_low = feed_order(arrays, as_they_are)
     assert sorted(high.tolist()) == plain_high.tolist()
     assert sorted(low.tolist()) == plain_low.tolist()
@@ -49,16 +49,16 @@ def test_every_node_is_fed_once_and_high_ones_first(clients: list[list[int]], ke
 def test_the_keyed_order_is_the_order_of_words_drawn_from_shake256_for_ever() -> None:
     words = hashlib.shake_256(b"key" + b"high").digest(8 * 9)
     drawn = [int.from_bytes(words[i : i + 8], "little") for i in range(0, len(words), 8)]
-    assert keyed(b"key")("high", 9).tolist() == sorted(range(9), key=drawn.__getitem__)
+    assert keyed_permutation(b"key")("high", 9).tolist() == sorted(range(9), key=drawn.__getitem__)
     # Written down once: another platform or another release that orders otherwise would split a federation.
-    assert keyed(b"key")("high", 9).tolist() == [8, 2, 1, 5, 3, 7, 6, 4, 0]
-    assert keyed(b"key")("low", 9).tolist() == [5, 6, 1, 7, 4, 0, 3, 8, 2]
+    assert keyed_permutation(b"key")("high", 9).tolist() == [8, 2, 1, 5, 3, 7, 6, 4, 0]
+    assert keyed_permutation(b"key")("low", 9).tolist() == [5, 6, 1, 7, 4, 0, 3, 8, 2]
 
 
 def test_the_legacy_order_draws_both_groups_from_one_generator() -> None:
     generator = np.random.RandomState(0)
     expected = [generator.permutation(5).tolist(), generator.permutation(4).tolist()]
-    permute = legacy(0)
+    permute = legacy_permutation(0)
     assert [permute("high", 5).tolist(), permute("low", 4).tolist()] == expected
 
 
@@ -87,6 +87,6 @@ def test_what_was_absorbed_first_comes_first() -> None:
     server, by_hand = CAEFC(), CAEFC()
     for contribution in said:
         server.absorb([contribution], b"key")
-        order = np.concatenate(feed_order([contribution.arrays["count"]], keyed(b"key")))
+        order = np.concatenate(feed_order([contribution.arrays["count"]], keyed_permutation(b"key")))
         by_hand.learn(contribution.arrays["weight"][order])
     assert server.weights.tolist() == by_hand.weights.tolist()

@@ -29,9 +29,9 @@ def blobs(n: int, d: int = 2, seed: int = 0) -> Floats:
 def test_the_first_rows_wait_for_each_other(half: Half) -> None:
     network, rows = half(), blobs(10)
     network.learn(rows[:9])
-    assert (network.n_waiting, network.n_learnt, network.size) == (9, 0, 0)
+    assert (network.n_buffered, network.n_learnt, network.size) == (9, 0, 0)
     network.learn(rows[9:])
-    assert (network.n_waiting, network.n_learnt, network.size) == (0, 10, 10)
+    assert (network.n_buffered, network.n_learnt, network.size) == (0, 10, 10)
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -42,10 +42,10 @@ def test_a_stream_that_ends_early_is_learnt_from_two_rows_on(half: Half) -> None
     network.learn(blobs(1))
     with pytest.raises(InvalidData):
         network.flush()
-    assert network.n_waiting == 1
+    assert network.n_buffered == 1
     network.learn(blobs(2)[1:])
     network.flush()
-    assert (network.size, network.n_waiting) == (2, 0)
+    assert (network.size, network.n_buffered) == (2, 0)
     network.flush()
     assert network.size == 2
 
@@ -85,8 +85,8 @@ def test_of_equal_winners_the_first_one_wins(half: Half) -> None:
     network.learn(np.repeat(np.arange(5.0) * 10, 2)[:, None])
     assert network.n_active == 10
     network.learn([[30.0]])
-    assert network.last[:3] == (3, 6, 7)
-    assert network.last[3:] == (0.0, 0.0)
+    assert network.last_step[:3] == (3, 6, 7)
+    assert network.last_step[3:] == (0.0, 0.0)
     assert network.counts.tolist() == [1] * 6 + [2] + [1] * 3
     assert network.weights[6:8].tolist() == [[30.0], [30.0]]
 
@@ -98,7 +98,7 @@ def test_a_row_exactly_at_the_vigilance_is_similar_enough(half: Half) -> None:
     network.learn(np.zeros((10, 2)))
     network.learn([[1e9, 1e9]])
     assert network.vigilance == 1.0
-    assert network.last == (3, 0, 1, 1.0, 1.0)
+    assert network.last_step == (3, 0, 1, 1.0, 1.0)
 
 
 def test_a_server_may_lose_every_node_and_goes_on() -> None:
@@ -118,7 +118,7 @@ def test_a_server_may_lose_every_node_and_goes_on() -> None:
     twin.restore(server.state())
     for network in (server, twin):
         network.learn(spread[3:4])
-        assert network.last.case == 4
+        assert network.last_step.case == 4
         assert network.node_ids.tolist() == [0]
         assert network.predict(spread).tolist() == [0] * 10
         network.learn(spread)
@@ -153,8 +153,8 @@ def test_a_full_network_lets_the_winner_learn_a_new_case(half: Half, nodes_max: 
         network.learn(row[None])
         largest = max(largest, network.size)
         if network.saturated > before:
-            assert network.last.case == 2
-            assert network.last.distance_first > network.vigilance
+            assert network.last_step.case == 2
+            assert network.last_step.distance_first > network.vigilance
             assert size == nodes_max
             if network.size == size:
                 assert network.counts.sum() == counts + 1

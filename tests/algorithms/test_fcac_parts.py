@@ -42,8 +42,8 @@ def triangle() -> Edges:
 
 def test_edges_age_with_the_winner_and_are_made_young_again() -> None:
     edges = triangle()
-    edges.grow_older(0)
-    edges.grow_older(0)
+    edges.increment_ages(0)
+    edges.increment_ages(0)
     edges.link(1, 0)
     pairs, ages = edges.arrays()
     assert pairs.tolist() == [[0, 1], [0, 4], [1, 2]]
@@ -53,7 +53,7 @@ def test_edges_age_with_the_winner_and_are_made_young_again() -> None:
 
 def test_edges_follow_their_nodes_when_others_are_removed() -> None:
     edges = triangle()
-    edges.keep(edges.joined())
+    edges.keep(edges.has_edge())
     assert edges.arrays()[0].tolist() == [[0, 1], [0, 3], [1, 2]]
     assert edges.components().tolist() == [0, 0, 0, 0]
 
@@ -61,14 +61,14 @@ def test_edges_follow_their_nodes_when_others_are_removed() -> None:
 def test_an_old_edge_is_deleted_and_remembered() -> None:
     edges = triangle()
     for _ in range(9):
-        edges.grow_older(0)
+        edges.increment_ages(0)
     edges.link(0, 1)
     # Ages 1 and 10: q1 = 1, q3 = 10, so the threshold is 10.9 and nothing is too old...
-    edges.prune(0, 0.1)
+    edges.remove_old_edges(0, 0.1)
     assert (len(edges), edges.n_deleted, edges.mean_deleted_age) == (3, 0, 0.0)
     # ... until deleted edges that were young pull it down: (1 * 2 + 10.9 * 2) / 4.
     edges.n_deleted, edges.deleted_age_sum = 2, 2
-    edges.prune(0, 0.1)
+    edges.remove_old_edges(0, 0.1)
     assert edges.arrays()[0].tolist() == [[0, 1], [1, 2]]
     assert (edges.n_deleted, edges.deleted_age_sum) == (3, 12)
 
@@ -77,8 +77,8 @@ def test_a_node_with_one_edge_or_none_loses_nothing() -> None:
     edges = triangle()
     edges.n_deleted, edges.deleted_age_sum = 100, 100
     for node in (2, 3):
-        edges.grow_older(node)
-        edges.prune(node, 0.1)
+        edges.increment_ages(node)
+        edges.remove_old_edges(node, 0.1)
     assert len(edges) == 3
 
 
@@ -92,8 +92,8 @@ OF_BOTH: dict[str, Any] = {
     "another width than its rows": {"width": lambda d: d + 1},
     "no width": {"width": lambda _: None},
     "no bandwidth though rows were learnt": {"last_sigma": lambda _: None},
-    "rows that wait though learning has begun": {"waiting": lambda a: np.ones((1, a.shape[1]))},
-    "too many rows that wait": {"waiting": lambda a: np.ones((10, a.shape[1])), "last_sigma": lambda _: None},
+    "rows that wait though learning has begun": {"buffer": lambda a: np.ones((1, a.shape[1]))},
+    "too many rows that wait": {"buffer": lambda a: np.ones((10, a.shape[1])), "last_sigma": lambda _: None},
     "a vigilance of nothing": {"vigilance": lambda _: 0.0},
     "one active node": {"n_active": lambda _: 1},
     "a newer version": {"version": lambda n: n + 1},
@@ -108,7 +108,7 @@ OF_A_SERVER: dict[str, Any] = {
     "an edge of age nothing": {"edge_age": lambda a: a * 0},
     "deleted edges younger than one": {"deleted_age_sum": lambda n: 0, "n_deleted_edges": lambda _: 5},
 }
-OF_A_CLIENT: dict[str, Any] = {"more said than learnt": {"said": lambda n: 10**6}}
+OF_A_CLIENT: dict[str, Any] = {"more said than learnt": {"published_counter": lambda n: 10**6}}
 LIES = [
     pytest.param(half, lie, id=f"{half.network}: {name}")
     for half, lies in ((CAPlus, OF_BOTH | OF_A_CLIENT), (CAEFC, OF_BOTH | OF_A_SERVER))

@@ -67,7 +67,7 @@ class Recorder:
             self.initial_sigma = self.network.last_sigma or math.nan
         initial = np.vstack([self.network.weights, row])
         self._step(row)
-        after, last = look(self.network), self.network.last
+        after, last = look(self.network), self.network.last_step
         entry = {
             f"{name}_after": after[name]
             for name in ("last_sigma", "V_threshold", "n_nodes", "n_edges", "n_active", "num_signal", "lifetime")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.feed_order import feed_order, legacy
+from shoal.algorithms.fcac.feed_order import feed_order, legacy_permutation
 from shoal.algorithms.streaming import Contribution
 from tests.golden.golden_files import (
     Recorder,
@@ -69,7 +69,7 @@ def test_the_nodes_are_fed_in_the_published_order(federation: Federation) -> Non
     expected = federation.expected
     counts = parts(expected["client_node_count"], expected["client_node_end"])
     np.testing.assert_array_equal([np.percentile(count, 75) for count in counts], expected["client_percentile75"])
-    high, low = feed_order(counts, legacy(0))
+    high, low = feed_order(counts, legacy_permutation(0))
     assert len(high) == expected["server_n_high"]
     np.testing.assert_array_equal(np.concatenate([high, low]), expected["server_feed_order"])
 
@@ -82,7 +82,7 @@ def test_the_server_ends_where_the_published_one_ends(federation: Federation) ->
         Contribution(f"client{i}", 1, {"weight": client.weights, "count": client.counts})
         for i, client in enumerate(federation.clients)
     ]
-    server.absorb_in_order(said, legacy(0))
+    server.absorb_in_order(said, legacy_permutation(0))
     assert_same_trace(recorder, expected)
     assert_same_state(server, expected)
     labels = server.predict(federation.clean)

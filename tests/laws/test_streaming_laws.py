@@ -67,7 +67,7 @@ def assert_fits(arrays: Arrays, table: Mapping[str, ArraySpec], d: int) -> None:
         for size, wanted in zip(array.shape, spec.shape, strict=True):
             assert size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)), name
         assert np.isfinite(array).all(), name
-        assert not spec.positive or (array >= 1).all(), name
+        assert not spec.at_least_one or (array >= 1).all(), name
 
 
 # The empty case first.
@@ -318,7 +318,7 @@ def test_a_contribution_that_cannot_be_true_changes_nothing(algorithm: Streaming
     for name, spec in algorithm.update.items():
         lies = [{key: value for key, value in good[0].arrays.items() if key != name}]
         lies.append({**good[0].arrays, name: good[0].arrays[name][:-1]})
-        if spec.positive:
+        if spec.at_least_one:
             lies.append({**good[0].arrays, name: np.zeros_like(good[0].arrays[name])})
         if spec.rowlike:
             lies.append({**good[0].arrays, name: good[0].arrays[name] * np.nan})
@@ -368,7 +368,7 @@ def test_an_option_nobody_knows_is_refused(algorithm: StreamingAlgorithm) -> Non
 
 
 def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRequest) -> None:
-    assert sorted(BOUNDED) == streaming_names()
+    assert sorted(BOUNDED) == list(streaming_names())
     module = sys.modules[__name__]
     written = {
         name

@@ -1,7 +1,7 @@
 """FCAC: federated clustering via adaptive resonance theory (Masuyama et al., 2023).
 
-Each client learns its rows into nodes with CA+ and contributes the nodes; the server learns the nodes of all
-clients with CAEFC, whose connected nodes are the clusters.
+Each client learns prototypes of its rows, called nodes, with CA+ and publishes them. The server learns the nodes of
+all clients with CAEFC, which connects nodes by edges; each connected component is a cluster.
 """
 
 from shoal.algorithms.fcac.ca_plus import CAPlus

@@ -1,7 +1,7 @@
-"""What CA+ and CAEFC share: adaptive resonance with the correntropy-induced metric.
+"""The network that CA+ and CAEFC share: adaptive resonance theory with the correntropy-induced metric (CIM).
 
-The paper's Algorithm 1 as the published program runs it, which is what made the published tables. Where that
-program is undefined, ties go to the lowest position and the counter of inputs never restarts.
+It follows the paper's Algorithm 1 as the published program runs it, because that program made the published tables.
+Where the program is undefined, ties go to the lowest position, and the counter of inputs never restarts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.fcac.diversity import Diversity
 from shoal.algorithms.fcac.nodes import Nodes
 from shoal.algorithms.fcac.options import FcacOptions
-from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidData, InvalidState, SettingsError
@@ -25,11 +25,12 @@ from shoal.kernels.correntropy import Floats, cim, correntropy, ignore_underflow
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
-"""cases of an input that became a node without a test: before the vigilance was set, and after a deletion"""
+"""cases of an input that became a node without the vigilance test: before the vigilance is set, and after nodes were
+removed"""
 
 
 class Step(NamedTuple):
-    """What the last input did. Positions are those before any deletion; -1 when no winner was sought."""
+    """The effect of one input. Positions are those before any removal; -1 when there was no competition."""
 
     case: int
     """1, 2, 3 as in the paper, `FILL` or `REFILL`"""
@@ -40,7 +41,7 @@ class Step(NamedTuple):
 
 
 class ArtNetwork(ABC):
-    """A network that learns rows one by one. The width is given, or fixed by the first rows."""
+    """A network that learns rows one by one. The number of features is given, or fixed by the first rows."""
 
     network: ClassVar[str]
     """its name in the paper, and in a saved state"""
@@ -48,23 +49,23 @@ class ArtNetwork(ABC):
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
         if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
             raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
-        self.options = FcacOptions.of(options)
+        self.options = FcacOptions.from_mapping(options)
         self._given_width = dimensions
         self._width = dimensions
-        self._begin_empty()
+        self._reset()
 
-    def _begin_empty(self) -> None:
+    def _reset(self) -> None:
         self._nodes = Nodes(self._width or 0)
-        self._waiting: Floats = np.empty((0, self._width or 0))
+        self._buffer: Floats = np.empty((0, self._width or 0))
         self._diversity: Diversity | None = Diversity(self.options.diversity_cut, self.options.diversity_nodes_min)
         self._counter = 0
         self._last_sigma: float | None = None
         self._vigilance = 1.0
         self._n_active: int | None = None
         self._saturated = 0
-        self._last = Step(FILL, -1, -1, math.nan, math.nan)
+        self._last_step = Step(FILL, -1, -1, math.nan, math.nan)
 
-    # What can be seen from outside; arrays are views that cannot be written to.
+    # Attributes; arrays are read-only views.
 
     @property
     def size(self) -> int:
@@ -98,12 +99,12 @@ class ArtNetwork(ABC):
 
     @property
     def mean_sigma(self) -> float:
-        """The one bandwidth all similarities are taken with; 0 without nodes."""
+        """The bandwidth that all similarities are computed with; 0 without nodes."""
         return self._nodes.mean_sigma
 
     @property
     def last_sigma(self) -> float | None:
-        """The bandwidth computed last; None before the first row was learnt."""
+        """The bandwidth computed last; None before the first row is learnt."""
         return self._last_sigma
 
     @property
@@ -113,33 +114,33 @@ class ArtNetwork(ABC):
 
     @property
     def n_active(self) -> int | None:
-        """Nodes the bandwidth looks back on, lambda / 2; None until it is set."""
+        """Number of most recent nodes that a bandwidth is computed from, lambda / 2; None until it is set."""
         return self._n_active
 
     @property
     def lambda_(self) -> int | None:
-        """Inputs between two removals of isolated nodes on the server; None until it is set."""
+        """Number of inputs between two removals of isolated nodes on the server; None until it is set."""
         return None if self._n_active is None else 2 * self._n_active
 
     @property
     def n_learnt(self) -> int:
-        """Rows learnt, those that wait not among them."""
+        """Rows learnt, without those in the buffer."""
         return self._counter
 
     @property
-    def n_waiting(self) -> int:
-        """Rows held back until `initial_rows` of them are there."""
-        return len(self._waiting)
+    def n_buffered(self) -> int:
+        """Rows in the buffer, which are learnt once there are `initial_rows`."""
+        return len(self._buffer)
 
     @property
     def saturated(self) -> int:
-        """Inputs that would have become a node had `nodes_max` not been reached."""
+        """Inputs that did not become a node only because `nodes_max` was reached."""
         return self._saturated
 
     @property
-    def last(self) -> Step:
-        """What the last input did."""
-        return self._last
+    def last_step(self) -> Step:
+        """The effect of the last input."""
+        return self._last_step
 
     def recent_ids(self) -> NDArray[np.int64]:
         """(K,) ids, the most recently created or won first."""
@@ -150,35 +151,35 @@ class ArtNetwork(ABC):
     def learn(self, rows: ArrayLike) -> None:
         """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
 
-        The first `initial_rows` wait for each other. Raises `InvalidData` before anything has changed.
+        The first `initial_rows` are buffered and learnt together. Raises `InvalidData` before anything has changed.
         """
-        self._learn(checked_rows(rows, self._width))
+        self._learn(check_rows(rows, self._width))
 
     def flush(self) -> None:
-        """Learn the rows that wait: the stream has ended. Raises `InvalidData` if it is a single one."""
-        if len(self._waiting) == 1:
+        """Learn the rows in the buffer, at the end of a stream. Raises `InvalidData` if it is a single one."""
+        if len(self._buffer) == 1:
             raise InvalidData("a single row has no spread to learn from; give at least 2 rows")
-        if len(self._waiting):
-            self._start(self._waiting)
+        if len(self._buffer):
+            self._learn_first_rows(self._buffer)
 
     def _learn(self, rows: Floats) -> None:
         if len(rows) == 0:
             return
         if self._width is None:
             self._width = rows.shape[1]
-            self._begin_empty()
+            self._reset()
         if self._last_sigma is not None:
             self._learn_each(rows)
             return
-        waiting = np.concatenate([self._waiting, rows])
-        if len(waiting) < self.options.initial_rows:
-            self._waiting = waiting
+        buffered = np.concatenate([self._buffer, rows])
+        if len(buffered) < self.options.initial_rows:
+            self._buffer = buffered
         else:
-            self._start(waiting)
+            self._learn_first_rows(buffered)
 
-    def _start(self, rows: Floats) -> None:
+    def _learn_first_rows(self, rows: Floats) -> None:
         self._last_sigma = bandwidth(rows[: self.options.initial_rows])
-        self._waiting = np.empty((0, rows.shape[1]))
+        self._buffer = np.empty((0, rows.shape[1]))
         self._learn_each(rows)
 
     def _learn_each(self, rows: Floats) -> None:
@@ -187,38 +188,38 @@ class ArtNetwork(ABC):
                 self._step(row)
 
     def _step(self, row: Floats) -> None:
-        """One input, Algorithm 1 lines 2-37."""
+        """Learn one input (Algorithm 1, lines 2-37)."""
         self._counter += 1
         if self._n_active is None or self._nodes.size < self._n_active:
-            self._fill(row)
+            self._insert_directly(row)
         else:
             self._compete(row, self._n_active)
 
-    def _fill(self, row: Floats) -> None:
-        """The input becomes a node untested (lines 3-11); with the last one needed, the vigilance is set."""
+    def _insert_directly(self, row: Floats) -> None:
+        """Make the input a node without a test (lines 3-11); the last one needed sets the vigilance."""
         case = FILL if self._n_active is None else REFILL
-        self._last = Step(case, -1, -1, math.nan, math.nan)
-        self._create(row)
+        self._last_step = Step(case, -1, -1, math.nan, math.nan)
+        self._create_node(row)
         if self._diversity is not None:
-            self._judge_diversity(self._diversity)
+            self._update_diversity(self._diversity)
         if self._nodes.size == self._n_active:
             self._last_sigma = bandwidth(self._nodes.recent(self._n_active))
             self._nodes.set_all_sigmas(self._last_sigma)
             self._vigilance = mean_nearest_other(self._nodes.weights, self._nodes.mean_sigma)
 
-    def _create(self, row: Floats) -> None:
+    def _create_node(self, row: Floats) -> None:
         assert self._last_sigma is not None
         self._nodes.append(row, self._last_sigma, self._counter)
 
-    def _judge_diversity(self, diversity: Diversity) -> None:
+    def _update_diversity(self, diversity: Diversity) -> None:
         size = self._nodes.size
-        diversity.admit(self._similarity_to_earlier(size - 1))
-        if diversity.exhausted() or size == self.options.nodes_max:
+        diversity.add_node(self._similarity_to_earlier(size - 1))
+        if diversity.is_below_cut() or size == self.options.nodes_max:
             self._n_active = size
             self._diversity = None
 
     def _similarity_to_earlier(self, position: int) -> Floats:
-        """(position,) entries of R, eq. 30 or 13. All bandwidths are still the initial one."""
+        """(position,) entries of the matrix R (eq. 30 or 13). All bandwidths are still the initial one."""
         assert self._last_sigma is not None
         nodes = self._nodes
         earlier, row = nodes.weights[:position], nodes.weights[position]
@@ -229,7 +230,7 @@ class ArtNetwork(ABC):
         return np.exp(correntropy(row, earlier, self._last_sigma, out, scratch))
 
     def _compete(self, row: Floats, n_active: int) -> None:
-        """The two nearest nodes and the vigilance test (lines 13-30). There are two: n_active is at least 2."""
+        """Find the two nearest nodes and test the vigilance (lines 13-30). n_active is at least 2, so there are two."""
         nodes = self._nodes
         distances = cim(row, nodes.weights, nodes.mean_sigma, nodes.distances, nodes.scratch)
         first = int(distances.argmin())
@@ -237,10 +238,10 @@ class ArtNetwork(ABC):
         distances[first] = math.inf
         second = int(distances.argmin())
         distance_second = float(distances[second])
-        if self._vigilance < distance_first and not self._full():
+        if self._vigilance < distance_first and not self._is_full():
             case = 1
-            self._create(row)
-            # The new node is among the active ones its bandwidth is taken from.
+            self._create_node(row)
+            # The new node is one of the active nodes that its bandwidth is computed from.
             self._last_sigma = bandwidth(nodes.recent(n_active))
             nodes.set_sigma(nodes.size - 1, self._last_sigma)
         else:
@@ -251,9 +252,9 @@ class ArtNetwork(ABC):
             winner += (row - winner) / count
             nodes.stamps[first] = self._counter
             self._adapt(row, first, second if case == 3 else None)
-        self._last = Step(case, first, second, distance_first, distance_second)
+        self._last_step = Step(case, first, second, distance_first, distance_second)
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         if self._nodes.size != self.options.nodes_max:
             return False
         self._saturated += 1
@@ -261,18 +262,18 @@ class ArtNetwork(ABC):
 
     @abstractmethod
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
-        """What else the row moves once the winner has moved; `second` is None in Case II."""
+        """Change other nodes and edges after the winner has moved; `second` is None in Case II."""
 
-    # Being saved and restored.
+    # Saving and restoring.
 
     def state(self) -> State:
-        """Everything that later learning depends on, as copies."""
+        """Everything that further learning depends on, as copies."""
         return {
             "version": STATE_VERSION,
             "network": self.network,
-            "options": self.options.plain(),
+            "options": self.options.as_dict(),
             "width": self._width,
-            "waiting": self._waiting.copy(),
+            "buffer": self._buffer.copy(),
             "counter": self._counter,
             "last_sigma": self._last_sigma,
             "vigilance": self._vigilance,
@@ -282,40 +283,39 @@ class ArtNetwork(ABC):
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved one and go on bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, network=self.network, options=self.options.plain())
-        fresh = type(self)(self._given_width, **self.options.plain())
-        fresh._take(saved)
+        """Become the saved network and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, network=self.network, options=self.options.as_dict())
+        fresh = type(self)(self._given_width, **self.options.as_dict())
+        fresh._restore_from(saved)
         vars(self).update(vars(fresh))
 
-    def _take(self, saved: StateReader) -> None:
-        """Fill this empty network from a saved one."""
-        width = saved.whole_or_none("width", least=1)
+    def _restore_from(self, saved: StateReader) -> None:
+        """Fill this empty network from a saved state. Raises `InvalidState`."""
+        width = saved.read_optional_int("width", least=1)
         if self._given_width not in (None, width):
             raise InvalidState(f"saved with width {width}, this is {self._given_width}")
         self._width = width
-        self._begin_empty()
-        self._waiting = saved.floats("waiting", (None, width or 0))
-        self._counter = saved.whole("counter")
-        self._last_sigma = saved.positive_or_none("last_sigma")
-        self._vigilance = saved.number("vigilance", above=0.0)
-        self._n_active = saved.whole_or_none("n_active", least=2)
-        self._saturated = saved.whole("saturated")
-        self._nodes = Nodes.saved(saved, width or 0)
-        touched = self._nodes.stamps
-        saved.require(bool((touched <= self._counter).all()), "a node was touched by an input not yet learnt")
-        saved.require(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
+        self._reset()
+        self._buffer = saved.read_floats("buffer", (None, width or 0))
+        self._counter = saved.read_int("counter")
+        self._last_sigma = saved.read_optional_positive("last_sigma")
+        self._vigilance = saved.read_float("vigilance", above=0.0)
+        self._n_active = saved.read_optional_int("n_active", least=2)
+        self._saturated = saved.read_int("saturated")
+        self._nodes = Nodes.restored(saved, width or 0)
+        saved.check(bool((self._nodes.stamps <= self._counter).all()), "a node was changed by an input not yet learnt")
+        saved.check(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
         started = self._last_sigma is not None
-        saved.require(started == (self._counter > 0), "rows were learnt without a bandwidth, or the reverse")
-        saved.require(len(self._waiting) < self.options.initial_rows, "more rows wait than are waited for")
-        saved.require(width is not None or len(self._waiting) == 0, "rows wait that have no features")
-        saved.require(not (started and len(self._waiting)), "rows wait though learning has begun")
+        saved.check(started == (self._counter > 0), "a bandwidth without rows, or rows without a bandwidth")
+        saved.check(len(self._buffer) < self.options.initial_rows, "the buffer holds initial_rows rows or more")
+        saved.check(width is not None or len(self._buffer) == 0, "the buffer holds rows without features")
+        saved.check(not (started and len(self._buffer)), "the buffer holds rows after learning has begun")
         if self._n_active is not None:
             self._diversity = None
         elif self._diversity is not None:
             with ignore_underflow():
                 for position in range(self._nodes.size):
-                    self._diversity.admit(self._similarity_to_earlier(position))
+                    self._diversity.add_node(self._similarity_to_earlier(position))
 
 
 Element = TypeVar("Element", bound=np.generic)

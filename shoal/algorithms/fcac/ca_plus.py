@@ -1,4 +1,4 @@
-"""CA+, the client half: CAEFC without edges, so that the nodes cover everything the client has seen (paper, 4.2)."""
+"""CA+, the client half: CAEFC without edges, so that nodes are never removed and cover all rows learnt (paper, 4.2)."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ from shoal.kernels.correntropy import Floats
 
 
 class CAPlus(ArtNetwork):
-    """Learns private rows into nodes and contributes the nodes. Options: `FcacOptions`."""
+    """Learns nodes from private rows, and contributes the nodes. Options: `FcacOptions`."""
 
     network = "CA+"
 
-    def _begin_empty(self) -> None:
-        super()._begin_empty()
-        self._said = 0
+    def _reset(self) -> None:
+        super()._reset()
+        self._published_counter = 0
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
-        """The second winner moves a little, untouched and uncounted (eq. 31)."""
+        """Move the second winner a little; its count and its recency do not change (eq. 31)."""
         if second is not None:
             neighbour = self._nodes.weights[second]
             neighbour += (row - neighbour) * (self.options.second_winner_factor / self._nodes.counts[second])
 
     def contribute(self) -> Arrays:
-        """`UPDATE` arrays: the nodes created or won since the last call (option `contribute`: all of them), by
-        winning count from the highest, ties by node id. Nothing before the initial rows are in."""
+        """The `UPDATE` arrays of the nodes created or won since the last call, or of all (option `contribute`).
+
+        By winning count from the highest, ties by node id. Empty before the initial rows are learnt.
+        """
         nodes = self._nodes
-        since = self._said if self.options.contribute == "changed" else 0
-        self._said = self._counter
+        since = self._published_counter if self.options.contribute == "changed" else 0
+        self._published_counter = self._counter
         order = np.argsort(-nodes.counts, kind="stable")
         order = order[nodes.stamps[order] > since]
         return {"weight": nodes.weights[order], "count": nodes.counts[order]}
 
     def reset_published(self) -> None:
-        """The next contribution is of all nodes: who listens now has heard none of them."""
-        self._said = 0
+        """Make the next contribution one of all nodes, for a server that has none of them."""
+        self._published_counter = 0
 
     def state(self) -> State:
-        return super().state() | {"said": self._said}
+        return super().state() | {"published_counter": self._published_counter}
 
-    def _take(self, saved: StateReader) -> None:
-        super()._take(saved)
-        self._said = saved.whole("said")
-        saved.require(self._said <= self._counter, "said counts inputs not yet learnt")
+    def _restore_from(self, saved: StateReader) -> None:
+        super()._restore_from(saved)
+        self._published_counter = saved.read_int("published_counter")
+        saved.check(self._published_counter <= self._counter, "published_counter counts inputs not yet learnt")

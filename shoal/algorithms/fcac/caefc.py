@@ -1,4 +1,4 @@
-"""CAEFC, the server half: nodes joined by edges; the connected ones are a cluster (paper, 4.1 and Algorithm 1)."""
+"""CAEFC, the server half: nodes connected by edges, whose components are the clusters (paper, 4.1 and Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.fcac.edges import Edges
-from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed
-from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed_permutation
+from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import InvalidData
@@ -18,12 +18,12 @@ from shoal.kernels.correntropy import Floats, ignore_underflow, nearest
 
 
 class CAEFC(ArtNetwork):
-    """Absorbs the nodes of clients, or learns rows itself, into clusters. Options: `FcacOptions`."""
+    """Clusters the nodes that clients contribute, or rows themselves. Options: `FcacOptions`."""
 
     network = "CAEFC"
 
-    def _begin_empty(self) -> None:
-        super()._begin_empty()
+    def _reset(self) -> None:
+        super()._reset()
         self._edges = Edges()
 
     @property
@@ -39,28 +39,31 @@ class CAEFC(ArtNetwork):
         return len(self._edges)
 
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(e, 2) positions of joined nodes, the smaller first, ascending; (e,) ages."""
+        """(e, 2) positions of connected nodes, the smaller first, ascending; (e,) ages."""
         return self._edges.arrays()
 
     def clusters(self) -> NDArray[np.int64]:
-        """(K,) cluster of each node, numbered by first node. A node without edges is a cluster of its own."""
+        """(K,) cluster of each node, numbered by first node. A node without edges is one cluster."""
         return self._edges.components()
 
     def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
-        """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything was learnt. Raises `InvalidData`."""
-        table = checked_rows(rows, self._width)
+        """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything is learnt. Raises `InvalidData`."""
+        table = check_rows(rows, self._width)
         if self._nodes.size == 0:
             return np.full(len(table), -1, dtype=np.int64)
         with ignore_underflow():
             return self.clusters()[nearest(table, self._nodes.weights, self._nodes.mean_sigma)]
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Learn the nodes of all contributions in one pass: those that won often first, each group in an order
-        drawn from `key` (Algorithm 3). Raises `InvalidData` before anything has changed."""
-        self.absorb_in_order(contributions, keyed(key))
+        """Learn the nodes of all contributions in one pass, first those with high winning counts, then the others.
+
+        The order within both groups is a pure function of `key` (Algorithm 3). Raises `InvalidData` before anything
+        has changed.
+        """
+        self.absorb_in_order(contributions, keyed_permutation(key))
 
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
-        """As `absorb`, with another source of permutations."""
+        """As `absorb`, with the order within the two groups given by `permute`."""
         width = self._width
         weights, counts = [], []
         for contribution in contributions:
@@ -93,8 +96,8 @@ class CAEFC(ArtNetwork):
             "centre_weight": centre_weight,
         }
 
-    def _create(self, row: Floats) -> None:
-        super()._create(row)
+    def _create_node(self, row: Floats) -> None:
+        super()._create_node(row)
         self._edges.add_node()
 
     def _step(self, row: Floats) -> None:
@@ -103,23 +106,23 @@ class CAEFC(ArtNetwork):
             self._remove_isolated()
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
-        """Lines 24-37: edges of the winner age, the second winner is joined to it, its neighbours follow, edges go."""
+        """Age the winner's edges, connect the second winner, move the neighbours, remove old edges (lines 24-37)."""
         edges, nodes = self._edges, self._nodes
-        edges.grow_older(first)
+        edges.increment_ages(first)
         if second is not None:
             edges.link(first, second)
-            neighbours = list(edges.tables[first])
+            neighbours = list(edges.ages[first])
             moved = nodes.weights[neighbours]
             moved += (row - moved) * (self.options.neighbour_factor / nodes.counts[neighbours])[:, None]
             nodes.weights[neighbours] = moved
-        edges.prune(first, self.options.edge_factor)
+        edges.remove_old_edges(first, self.options.edge_factor)
 
     def _remove_isolated(self) -> None:
-        """Line 38-39. Everything else stays as it is; too few nodes are filled up by the next inputs."""
-        joined = self._edges.joined()
-        if not joined.all():
-            self._nodes.keep(joined)
-            self._edges.keep(joined)
+        """Remove nodes without edges (lines 38-39). If too few are left, the next inputs become nodes directly."""
+        connected = self._edges.has_edge()
+        if not connected.all():
+            self._nodes.keep(connected)
+            self._edges.keep(connected)
 
     def state(self) -> State:
         edge, edge_age = self.edges()
@@ -130,24 +133,27 @@ class CAEFC(ArtNetwork):
             "deleted_age_sum": self._edges.deleted_age_sum,
         }
 
-    def _take(self, saved: StateReader) -> None:
-        super()._take(saved)
+    def _restore_from(self, saved: StateReader) -> None:
+        super()._restore_from(saved)
         k = self._nodes.size
-        edge = saved.wholes("edge", (None, 2))
-        edge_age = saved.wholes("edge_age", (len(edge),), least=1)
-        self._edges.n_deleted = saved.whole("n_deleted_edges")
-        self._edges.deleted_age_sum = saved.whole("deleted_age_sum", least=self._edges.n_deleted)
+        edge = saved.read_ints("edge", (None, 2))
+        edge_age = saved.read_ints("edge_age", (len(edge),), least=1)
+        self._edges.n_deleted = saved.read_int("n_deleted_edges")
+        self._edges.deleted_age_sum = saved.read_int("deleted_age_sum", least=self._edges.n_deleted)
         for _ in range(k):
             self._edges.add_node()
         for (a, b), age in zip(edge.tolist(), edge_age.tolist(), strict=True):
-            saved.require(a < b < k and b not in self._edges.tables[a], "an edge joins what is not there, or twice")
-            self._edges.tables[a][b] = self._edges.tables[b][a] = age
+            saved.check(
+                a < b < k and b not in self._edges.ages[a],
+                "an edge has no such node, or is there twice",
+            )
+            self._edges.ages[a][b] = self._edges.ages[b][a] = age
 
 
 def _nodes_of(contribution: Contribution, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
-    """The arrays of one contribution, checked once more. Raises `InvalidData`, naming the client."""
+    """The arrays of one contribution, checked. Raises `InvalidData`, which names the client."""
     try:
-        weight = checked_rows(contribution.arrays["weight"], width)
+        weight = check_rows(contribution.arrays["weight"], width)
         count = np.asarray(contribution.arrays["count"])
     except KeyError as missing:
         raise InvalidData(f"contribution of {contribution.client} lacks {missing}") from None

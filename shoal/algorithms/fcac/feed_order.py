@@ -1,4 +1,4 @@
-"""In which order the nodes of many clients are fed to the server (paper, 4.3.1; Algorithm 3)."""
+"""The order in which the server learns the nodes of several clients (paper, 4.3.1; Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 Positions = NDArray[np.int64]
 Permute = Callable[[str, int], Positions]
-"""("high" or "low", n) -> a permutation of 0..n-1; asked for "high" first"""
+"""("high" or "low", n) -> a permutation of 0..n-1; called with "high" first"""
 
 
 def feed_order(counts: Sequence[NDArray[np.int64]], permute: Permute) -> tuple[Positions, Positions]:
     """Winning counts (n_i,) of each client -> positions in their concatenation: the high group, then the low one.
 
     A node is high when its count reaches the 75th percentile of its own client (linear interpolation). The
-    groups are taken over the clients in the order given and each is permuted. Silent clients are harmless.
+    groups are taken over the clients in the order given, and each is permuted. A client may have no nodes.
     """
     high = [client >= np.percentile(client, 75) for client in counts if len(client)]
     is_high = np.concatenate([np.empty(0, dtype=np.bool_), *high])
@@ -25,10 +25,10 @@ def feed_order(counts: Sequence[NDArray[np.int64]], permute: Permute) -> tuple[P
     return highs[permute("high", len(highs))], lows[permute("low", len(lows))]
 
 
-def keyed(key: bytes) -> Permute:
-    """A permutation that is a function of `key` alone, the same on every platform and for ever.
+def keyed_permutation(key: bytes) -> Permute:
+    """A permutation that is a pure function of `key`, the same on every platform and in every version.
 
-    The order of n words of 64 bits, little-endian, drawn from SHAKE-256 of the key and the name of the group.
+    It sorts n little-endian words of 64 bits, taken from SHAKE-256 of the key and the name of the group.
     """
 
     def permute(group: str, n: int) -> Positions:
@@ -38,8 +38,8 @@ def keyed(key: bytes) -> Permute:
     return permute
 
 
-def legacy(seed: int = 0) -> Permute:
-    """The paper's protocol: one Mersenne Twister for both groups, the high one drawn first."""
+def legacy_permutation(seed: int = 0) -> Permute:
+    """The permutation of the paper's experiments: one Mersenne Twister for both groups, the high group first."""
     generator = np.random.RandomState(seed)
 
     def permute(group: str, n: int) -> Positions:

@@ -1,4 +1,4 @@
-"""The nodes of a network in preallocated arrays that double when full, and the buffers to score them with."""
+"""The nodes of a network in preallocated arrays that double when full, with the scratch buffers of the kernels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shoal.algorithms.streaming import State
 from shoal.kernels.correntropy import Floats, Scratch
 
 FIRST_CAPACITY = 16
-SAVED_AS = ("weight", "sigma", "count", "stamp", "node_id")
+STATE_KEYS = ("weight", "sigma", "count", "stamp", "node_id")
 Element = TypeVar("Element", bound=np.generic)
 
 
 class Nodes:
-    """k nodes in the order of their creation; positions close up when nodes are removed.
+    """k nodes in the order of their creation; removing nodes leaves no gaps.
 
     Ids ascend with position: a new node gets the largest live id plus one (0 if none), as in the published
-    program. Stamps order the nodes by when they were last created or won: the largest is the most recent.
+    program. The stamp of a node is the number of the input that created it or that it won last.
     """
 
     def __init__(self, width: int, capacity: int = FIRST_CAPACITY) -> None:
@@ -30,17 +30,17 @@ class Nodes:
         self._counts: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
         self._stamps: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
         self._ids: NDArray[np.int64] = np.empty(capacity, dtype=np.int64)
-        self._room()
+        self._allocate_scratch()
 
-    def _room(self) -> None:
-        """New scratch space after the capacity has changed, and new views."""
+    def _allocate_scratch(self) -> None:
+        """Make scratch buffers and views for a new capacity."""
         capacity, width = self._weights.shape
         self._distances = np.empty(capacity)
         self._scratch = (np.empty((capacity, width)), np.empty((capacity, width)))
-        self._look()
+        self._update_views()
 
-    def _look(self) -> None:
-        """The live part of every array: made once per change of size, not once per row."""
+    def _update_views(self) -> None:
+        """Make views of the live part of every array, once per change of size and not once per row."""
         k = self.size
         self.weights: Floats = self._weights[:k]
         self.sigmas: Floats = self._sigmas[:k]
@@ -52,7 +52,7 @@ class Nodes:
         self.mean_sigma = float(self.sigmas.sum() / k) if k else 0.0
 
     def append(self, row: Floats, sigma: float, stamp: int) -> None:
-        """A node with weight `row` (d,) and a winning count of 1."""
+        """Add a node with weight `row` (d,) and a winning count of 1."""
         k = self.size
         if k == len(self._weights):
             self._resize(2 * k)
@@ -62,7 +62,7 @@ class Nodes:
         self._stamps[k] = stamp
         self._ids[k] = self._ids[k - 1] + 1 if k else 0
         self.size = k + 1
-        self._look()
+        self._update_views()
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Remove the nodes where `mask` (k,) is false; the others keep their order."""
@@ -70,10 +70,10 @@ class Nodes:
         for array in self._arrays():
             array[:left] = array[: self.size][mask]
         self.size = left
-        # Room is given back, so that memory follows the live nodes and not the largest crowd there ever was.
+        # Shrink, so that memory follows the live nodes and not the largest number of nodes there ever was.
         if len(self._weights) > max(FIRST_CAPACITY, 4 * left):
             self._resize(max(FIRST_CAPACITY, len(self._weights) // 2))
-        self._look()
+        self._update_views()
 
     def set_sigma(self, position: int, sigma: float) -> None:
         self._sigmas[position] = sigma
@@ -84,28 +84,28 @@ class Nodes:
         self.mean_sigma = float(self.sigmas.sum() / self.size)
 
     def recent(self, n: int) -> Floats:
-        """(min(n, k), d) weights of the most recently touched nodes, the latest first."""
+        """(min(n, k), d) weights of the nodes most recently created or won, the latest first."""
         return self.weights[np.argsort(self.stamps)[: -n - 1 : -1]]
 
     def state(self) -> State:
         """The live arrays, as copies."""
-        return {name: array[: self.size].copy() for name, array in zip(SAVED_AS, self._arrays(), strict=True)}
+        return {name: array[: self.size].copy() for name, array in zip(STATE_KEYS, self._arrays(), strict=True)}
 
     @classmethod
-    def saved(cls, saved: StateReader, width: int) -> Self:
+    def restored(cls, saved: StateReader, width: int) -> Self:
         """The nodes of a saved state. Raises `InvalidState`."""
-        weights = saved.floats("weight", (None, width))
+        weights = saved.read_floats("weight", (None, width))
         k = len(weights)
-        sigmas, counts = saved.floats("sigma", (k,)), saved.wholes("count", (k,), least=1)
-        stamps, ids = saved.wholes("stamp", (k,), least=1), saved.wholes("node_id", (k,))
-        saved.require(bool((sigmas > 0).all()), "sigma holds numbers that are not positive")
-        saved.require(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
-        saved.require(len(np.unique(stamps)) == k, "two nodes were touched by one input")
+        sigmas, counts = saved.read_floats("sigma", (k,)), saved.read_ints("count", (k,), least=1)
+        stamps, ids = saved.read_ints("stamp", (k,), least=1), saved.read_ints("node_id", (k,))
+        saved.check(bool((sigmas > 0).all()), "sigma holds numbers that are not positive")
+        saved.check(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
+        saved.check(len(np.unique(stamps)) == k, "two nodes have the same stamp")
         nodes = cls(width, max(FIRST_CAPACITY, k))
-        for mine, theirs in zip(nodes._arrays(), (weights, sigmas, counts, stamps, ids), strict=True):
-            mine[:k] = theirs
+        for array, values in zip(nodes._arrays(), (weights, sigmas, counts, stamps, ids), strict=True):
+            array[:k] = values
         nodes.size = k
-        nodes._look()
+        nodes._update_views()
         return nodes
 
     def _arrays(self) -> tuple[NDArray[np.generic], ...]:
@@ -113,15 +113,15 @@ class Nodes:
 
     def _resize(self, capacity: int) -> None:
         live = self.size
-        self._weights = _moved(self._weights, live, capacity)
-        self._sigmas = _moved(self._sigmas, live, capacity)
-        self._counts = _moved(self._counts, live, capacity)
-        self._stamps = _moved(self._stamps, live, capacity)
-        self._ids = _moved(self._ids, live, capacity)
-        self._room()
+        self._weights = _copy_resized(self._weights, live, capacity)
+        self._sigmas = _copy_resized(self._sigmas, live, capacity)
+        self._counts = _copy_resized(self._counts, live, capacity)
+        self._stamps = _copy_resized(self._stamps, live, capacity)
+        self._ids = _copy_resized(self._ids, live, capacity)
+        self._allocate_scratch()
 
 
-def _moved(array: NDArray[Element], live: int, capacity: int) -> NDArray[Element]:
-    room = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
-    room[:live] = array[:live]
-    return room
+def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[Element]:
+    resized = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
+    resized[:live] = array[:live]
+    return resized

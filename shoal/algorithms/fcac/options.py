@@ -1,4 +1,4 @@
-"""Every choice FCAC leaves open, in one frozen table. The defaults are the published program, to the digit."""
+"""The options of FCAC. The defaults are those of the published program."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ class FcacOptions:
     """Options of both halves. Raises `SettingsError`, naming the option and its range."""
 
     edge_factor: float = 0.1
-    """times the interquartile range of edge ages, above which an edge is too old (the paper's text says 1.0)"""
+    """an edge is too old above the upper quartile of ages plus this times the interquartile range (in the paper 1.0)"""
     initial_rows: int = 10
-    """rows waited for before the first is learnt: their spread is the first bandwidth"""
+    """rows that are buffered before the first is learnt; the first bandwidth is computed from them"""
     diversity_cut: float = 1e-6
     """the initial nodes are enough when the determinant of their similarities is below this (Algorithm 1, line 7)"""
     diversity_nodes_min: int = 10
-    """... and when they are at least so many"""
+    """and when there are at least this many"""
     second_winner_factor: float = 0.01
-    """how far CA+ draws the second winner (eq. 31)"""
+    """learning rate of the second winner in CA+ (eq. 31)"""
     neighbour_factor: float = 0.1
-    """how far CAEFC draws the neighbours of the winner (eq. 27)"""
+    """learning rate of the winner's neighbours in CAEFC (eq. 27)"""
     similarity: str = "caefc"
     """"caefc": exp(correntropy), eq. 30; "cae": exp(1 - CIM), eq. 13, which makes more nodes"""
     nodes_max: int | None = None
-    """bound on memory for an endless stream, not in the paper: a full model lets the winner learn a new case"""
+    """largest number of nodes, to bound memory on an endless stream (not in the paper): when it is reached, the nearest
+    node learns a row that would have become a node. None: no limit"""
     contribute: str = "changed"
-    """"changed": a contribution says the nodes created or won since the last one; "all": every node each time"""
+    """"changed": a contribution has the nodes created or won since the last one; "all": every node each time"""
 
     def __post_init__(self) -> None:
         for name in ("edge_factor", "second_winner_factor", "neighbour_factor"):
@@ -49,7 +50,7 @@ class FcacOptions:
         self._check("contribute", self.contribute in ("changed", "all"), '"changed" or "all"')
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, options: Mapping[str, Any]) -> Self:
         """From a mapping, such as the options of a model in the contract."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
@@ -57,7 +58,7 @@ class FcacOptions:
                 raise SettingsError(f"fcac has no option {name!r}; it has {', '.join(known)}")
         return cls(**options)
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As plain values, for a saved state."""
         return dataclasses.asdict(self)
 

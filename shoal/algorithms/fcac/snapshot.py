@@ -11,7 +11,7 @@ from shoal.kernels.correntropy import ignore_underflow, nearest
 
 
 def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
-    """rows (n, d) -> (n,) cluster of the node nearest by CIM; -1 when the snapshot has no node."""
+    """rows (n, d) -> (n,) cluster of the node nearest by CIM, -1 if the snapshot has no node."""
     if not len(snapshot["weight"]):
         return np.full(len(rows), -1, dtype=np.int64)
     clusters: NDArray[np.int64] = snapshot["cluster"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.rounds.options import INT_MAX
-from shoal.algorithms.rows import MAGNITUDE_MAX, checked_rows
+from shoal.algorithms.rows import MAGNITUDE_MAX, check_rows
 from shoal.algorithms.streaming import Arrays, ArraySpec, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
@@ -93,14 +93,14 @@ def row_blocks(rows: ArrayLike, d: int, n_centres: int) -> Iterator[Floats]:
 
     Raises `InvalidData` for rows of another width, or with values that are not finite.
     """
-    table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
+    table = rows if isinstance(rows, np.ndarray) else check_rows(rows, d)
     height = block_rows(n_centres, d)
-    checked_rows(table[:1], d)
+    check_rows(table[:1], d)
     for first in range(0, len(table), height):
         block = np.ascontiguousarray(table[first : first + height], dtype=np.float64)
         if not (block.max() <= MAGNITUDE_MAX and block.min() >= -MAGNITUDE_MAX):
             # Raises an error that names the row.
-            checked_rows(table, d)
+            check_rows(table, d)
         yield block
 
 

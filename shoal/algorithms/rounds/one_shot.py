@@ -11,7 +11,7 @@ import numpy as np
 from shoal.algorithms.rounds.arrays import Params, Stats, int_array, row_blocks
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.options import CLUSTERS_MAX, Option, is_int
-from shoal.algorithms.rows import checked_rows
+from shoal.algorithms.rows import check_rows
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
@@ -33,8 +33,8 @@ LOCAL_CLUSTERS: Final = Option(
 
 def candidates(rows: Rows, d: int) -> Floats:
     """rows (n, d) -> the rows among which seeds are chosen. Raises `InvalidData`."""
-    table = rows if isinstance(rows, np.ndarray) else checked_rows(rows, d)
-    return checked_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
+    table = rows if isinstance(rows, np.ndarray) else check_rows(rows, d)
+    return check_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
 
 
 def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:

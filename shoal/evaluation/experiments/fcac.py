@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.feed_order import legacy
+from shoal.algorithms.fcac.feed_order import legacy_permutation
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation import published
 from shoal.evaluation.datasets import FCAC_DATASETS
@@ -33,7 +33,7 @@ def federated(clients: Sequence[NDArray[np.float64]]) -> CAEFC:
     """rows (n_i, d) of each client, in the order in which they are learnt -> the server that has absorbed them all."""
     contributions = [Contribution(f"client-{number}", 0, contribution(rows)) for number, rows in enumerate(clients)]
     server = CAEFC()
-    server.absorb_in_order(contributions, legacy(seed=0))
+    server.absorb_in_order(contributions, legacy_permutation(seed=0))
     server.flush()
     return server
 
