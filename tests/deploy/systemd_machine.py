@@ -19,7 +19,17 @@ BOOT = (
     *("--security-opt", "apparmor=unconfined", "--cgroupns", "private", "--tty", "--stop-signal", "SIGRTMIN+3"),
     *("--tmpfs", "/run:exec", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec", "--env", "container=docker"),
 )
-CHECKOUT = ("pyproject.toml", "README.md", "shoal", "producers", "client_nodes", "server_node", "onebox", "deploy")
+CHECKOUT = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "shoal",
+    "producers",
+    "client_nodes",
+    "server_node",
+    "onebox",
+    "deploy",
+)
 
 
 def commands_of_the_docs() -> str:
