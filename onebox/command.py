@@ -1,4 +1,4 @@
-"""`shoal demo`: the whole of shoal in under a minute, on this machine."""
+"""`shoal demo`: a whole federation on this machine, in under a minute."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from onebox.demo import Demo, demo_of, prepare
-from onebox.picture import draw
-from onebox.table import Table, table_on
+from onebox.demo import Demo, open_demo, prepare_folder
+from onebox.plot import plot
+from onebox.progress import Progress, progress_on
 from server_node.bootstrap import initial_status
 from server_node.web import page_server
 from shoal.config.privacy import privacy_mode
@@ -30,33 +30,39 @@ IDLE_S = 0.02
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("shoal-demo"),
     show_default=True,
-    help="Where the demo keeps everything; emptied at each start.",
+    help="Where the demo writes its files; emptied at each start.",
 )
-@click.option("--clients", type=click.IntRange(1, 50), default=5, show_default=True, help="Rooms to pretend there are.")
+@click.option("--clients", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of clients.")
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 3600),
     default=25.0,
     show_default=True,
-    help="How long the sixteen days of readings take.",
+    help="Seconds in which the sixteen days of readings are replayed.",
 )
 @click.option("--epsilon", type=click.FloatRange(min=0, min_open=True), help="Privacy budget of one reading. [400]")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Of the page; 0: any.")
-@click.option("--no-browser", is_flag=True, help="Do not open the page.")
-@click.option("--no-wait", is_flag=True, help="End with the stream; do not keep the page up.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port of the page; 0: any.",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")
+@click.option("--no-wait", is_flag=True, help="Exit at the end of the stream; do not keep serving the page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def demo(**options: Any) -> None:
-    """Replay a real sensor stream over five clients and watch one clustering grow.
+    """Cluster a real sensor stream over five clients, with a live page.
 
-    Sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) run in
-    half a minute. Every client adds noise to its readings, learns them, and tells the server only the nodes it
-    has found. The live page shows what the server makes of them.
+    Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) in
+    half a minute. Every client adds noise to its readings, learns from them, and publishes only the nodes it
+    has learnt. The server merges them into one clustering, which the live page shows.
     """
-    file = prepare(options["folder"], options["epsilon"], options["port"])
+    file = prepare_folder(options["folder"], options["epsilon"], options["port"])
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
         stopped_by_signals() as stop,
-        demo_of(
+        open_demo(
             file, options["clients"], options["seconds"], lambda config: initial_status(config, time.time())
         ) as run,
     ):
@@ -67,8 +73,8 @@ def demo(**options: Any) -> None:
             click.echo(f"The live page: {page}", err=True)
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)
-            seconds = _watch(run, stop)
-            _tell(run, seconds, options["folder"], file, options["as_json"])
+            seconds = _run(run, stop)
+            _report(run, seconds, options["folder"], file, options["as_json"])
             if interactive and not options["no_wait"] and not stop.is_set():
                 click.echo(f"\nThe page stays up at {page} until you press Ctrl-C.", err=True)
                 stop.wait()
@@ -76,47 +82,47 @@ def demo(**options: Any) -> None:
             web.stop()
 
 
-def _watch(run: Demo, stop: Event) -> float:
-    """Run until the stream is learnt or somebody asks for an end; how many seconds that took."""
-    began = time.monotonic()
-    with table_on(sys.stderr) as table:
+def _run(run: Demo, stop: Event) -> float:
+    """Run until the stream is learnt or `stop` is set; returns the seconds that took."""
+    start = time.monotonic()
+    with progress_on(sys.stderr) as progress:
         while not (stop.is_set() or run.finished):
             if not run.step():
                 stop.wait(IDLE_S)
-            _show(run, table, time.monotonic() - began)
-    return time.monotonic() - began
+            _show(run, progress, time.monotonic() - start)
+    return time.monotonic() - start
 
 
-def _show(run: Demo, table: Table, seconds: float) -> None:
+def _show(run: Demo, progress: Progress, seconds: float) -> None:
     summary = run.summary(seconds)
-    table.show(run.rows(), summary, run.pump.position, run.pump.total)
+    progress.show(run.rows(), summary, run.pump.position, run.pump.total)
 
 
-def _tell(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) -> None:
-    """The summary, the picture, and what to try next."""
+def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) -> None:
+    """Print the summary, plot the clustering, and suggest what to try next."""
     summary = run.summary(seconds)
     model = next(iter(run.box.server.models().values()))
     if model.snapshot is not None and model.snapshot.nodes:
-        drawn = folder / "clusters.png"
-        draw(run.config.contract, model.snapshot, model.status().history, drawn)
-        summary["picture"] = str(drawn)
+        file_of_plot = folder / "clusters.png"
+        plot(run.config.contract, model.snapshot, model.status().history, file_of_plot)
+        summary["plot"] = str(file_of_plot)
     if as_json:
         click.echo(json.dumps(summary))
         return
     click.echo(
-        f"\n{summary['readings']:,} readings of {summary['clients']} clients became {summary['client_nodes']:,} nodes "
-        f"on the clients and {summary['nodes']} nodes in {summary['clusters']} clusters on the server, "
-        f"in {summary['seconds']:.0f} seconds. Not one reading left its client."
+        f"\nIn {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt {summary['client_nodes']:,} nodes "
+        f"from {summary['readings']:,} readings, and the server merged their updates into {summary['nodes']} nodes in "
+        f"{summary['clusters']} clusters. No reading left its client."
     )
-    for name, seen in summary["rounds"].items():
-        click.echo(f"Beside it, {name} found {seen['clusters']} clusters on the same rows in {seen['round']} rounds.")
-    if "picture" in summary:
-        click.echo(f"A picture of it: {summary['picture']}")
+    for name, rounds in summary["rounds"].items():
+        click.echo(f"Model {name} found {rounds['clusters']} clusters in the same rows in {rounds['round']} rounds.")
+    if "plot" in summary:
+        click.echo(f"A plot of the clusters: {summary['plot']}")
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
     click.echo(
         "\nTry next:\n"
-        f"  {shoal} demo --epsilon 20                what a strict budget does to the clusters\n"
-        f"  {shoal} check {file}      what this federation has agreed on\n"
+        f"  {shoal} demo --epsilon 20                the same with a strict privacy budget\n"
+        f"  {shoal} check {file}      the contract of this federation\n"
         f"  {shoal} check --example > mine.toml      a federation of your own; then shoal server, client, producer\n"
         f"  {shoal} producer --synthetic plant --print-federation > plant.toml"
     )

@@ -1,4 +1,4 @@
-"""The demo: a real sensor stream dealt out to a few clients, clustered on this machine while one looks on."""
+"""The demo: a real sensor stream, split over a few clients and clustered on this machine."""
 
 from __future__ import annotations
 
@@ -26,54 +26,53 @@ from shoal.protocol.topics import readings_settings
 from shoal.runtime.readings_log import open_readings
 from shoal.transports import open_log
 
-MARK = ".shoal-demo"
-"""a folder with this file in it was made by the demo, so the next demo may empty it"""
+MARKER = ".shoal-demo"
+"""a folder with this file was created by the demo, so the next demo may empty it"""
 ROWS = 20_560
 """readings in the stream that ships with shoal"""
 
 
 @dataclass
 class Demo:
-    """A running demo: what feeds it, what learns, what people see."""
+    """A running demo: the producer, the federation and the board of the live page."""
 
     config: Config
     pump: Pump
     box: OneBox
     board: StatusBoard
     clock: Callable[[], float] = time.monotonic
-    looked_again: bool = False
-    """whether models in rounds have been woken after the last reading was learnt"""
+    woken: bool = False
+    """whether models in rounds have been woken since the last reading was learnt"""
 
     def step(self) -> bool:
-        """Feed what is due, let everybody learn, renew the picture. True when anything was done."""
-        fed = self.pump.step()
-        if not self.looked_again and self._all_is_learnt:
-            # They may sleep on what there was to find in the midst of the stream.
+        """Produce the readings that are due, step all nodes, publish the status. True if anything was done."""
+        produced = self.pump.step()
+        if not self.woken and self._all_learnt:
+            # They may be sleeping, with the clusters found in the middle of the stream.
             with closing(open_log(self.config.log)) as log:
                 request_wake(self.config.contract, log, list(self._rounds()))
-            self.looked_again = True
-        learnt = self.box.step()
+            self.woken = True
+        worked = self.box.step()
         self.board.set(self.box.server.status())
-        return fed or learnt
+        return produced or worked
 
     @property
     def finished(self) -> bool:
-        """Whether all is learnt, and models in rounds have gone through their rounds on all of it."""
-        return self._all_is_learnt and self.looked_again
+        """Whether all readings are learnt, and models in rounds have finished their rounds on all of them."""
+        return self._all_learnt and self.woken
 
     @property
-    def _all_is_learnt(self) -> bool:
-        """Whether every reading has been fed, learnt and, where it changed anything, said and merged, and no model in
-        rounds is on its way."""
+    def _all_learnt(self) -> bool:
+        """Whether all readings are learnt, all updates are merged, and no model has a round in progress."""
         learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
         return learnt and self.box.server.up_to_date and self.box.server.idle
 
     def rows(self) -> list[dict[str, Any]]:
-        """One line per client for the live table."""
+        """One row per client for the progress table."""
         return [{"client": name, "nodes": node.nodes, **node.totals} for name, node in self.box.clients.items()]
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """What came of it, in plain values."""
+        """The result so far, as JSON values."""
         model = next(iter(self.box.server.models().values()))
         snapshot = model.snapshot
         statement = self.board.status.privacy
@@ -94,26 +93,26 @@ class Demo:
         }
 
     def _rounds(self) -> dict[str, dict[str, int]]:
-        """How far the models in rounds have come, by name."""
-        pictures = [model.status() for model in self.box.server.models().values()]
+        """The newest round and the clusters of each model in rounds, by name."""
+        statuses = [model.status() for model in self.box.server.models().values()]
         return {
-            shown.name: {"round": shown.rounds.round, "clusters": shown.snapshot.clusters if shown.snapshot else 0}
-            for shown in pictures
-            if shown.rounds is not None
+            status.name: {"round": status.rounds.round, "clusters": status.snapshot.clusters if status.snapshot else 0}
+            for status in statuses
+            if status.rounds is not None
         }
 
 
-def prepare(folder: Path, epsilon: float | None, port: int) -> Path:
-    """An empty folder with the demo's federation file in it, which three processes could run too.
+def prepare_folder(folder: Path, epsilon: float | None, port: int) -> Path:
+    """Empty `folder` and write the demo's federation file into it; returns its path. Separate processes can run it too.
 
-    Raises `SettingsError` when the folder holds anything that the demo has not made.
+    Raises `SettingsError` if the folder has files and the demo did not create it.
     """
     if folder.exists():
-        if not (folder / MARK).exists() and any(folder.iterdir()):
-            raise SettingsError(f"{folder} holds something that is not the demo's; name another --folder")
+        if not (folder / MARKER).exists() and any(folder.iterdir()):
+            raise SettingsError(f"{folder} has files that are not the demo's; choose another --folder")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    (folder / MARK).touch()
+    (folder / MARKER).touch()
     text = files("onebox").joinpath("demo.toml").read_text(encoding="utf-8")
     if epsilon is not None:
         text = text.replace("epsilon_per_reading = 400.0", f"epsilon_per_reading = {epsilon!r}")
@@ -123,8 +122,10 @@ def prepare(folder: Path, epsilon: float | None, port: int) -> Path:
 
 
 @contextmanager
-def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config], ServerStatus]) -> Iterator[Demo]:
-    """The demo in the folder of its federation file, feeding the whole stream in about `seconds`."""
+def open_demo(
+    file: Path, clients: int, seconds: float, first_status: Callable[[Config], ServerStatus]
+) -> Iterator[Demo]:
+    """The demo of this federation file; it replays the whole stream in about `seconds`."""
     config = load_config(file)
     check_models(config.contract)
     columns = Columns(tuple(feature.name for feature in config.contract.features), "date", None)
@@ -142,4 +143,4 @@ def demo_of(file: Path, clients: int, seconds: float, picture: Callable[[Config]
             kept=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
-        yield Demo(config, pump, box, StatusBoard(picture(config)))
+        yield Demo(config, pump, box, StatusBoard(first_status(config)))

@@ -1,4 +1,4 @@
-"""A whole federation in one process on one machine: the demo runs it, and the whole-house tests drive it."""
+"""A whole federation in one process, for the demo and for tests of the whole path."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shoal.errors import SettingsError
 
 
 class OneBox:
-    """Clients and server, stepped in a fixed order: the clients by name, then the server.
+    """Clients and server in one process, stepped in a fixed order: the clients by name, then the server.
 
-    The same nodes, logs and checkpoints as in separate processes; only the processes are one. Leave it as a
-    context manager, and what it remembers is what killed processes would.
+    They use the same logs and checkpoints as in separate processes. Closing it is like killing those: the next one on
+    the same files resumes from the checkpoints.
     """
 
     def __init__(self, config: Config, clients: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        """Raises what the nodes raise, and `SettingsError` for no clients or one that stands twice."""
+        """Raises what the nodes raise, and `SettingsError` for no clients or a name given twice."""
         if not clients or len(set(clients)) != len(clients):
             raise SettingsError("a federation needs clients, each with a name of its own")
         self._stack = ExitStack()
@@ -35,17 +35,17 @@ class OneBox:
             self._stack = opening.pop_all()
 
     def step(self) -> bool:
-        """One step of everybody. True when anybody did anything. Raises as the nodes do."""
-        learnt = [client.step() for client in self.clients.values()]
-        return self.server.step() or any(learnt)
+        """One step of every node; True if any did something. Raises what the nodes raise."""
+        worked = [client.step() for client in self.clients.values()]
+        return self.server.step() or any(worked)
 
-    def run_until_quiet(self) -> None:
-        """Step until nobody has anything left to do."""
+    def run_until_idle(self) -> None:
+        """Step until no node has anything left to do."""
         while self.step():
             pass
 
     def close(self) -> None:
-        """Let go of all logs and checkpoints."""
+        """Close all logs and checkpoints."""
         self._stack.close()
 
     def __enter__(self) -> Self:

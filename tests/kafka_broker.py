@@ -13,9 +13,9 @@ from deploy.kafka import broker
 class Broker:
     """A broker in a folder, on a port of its own, that can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path, more: str = "", format_words: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, more: str = "", format_options: Sequence[str] = ()) -> None:
         self.folder = folder
-        self._more, self._format_words = more, format_words
+        self._more, self._format_options = more, format_options
         self.port = free_ports()
         self.start()
 
@@ -25,7 +25,7 @@ class Broker:
 
     def start(self) -> None:
         cluster = broker.cluster_of(self.folder, self.port)
-        (self._process,) = broker.start(cluster, more=self._more, format_words=self._format_words)
+        (self._process,) = broker.start(cluster, more=self._more, format_options=self._format_options)
 
     def stop(self) -> None:
         """SIGTERM, and wait: a controlled shutdown."""

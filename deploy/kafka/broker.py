@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Real Kafka brokers on loopback, from Maven jars: started and stopped by one command. Needs Java 17 and Maven.
+"""Starts and stops real Kafka brokers on loopback, from Maven jars. Needs Java 17 and Maven.
 
     broker.py start [--dir DIR] [--port 9092] [--nodes 1]   fetch the jars once, format once, start, return when ready
-    broker.py stop  [--dir DIR]                             a controlled shutdown
+    broker.py stop  [--dir DIR]                             shut down in order
 
-One node writes into DIR, several into DIR/node-1, DIR/node-2, ..., on ports 9092, 9094, ... The port after each is
-its controller's. The jars are kept in $XDG_CACHE_HOME/shoal (or ~/.cache/shoal).
+One node writes into DIR, several into DIR/node-1, DIR/node-2, ..., on ports 9092, 9094, ... The controller of
+each uses the next port. The jars are kept in $XDG_CACHE_HOME/shoal (or ~/.cache/shoal).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PORT = 9092
 START_S = 120.0
 STOP_S = 60.0
 JAVA_MIN = 17
-# A small machine's share: about 200 MB resident.
+# For a small machine: about 200 MB resident.
 JAVA = ("java", "-Xms96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m")
-HEAP_ALONE, HEAP_OF_SEVERAL = "-Xmx512m", "-Xmx256m"
-SAY = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
+HEAP_SINGLE, HEAP_CLUSTER = "-Xmx512m", "-Xmx256m"
+LOGGING = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
 
 
-class Trouble(Exception):
-    """Why there is no broker; one sentence."""
+class BrokerError(Exception):
+    """A broker cannot be started or stopped; the message is one sentence with the reason."""
 
 
 class Node(NamedTuple):
@@ -62,72 +62,81 @@ def what_is_missing() -> str | None:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"no {program} on the PATH; on Debian: apt install openjdk-17-jre-headless maven"
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
+    output = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < JAVA_MIN:
-        return f"Kafka needs Java {JAVA_MIN} or later; `java -version` says {said.splitlines()[:1]}"
+        return f"Kafka needs Java {JAVA_MIN} or later; `java -version` prints {output.splitlines()[:1]}"
     return None
 
 
 def jars() -> Path:
-    """The folder of jars, fetched on first use. It is named once it is whole, so a second start can trust it."""
+    """The folder of jars, fetched on first use. It gets its name when complete, so later starts can rely on it."""
     version = re.search(r"<kafka\.version>(.*)</kafka\.version>", (HERE / "pom.xml").read_text(encoding="utf-8"))
     assert version is not None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
-    kept = cache / f"kafka-{version[1]}"
-    if kept.is_dir():
-        return kept
+    folder = cache / f"kafka-{version[1]}"
+    if folder.is_dir():
+        return folder
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as aside:
-        shutil.copy(HERE / "pom.xml", aside)
-        words = ["mvn", "--quiet", "--batch-mode", "--file", f"{aside}/pom.xml", f"-Djars={aside}/jars", "package"]
-        fetched = subprocess.run(words, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        shutil.copy(HERE / "pom.xml", scratch)
+        command = [
+            "mvn",
+            "--quiet",
+            "--batch-mode",
+            "--file",
+            f"{scratch}/pom.xml",
+            f"-Djars={scratch}/jars",
+            "package",
+        ]
+        fetched = subprocess.run(command, capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
-            raise Trouble(f"Maven could not fetch the jars: {(fetched.stdout + fetched.stderr)[-2000:]}")
+            raise BrokerError(f"Maven could not fetch the jars: {(fetched.stdout + fetched.stderr)[-2000:]}")
         try:
-            Path(aside, "jars").rename(kept)
+            Path(scratch, "jars").rename(folder)
         except OSError:
-            if not kept.is_dir():  # nobody else was faster
+            # Another process may have fetched them meanwhile.
+            if not folder.is_dir():
                 raise
-    return kept
+    return folder
 
 
 def start(
-    cluster: Sequence[Node], only: Sequence[Node] = (), more: str = "", format_words: Sequence[str] = ()
+    cluster: Sequence[Node], only: Sequence[Node] = (), more: str = "", format_options: Sequence[str] = ()
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a cluster, or only these of its nodes; their processes, once they answer. Raises `Trouble`.
+    """Start a cluster, or only the nodes in `only`; returns their processes once they are ready. Raises `BrokerError`.
 
-    `more`: further lines of server.properties; `format_words`: further words for the first formatting.
+    `more` are additional lines of server.properties, `format_options` additional options of the first formatting.
     """
     starting = only or cluster
     for node in starting:
         if (running := pid_of(node.folder)) is not None:
-            raise Trouble(f"a broker runs in {node.folder} already, process {running}; stop it first")
-    heap = HEAP_ALONE if len(cluster) == 1 else HEAP_OF_SEVERAL
-    java = [*JAVA, heap, *SAY, "-cp", str(jars() / "*")]
+            raise BrokerError(f"a broker already runs in {node.folder}, process {running}; stop it first")
+    heap = HEAP_SINGLE if len(cluster) == 1 else HEAP_CLUSTER
+    java = [*JAVA, heap, *LOGGING, "-cp", str(jars() / "*")]
     for node in starting:
         _write_properties(node, cluster, more)
     if not (cluster[0].folder / "data" / "meta.properties").exists():
-        _format(java, cluster, format_words)
+        _format(java, cluster, format_options)
     processes = [_launch([*java, "kafka.Kafka", str(_properties(node))], node.folder) for node in starting]
-    # Only together are they ready: the first one waits for a majority of controllers.
+    # Wait after starting all: the first one is not ready before a majority of controllers runs.
     for node, process in zip(starting, processes, strict=True):
         _wait_until_ready(node, process)
     return processes
 
 
 def stop(folder: Path) -> None:
-    """Ask the brokers to shut down and wait until they have. Nothing to do when none runs."""
-    homes = [home for home in (folder, *folder.glob("node-*")) if pid_of(home) is not None]
-    # All at once: one that is left without a majority waits for it in vain.
-    for home in homes:
-        if (pid := pid_of(home)) is not None:
+    """Shut down the brokers in `folder`, if any run, and wait until they have ended. Raises `BrokerError`."""
+    folders = [one for one in (folder, *folder.glob("node-*")) if pid_of(one) is not None]
+    # All at once: a controller without a majority would wait for the others.
+    for one in folders:
+        if (pid := pid_of(one)) is not None:
             os.kill(pid, signal.SIGTERM)
     until = time.monotonic() + STOP_S
-    for home in homes:
-        while (pid := pid_of(home)) is not None:
+    for one in folders:
+        while (pid := pid_of(one)) is not None:
             if time.monotonic() > until:
-                raise Trouble(f"process {pid} did not end in {STOP_S:.0f} s; see {home / 'broker.log'}")
+                raise BrokerError(f"process {pid} did not end in {STOP_S:.0f} s; see {one / 'broker.log'}")
             time.sleep(0.05)
 
 
@@ -137,7 +146,7 @@ def pid_of(folder: Path) -> int | None:
         pid = int((folder / "pid").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    # Numbers are used again: it is the broker only if it was started with this folder's file.
+    # Process ids are reused: it is the broker only if it was started with this folder's file.
     shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return pid if str(folder.resolve() / "server.properties") in shown.stdout else None
 
@@ -148,15 +157,15 @@ def _properties(node: Node) -> Path:
 
 def _write_properties(node: Node, cluster: Sequence[Node], more: str) -> None:
     node.folder.mkdir(parents=True, exist_ok=True)
-    copies = min(3, len(cluster))
+    replicas = min(3, len(cluster))
     known = {
         "number": node.number,
         "port": node.port,
         "controller_port": node.port + 1,
         "controllers": ",".join(f"127.0.0.1:{one.port + 1}" for one in cluster),
         "folder": node.folder,
-        "copies": copies,
-        "copies_min": max(1, copies - 1),
+        "replicas": replicas,
+        "replicas_min": max(1, replicas - 1),
     }
     text = (HERE / "server.properties").read_text(encoding="utf-8") + more
     for name, value in known.items():
@@ -166,40 +175,40 @@ def _write_properties(node: Node, cluster: Sequence[Node], more: str) -> None:
 
 def _format(java: Sequence[str], cluster: Sequence[Node], more: Sequence[str]) -> None:
     controllers = ",".join(f"{node.number}@127.0.0.1:{node.port + 1}:{_random_id()}" for node in cluster)
-    words = ["format", "--initial-controllers", controllers, "-t", _random_id(), *more]
-    asked = [[*java, "kafka.tools.StorageTool", *words, "-c", str(_properties(node))] for node in cluster]
-    at_work = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for one in asked]
-    for formatting in at_work:
-        said = formatting.communicate()[0].decode(errors="replace")
+    tool = [*java, "kafka.tools.StorageTool", "format", "--initial-controllers", controllers, "-t", _random_id(), *more]
+    commands = [[*tool, "-c", str(_properties(node))] for node in cluster]
+    processes = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for one in commands]
+    for formatting in processes:
+        output = formatting.communicate()[0].decode(errors="replace")
         if formatting.returncode != 0:
-            raise Trouble(f"formatting failed: {said[-2000:]}")
+            raise BrokerError(f"formatting failed: {output[-2000:]}")
 
 
 def _random_id() -> str:
-    """As Kafka writes one, but never with "-" in front: it would be taken for an option."""
+    """A random id in Kafka's format, without a leading "-", which would be read as an option."""
     while True:
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not made.startswith("-"):
-            return made
+        new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not new_id.startswith("-"):
+            return new_id
 
 
-def _launch(words: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+def _launch(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "broker.log").open("wb") as out:
-        broker = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        broker = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     (folder / "pid").write_text(str(broker.pid), encoding="utf-8")
     return broker
 
 
 def _wait_until_ready(node: Node, broker: subprocess.Popen[bytes]) -> None:
-    said = node.folder / "broker.log"
+    log = node.folder / "broker.log"
     until = time.monotonic() + START_S
-    # The port opens up to a second before requests are answered; this line is the broker's own word.
-    while b"Kafka Server started" not in said.read_bytes():
+    # The port opens up to a second before the broker responds; it logs this line when it does.
+    while b"Kafka Server started" not in log.read_bytes():
         if broker.poll() is not None:
-            raise Trouble(f"the broker ended with {broker.returncode}: {said.read_text(errors='replace')[-2000:]}")
+            raise BrokerError(f"the broker ended with {broker.returncode}: {log.read_text(errors='replace')[-2000:]}")
         if time.monotonic() > until:
             broker.kill()
-            raise Trouble(f"the broker was not ready in {START_S:.0f} s; see {said}")
+            raise BrokerError(f"the broker was not ready in {START_S:.0f} s; see {log}")
         time.sleep(0.05)
 
 
@@ -209,22 +218,22 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=FOLDER)
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--nodes", type=int, default=1, choices=range(1, 10), metavar="1..9")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        if asked.verb == "stop":
-            stop(asked.dir)
+        if arguments.verb == "stop":
+            stop(arguments.dir)
             return
         if (missing := what_is_missing()) is not None:
-            raise Trouble(missing)
-        cluster = cluster_of(asked.dir, asked.port, asked.nodes)
+            raise BrokerError(missing)
+        cluster = cluster_of(arguments.dir, arguments.port, arguments.nodes)
         brokers = start(cluster)
-    except Trouble as trouble:
-        sys.exit(f"broker.py: {trouble}")
+    except BrokerError as error:
+        sys.exit(f"broker.py: {error}")
     for broker in brokers:
-        broker.returncode = 0  # it goes on without us, and that is no slip
-    places = ",".join(f"127.0.0.1:{node.port}" for node in cluster)
+        broker.returncode = 0  # it outlives this program, so that Popen must not warn
+    addresses = ",".join(f"127.0.0.1:{node.port}" for node in cluster)
     pids = ", ".join(str(broker.pid) for broker in brokers)
-    print(f"kafka://{places} answers; process {pids}, files in {asked.dir}")
+    print(f"kafka://{addresses} is ready; process {pids}, files in {arguments.dir}")
 
 
 if __name__ == "__main__":

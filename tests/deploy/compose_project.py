@@ -1,4 +1,4 @@
-"""A compose project on an engine: brought up, asked, hurt, taken down."""
+"""A compose project on an engine: start, query, kill and remove its containers."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from tests.deploy.docker_engine import Engine, Trouble, run
+from tests.deploy.docker_engine import Engine, EngineError, run
 
 TOP = Path(__file__).parent.parent.parent
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 LABEL = "com.docker.compose"
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def wait_for(what: str, look: Callable[[], Answer | None], patience_s: float = PATIENCE_S) -> Answer:
-    """The first answer that is something; `AssertionError` with `what` when there is none in time."""
-    until = time.monotonic() + patience_s
+def wait_for(what: str, poll: Callable[[], Result | None], timeout_s: float = TIMEOUT_S) -> Result:
+    """The first truthy result of `poll`; `AssertionError` with `what` when there is none in time."""
+    until = time.monotonic() + timeout_s
     while True:
-        if answer := look():
-            return answer
-        assert time.monotonic() < until, f"waited {patience_s:.0f} s in vain for {what}"
+        if result := poll():
+            return result
+        assert time.monotonic() < until, f"no {what} within {timeout_s:.0f} s"
         time.sleep(0.25)
 
 
 def free_port() -> int:
-    """A port that nobody uses just now."""
+    """A port that is free at the moment."""
     with closing(socket.socket()) as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -40,11 +40,11 @@ def free_port() -> int:
 
 
 class Project:
-    """docker-compose.yml as it is, with ports of its own, all services but those `without`."""
+    """docker-compose.yml unchanged, on free ports, with all services except those in `without`."""
 
     def __init__(self, engine: Engine, name: str, without: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
         self._engine = engine
-        self._profiles = [word for profile in profiles for word in ("--profile", profile)]
+        self._profiles = [option for profile in profiles for option in ("--profile", profile)]
         self.page, self.prometheus, sensors = (f"http://127.0.0.1:{free_port()}" for _ in range(3))
         self.environment = engine.environment | {
             "COMPOSE_PROJECT_NAME": name,
@@ -55,34 +55,34 @@ class Project:
         self.name = name
         self.services = [service for service in self.compose("config", "--services").split() if service not in without]
 
-    def compose(self, *words: str) -> str:
-        """Run `docker-compose WORDS`; what it printed. Raises `Trouble`."""
-        return run(["docker-compose", *self._profiles, *words], self.environment, cwd=TOP)
+    def compose(self, *command: str) -> str:
+        """Run `docker-compose COMMAND`; returns its output. Raises `EngineError`."""
+        return run(["docker-compose", *self._profiles, *command], self.environment, cwd=TOP)
 
-    def docker(self, *words: str) -> str:
-        """Run `docker WORDS`."""
-        return self._engine.docker(*words)
+    def docker(self, *command: str) -> str:
+        """Run `docker COMMAND`; returns its output."""
+        return self._engine.docker(*command)
 
     def up(self) -> None:
-        """Build, start, and wait until every health check says healthy and the topics are there."""
+        """Build, start, and wait until all services are healthy and the topics exist."""
         try:
             self.compose("up", "--detach", *self.services)
-            wait_for("every health check", self._all_well)
-        except (Trouble, AssertionError) as trouble:
-            raise AssertionError(f"{trouble}\n{self.state()}\n{self.said()}") from None
+            wait_for("health of every service", self._all_healthy)
+        except (EngineError, AssertionError) as error:
+            raise AssertionError(f"{error}\n{self.state()}\n{self.logs()}") from None
 
-    def down(self, *words: str) -> None:
+    def down(self, *command: str) -> None:
         """Stop and remove the containers; volumes too with `-v`."""
-        self.compose("down", "--timeout", "30", *words)
+        self.compose("down", "--timeout", "30", *command)
 
     def inspect(self, service: str) -> dict[str, Any]:
-        """What the engine knows of the service's container."""
+        """The engine's description of the service's container."""
         container = self.container(service)
         seen: list[dict[str, Any]] = json.loads(self.docker("inspect", container))
         return seen[0]
 
     def container(self, service: str) -> str:
-        """The container's id."""
+        """The id of the service's container."""
         labels = {"project": self.name, "service": service}
         chosen = [word for name, value in labels.items() for word in ("--filter", f"label={LABEL}.{name}={value}")]
         ids = self.docker("ps", "--all", "--quiet", *chosen).split()
@@ -95,44 +95,44 @@ class Project:
         self.compose("start", service)
 
     def run_in(self, service: str, program: str) -> str:
-        """What a Python program prints in the service's container."""
+        """Run a Python program in the service's container; returns its output."""
         return self.docker("exec", self.container(service), "python", "-c", program)
 
-    def asked(self, path: str) -> Any:
-        """What the server answers there; None when it does not."""
-        return _asked(self.page + path)
+    def get(self, path: str) -> Any:
+        """The JSON that the server returns for `path`, None if it does not."""
+        return _get(self.page + path)
 
     def query(self, expression: str) -> dict[str, float]:
-        """A query of Prometheus: the value of each series, by its labels `job` or `client` or `model`."""
-        said = _asked(f"{self.prometheus}/api/v1/query?{urlencode({'query': expression})}")
-        series = said["data"]["result"] if said else []
+        """Query Prometheus; the value of each series by its label `client`, `model` or `job`."""
+        response = _get(f"{self.prometheus}/api/v1/query?{urlencode({'query': expression})}")
+        series = response["data"]["result"] if response else []
         return {_label(one["metric"]): float(one["value"][1]) for one in series}
 
     def state(self) -> str:
         """A line for each container."""
         return self.docker("ps", "--all", "--format", "{{.Names}} {{.Status}}")
 
-    def said(self, *services: str) -> str:
-        """The last lines of each."""
+    def logs(self, *services: str) -> str:
+        """The last log lines of these services, or of all."""
         return self.compose("logs", "--no-color", "--tail", "15", *services)
 
-    def all_said(self, service: str) -> list[str]:
-        """Every line of it, on both of its outputs."""
+    def log_lines(self, service: str) -> list[str]:
+        """Every log line of a service, standard output and error."""
         container = self.container(service)
-        said = run(["sh", "-c", 'docker logs "$1" 2>&1', "sh", container], self.environment)
-        return said.splitlines()
+        log = run(["sh", "-c", 'docker logs "$1" 2>&1', "sh", container], self.environment)
+        return log.splitlines()
 
-    def _all_well(self) -> bool:
-        return all(self._well(self.inspect(service)["State"]) for service in self.services)
+    def _all_healthy(self) -> bool:
+        return all(self._healthy(self.inspect(service)["State"]) for service in self.services)
 
     @staticmethod
-    def _well(state: dict[str, Any]) -> bool:
+    def _healthy(state: dict[str, Any]) -> bool:
         if "Health" in state:
             return bool(state["Health"]["Status"] == "healthy")
         return bool(state["Running"] or (state["Status"] == "exited" and state["ExitCode"] == 0))
 
 
-def _asked(address: str) -> Any:
+def _get(address: str) -> Any:
     try:
         with urlopen(address, timeout=10) as answer:
             return json.loads(answer.read())

@@ -1,7 +1,7 @@
-"""A Docker engine of the tests' own: started, asked, stopped, and nothing of it left.
+"""A Docker engine for tests, which leaves nothing behind.
 
-It has its own socket and its own folder, so it meets no other engine's containers and images; what it is killed with is
-its process id. It needs root, as every Docker engine does, and Debian's packages docker.io and docker-compose.
+It has its own socket and folder, so it shares no containers and images with another engine, and is stopped by its
+process id. It needs root, as every Docker engine does, and Debian's packages docker.io and docker-compose.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ def what_is_missing() -> str | None:
     return None
 
 
-class Trouble(Exception):
-    """What an engine or a container would not do, in its own words."""
+class EngineError(Exception):
+    """An engine or a command in a container failed; the message has its output."""
 
 
 class Engine:
-    """A running engine in a folder that is its own."""
+    """A running engine with its own folder."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shoal-engine-"))
         self.socket = f"unix://{self.folder}/docker.sock"
-        # No systemd is needed; the storage driver is the best that this file system can carry.
-        words = ["dockerd", "--host", self.socket, "--exec-opt", "native.cgroupdriver=cgroupfs"]
+        # cgroupfs, so that no systemd is needed; the engine chooses a storage driver that this file system supports.
+        command = ["dockerd", "--host", self.socket, "--exec-opt", "native.cgroupdriver=cgroupfs"]
         for option, name in {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}.items():
-            words += [f"--{option}", f"{self.folder}/{name}"]
+            command += [f"--{option}", f"{self.folder}/{name}"]
         with (self.folder / "dockerd.log").open("wb") as out:
-            self._process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            self._wait_until_it_answers()
+            self._wait_until_ready()
         except BaseException:
             self.stop()
             raise
 
-    def docker(self, *words: str, stdin: int | None = None) -> str:
-        """Run `docker WORDS`; what it printed. Raises `Trouble`."""
-        return run(["docker", *words], self.environment, stdin=stdin)
+    def docker(self, *command: str, stdin: int | None = None) -> str:
+        """Run `docker COMMAND`; returns its output. Raises `EngineError`."""
+        return run(["docker", *command], self.environment, stdin=stdin)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a program that is to speak to this engine: the plain way of building, which every engine knows."""
+        """The environment of a program that uses this engine, without BuildKit, which not every engine has."""
         return {**os.environ, "DOCKER_HOST": self.socket, "DOCKER_BUILDKIT": "0", "COMPOSE_DOCKER_CLI_BUILD": "0"}
 
     def stop(self) -> None:
-        """End the engine with whatever runs in it, and remove all it has written."""
+        """Stop the engine and everything in it, and remove its files."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -82,19 +82,21 @@ class Engine:
             subprocess.run(["umount", "--lazy", place], check=False)
         shutil.rmtree(self.folder)
 
-    def _wait_until_it_answers(self) -> None:
+    def _wait_until_ready(self) -> None:
         until = time.monotonic() + START_S
         while subprocess.run(["docker", "info"], env=self.environment, capture_output=True, check=False).returncode:
             if self._process.poll() is not None or time.monotonic() > until:
-                said = (self.folder / "dockerd.log").read_text(errors="replace")[-2000:]
-                raise Trouble(f"the engine does not answer: {said}")
+                log = (self.folder / "dockerd.log").read_text(errors="replace")[-2000:]
+                raise EngineError(f"the engine does not respond: {log}")
             time.sleep(0.2)
 
 
-def run(words: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None, stdin: int | None = None) -> str:
-    """What a program printed. Raises `Trouble` with its last words when it did not end with 0."""
+def run(
+    command: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None, stdin: int | None = None
+) -> str:
+    """Run a program; returns its output. Raises `EngineError` with the end of it for another exit code than 0."""
     ended = subprocess.run(
-        words,
+        command,
         env=dict(environment),
         cwd=cwd,
         stdin=stdin,
@@ -104,5 +106,5 @@ def run(words: Sequence[str], environment: Mapping[str, str], cwd: Path | None =
         check=False,
     )
     if ended.returncode != 0:
-        raise Trouble(f"{' '.join(words)} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-3000:]}")
+        raise EngineError(f"{' '.join(command)} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-3000:]}")
     return ended.stdout

@@ -1,9 +1,9 @@
-"""docker-compose.yml as it is, on a real Docker engine: it comes up, it is watched, it is hurt, and it loses nothing.
+"""docker-compose.yml, unchanged, on a real Docker engine: it starts, is monitored, is killed, and loses nothing.
 
-The images that it pulls are stood in for (see stand_ins.py), all but Grafana's; what Grafana would ask is asked of the
-Prometheus that runs. The tests stand in the order of a day: each goes on with what the one before has left.
+The images that it pulls are replaced by stand-ins (see image_stand_ins.py), except Grafana's; Grafana's queries are run
+against the Prometheus of the project. The tests run in order: each continues with the state that the one before left.
 
-The last one is of the systemd units, on a machine that the same engine and the same Debian can be.
+The last one tests the systemd units, in a container of the same engine and Debian.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
 
 CLIENTS = [f"client-{number}" for number in range(1, 6)]
 PRODUCERS = [f"producer-{number}" for number in range(1, 6)]
-OURS = ["server", "sensors-1", *CLIENTS, *PRODUCERS]
-SAID = '{"temperature": 21.5, "humidity": 40.0, "light": 300.0, "co2": 600.0}'
+SHOAL_SERVICES = ["server", "sensors-1", *CLIENTS, *PRODUCERS]
+MQTT_PAYLOAD = '{"temperature": 21.5, "humidity": 40.0, "light": 300.0, "co2": 600.0}'
 UNITS = ("shoal-server", "shoal-client@attic", "shoal-producer-mqtt@attic")
-OF_UNITS = """
+UNITS_SETTINGS = """
 [log]
 address = "sqlite:/var/lib/shoal-log/federation.db"
 [client]
@@ -39,7 +39,7 @@ host = "127.0.0.1"
 "x" = "rooms/{client}#x"
 "y" = "rooms/{client}#y"
 """
-"""besides the synthetic stream's two features"""
+"""appended to the federation file of the synthetic stream, which has the features x and y"""
 END_OF_READINGS = """
 from shoal.transports import open_log
 log = open_log("sqlite:/var/lib/shoal/clients/{client}/readings.db")
@@ -54,7 +54,7 @@ from shoal.transports import open_log
 config = load_config(Path("/etc/shoal/federation.toml"))
 log, topic = open_log(config.log), config.contract.updates_topic
 log.ensure(topic)
-(at, end), told = log.bounds(topic)[0], {}
+(at, end), readings = log.bounds(topic)[0], {}
 while at < end:
     records, after = log.read(topic, {0: at}, 500, 5.0)
     at = after[0]
@@ -62,8 +62,8 @@ while at < end:
         if dict(record.headers).get("type") == b"update":
             update = Update.decode(record.value, record.headers)
             if update.model == "rooms":
-                told[update.client, update.sequence] = update.readings
-print(json.dumps([len(told), sum(told.values())]))
+                readings[update.client, update.sequence] = update.readings
+print(json.dumps([len(readings), sum(readings.values())]))
 """
 
 
@@ -86,28 +86,28 @@ def project(engine: Engine) -> Iterator[Project]:
 
 
 def produced(project: Project) -> dict[str, int]:
-    """Readings in each client's own log."""
+    """Readings in each client's readings log."""
     return {client: int(project.run_in(client, END_OF_READINGS.format(client=client))) for client in CLIENTS}
 
 
 def snapshot(project: Project) -> dict[str, Any]:
-    """The newest of the model `rooms`."""
-    found: dict[str, Any] = wait_for("a snapshot", lambda: project.asked("/snapshot?model=rooms"))
+    """The newest snapshot of the model `rooms`."""
+    found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/snapshot?model=rooms"))
     return found
 
 
 def check_that_nothing_is_lost(project: Project) -> int:
-    """With the producers stopped: what they put in is what the clients learnt and what the server absorbed, once.
+    """Stop the producers and check that clients learnt and the server absorbed every reading exactly once.
 
-    How many readings that are. The clients have ended when it returns.
+    Returns the number of readings. The clients have stopped when it returns.
     """
     project.compose("stop", *PRODUCERS, "sensors-1")
     readings = produced(project)
     total = sum(readings.values())
     wait_for(f"{total} readings absorbed", lambda: snapshot(project)["readings"] >= total)
-    updates, behind_them = json.loads(project.run_in("server", UPDATES_ON_THE_LOG))
+    updates, readings_behind = json.loads(project.run_in("server", UPDATES_ON_THE_LOG))
     assert (snapshot(project)["readings"], snapshot(project)["updates"]) == (total, updates)
-    assert behind_them == total
+    assert readings_behind == total
     project.compose("stop", *CLIENTS)
     for client in CLIENTS:
         last = json.loads(project.docker("logs", "--tail", "100", project.container(client)).splitlines()[-1])
@@ -115,11 +115,11 @@ def check_that_nothing_is_lost(project: Project) -> int:
     return total
 
 
-def test_every_service_is_up_and_well(project: Project) -> None:
-    assert set(project.services) == {"kafka", "topics", "prometheus", "mosquitto", *OURS}
+def test_every_service_is_up_and_healthy(project: Project) -> None:
+    assert set(project.services) == {"kafka", "topics", "prometheus", "mosquitto", *SHOAL_SERVICES}
     for service in project.services:
-        watched = service in {"kafka", "prometheus", "mosquitto", "server", *CLIENTS}
-        assert ("Health" in project.inspect(service)["State"]) == watched, service
+        has_check = service in {"kafka", "prometheus", "mosquitto", "server", *CLIENTS}
+        assert ("Health" in project.inspect(service)["State"]) == has_check, service
 
 
 def test_clusters_appear_on_the_page_and_in_prometheus(project: Project) -> None:
@@ -131,38 +131,38 @@ def test_clusters_appear_on_the_page_and_in_prometheus(project: Project) -> None
     wait_for("all clients in Prometheus", lambda: set(project.query(learned)) == set(CLIENTS))
 
 
-def test_every_panel_of_every_dashboard_shows_something(project: Project) -> None:
-    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", patience_s=180.0)
+def test_every_panel_of_every_dashboard_has_data(project: Project) -> None:
+    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=180.0)
 
 
-def test_every_line_that_they_say_is_an_event_with_its_level_and_whose_it_is(project: Project) -> None:
-    wait_for("progress of a producer", lambda: "readings_stored" in project.said("producer-1"))
-    for service in OURS:
-        lines = [json.loads(line) for line in project.all_said(service)]
+def test_every_log_line_is_an_event_with_its_level_process_and_client(project: Project) -> None:
+    wait_for("progress of a producer", lambda: "readings_stored" in project.logs("producer-1"))
+    for service in SHOAL_SERVICES:
+        lines = [json.loads(line) for line in project.log_lines(service)]
         assert lines[0]["event"] == "started", service
         assert all({"time", "level", "event", "process"} <= set(line) for line in lines), service
         assert {line.get("client") for line in lines} == {None if service == "server" else f"client-{service[-1]}"}
-    events = [json.loads(line) for service in CLIENTS for line in project.all_said(service)]
-    spoken = {(line["client"], line["model"]) for line in events if line["event"] == "updates_published"}
-    assert spoken >= {(client, "rooms") for client in CLIENTS}
+    events = [json.loads(line) for service in CLIENTS for line in project.log_lines(service)]
+    published = {(line["client"], line["model"]) for line in events if line["event"] == "updates_published"}
+    assert published >= {(client, "rooms") for client in CLIENTS}
 
 
-def test_containers_may_do_nothing_but_their_work(project: Project) -> None:
-    for service in OURS:
+def test_containers_have_no_privileges_and_publish_ports_on_loopback_only(project: Project) -> None:
+    for service in SHOAL_SERVICES:
         seen = project.inspect(service)
         host = seen["HostConfig"]
         assert seen["Config"]["User"] == "shoal"
         assert (host["ReadonlyRootfs"], host["CapDrop"], host["Privileged"]) == (True, ["ALL"], False)
         assert host["SecurityOpt"] == ["no-new-privileges:true"]
-    for service in ("kafka", "prometheus", "mosquitto", *OURS):
+    for service in ("kafka", "prometheus", "mosquitto", *SHOAL_SERVICES):
         for bound in project.inspect(service)["HostConfig"]["PortBindings"].values():
             assert [place["HostIp"] for place in bound] == ["127.0.0.1"], service
     rejected = "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no: print(no.strerror)"
     assert project.run_in("server", rejected).strip() == "Read-only file system"
 
 
-def test_nobody_has_anybody_elses_key(project: Project) -> None:
-    for service in OURS:
+def test_a_container_has_no_other_clients_key_or_volume(project: Project) -> None:
+    for service in SHOAL_SERVICES:
         own = set() if service == "server" else {f"client-{service[-1]}"}
         found = project.run_in(service, "import pathlib; print(*pathlib.Path('/').glob('var/lib/shoal/**/noise.key'))")
         assert {path.split("/")[-2] for path in found.split()} == own, service
@@ -170,25 +170,25 @@ def test_nobody_has_anybody_elses_key(project: Project) -> None:
         assert mounted == {f"{project.name}_{name}" for name in own or {"server"}}
 
 
-def test_what_sensors_say_over_mqtt_is_learnt(project: Project) -> None:
+def test_readings_over_mqtt_reach_their_client(project: Project) -> None:
     project.compose("stop", "producer-1")
-    wait_for("the sensors' producer", lambda: "mqtt_connected" in project.said("sensors-1"))
+    wait_for("the sensors' producer", lambda: "mqtt_connected" in project.logs("sensors-1"))
     before = produced(project)["client-1"]
     for _ in range(3):
-        say = ["mosquitto_pub", "-q", "1", "-t", "rooms/client-1/climate", "-m", SAID]
-        project.docker("exec", project.container("mosquitto"), *say)
+        publish = ["mosquitto_pub", "-q", "1", "-t", "rooms/client-1/climate", "-m", MQTT_PAYLOAD]
+        project.docker("exec", project.container("mosquitto"), *publish)
     wait_for("three readings", lambda: produced(project)["client-1"] == before + 3)
     project.compose("start", "producer-1")
 
 
-def test_asked_to_stop_they_end_with_zero(project: Project) -> None:
+def test_stopped_services_exit_with_zero(project: Project) -> None:
     project.compose("stop", "client-3", "producer-3", "server")
     for service in ("client-3", "producer-3", "server"):
-        assert project.inspect(service)["State"]["ExitCode"] == 0, project.said(service)
+        assert project.inspect(service)["State"]["ExitCode"] == 0, project.logs(service)
     project.compose("start", "client-3", "producer-3", "server")
 
 
-def test_killed_and_restarted_they_lose_nothing(project: Project) -> None:
+def test_killed_services_lose_nothing(project: Project) -> None:
     for service in ("client-2", "server", "kafka", "producer-4", "client-2"):
         version = snapshot(project)["version"]
         project.kill(service)
@@ -198,7 +198,7 @@ def test_killed_and_restarted_they_lose_nothing(project: Project) -> None:
     project.compose("start", *CLIENTS, *PRODUCERS, "sensors-1")
 
 
-def test_taken_down_and_up_again_they_go_on_from_their_volumes(project: Project) -> None:
+def test_after_down_and_up_services_resume_from_their_volumes(project: Project) -> None:
     before, readings = snapshot(project), produced(project)
     project.down()
     assert not project.compose("ps", "--quiet").split()
@@ -213,35 +213,41 @@ def test_taken_down_and_up_again_they_go_on_from_their_volumes(project: Project)
     check_that_nothing_is_lost(project)
 
 
-def say_to_units(box: Machine, number: int) -> None:
-    """So many readings over MQTT."""
+def publish_readings(machine: Machine, number: int) -> None:
+    """Publish `number` readings over MQTT."""
     one = 'echo "{\\"x\\": $((n * 7 % 100)), \\"y\\": $((n * 3 % 100))}"'
-    box.run(f"for n in $(seq {number}); do {one}; done | mosquitto_pub -q 1 -t rooms/attic -l")
+    machine.run(f"for n in $(seq {number}); do {one}; done | mosquitto_pub -q 1 -t rooms/attic -l")
 
 
-def test_the_units_run_under_systemd_as_the_docs_say_and_lose_nothing(engine: Engine) -> None:
-    with systemd_machine(engine) as box:
-        file = federation_file("gaussians") + OF_UNITS
-        box.run(f"mkdir /etc/shoal; cat > /etc/shoal/federation.toml <<'END'\n{file}END")
-        box.run(commands_of_the_docs())
+def test_the_units_installed_as_documented_lose_nothing(engine: Engine) -> None:
+    with systemd_machine(engine) as machine:
+        file = federation_file("gaussians") + UNITS_SETTINGS
+        machine.run(f"mkdir /etc/shoal; cat > /etc/shoal/federation.toml <<'END'\n{file}END")
+        machine.run(commands_of_the_docs())
         for unit in UNITS:
-            seen = box.shows(unit, "ActiveState", "User", "PrivateUsers")
-            assert seen == ["active", "shoal", "yes"], box.run(f"journalctl -u {unit} -n 20")
-        said = "journalctl -u shoal-client@attic -o cat"
-        say_to_units(box, 300)
-        wait_for("300 readings", lambda: "learned=300" in box.run(said))
+            seen = machine.properties(unit, "ActiveState", "User", "PrivateUsers")
+            assert seen == ["active", "shoal", "yes"], machine.run(f"journalctl -u {unit} -n 20")
+        journal = "journalctl -u shoal-client@attic -o cat"
+        publish_readings(machine, 300)
+        wait_for("300 readings", lambda: "learned=300" in machine.run(journal))
         for unit in UNITS:
-            box.run(f"kill -9 $(systemctl show --value -p MainPID {unit})")
+            machine.run(f"kill -9 $(systemctl show --value -p MainPID {unit})")
         for unit in UNITS:
-            wait_for(unit, lambda unit=unit: box.shows(unit, "NRestarts", "ActiveState") == ["1", "active"])
-        say_to_units(box, 120)
-        wait_for("120 more", lambda: "learned=420" in box.run(said))
-        box.run("systemctl stop shoal.target")
+            wait_for(unit, lambda unit=unit: machine.properties(unit, "NRestarts", "ActiveState") == ["1", "active"])
+        publish_readings(machine, 120)
+        wait_for("120 more", lambda: "learned=420" in machine.run(journal))
+        machine.run("systemctl stop shoal.target")
         for unit in UNITS:
-            wait_for(f"the end of {unit}", lambda unit=unit: box.shows(unit, "ActiveState") != ["deactivating"])
-            assert box.shows(unit, "ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"], unit
-        assert "stopped learned=420 rejected=0" in box.run(said)
-        assert box.run("stat -c %a /var/lib/private/shoal-client/attic").strip() == "700"
-        # What does not mend itself is not tried again.
-        box.run("echo nonsense > /etc/shoal/federation.toml; ! systemctl start shoal-server")
-        assert box.shows("shoal-server", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "2", "0"]
+            wait_for(
+                f"the end of {unit}", lambda unit=unit: machine.properties(unit, "ActiveState") != ["deactivating"]
+            )
+            assert machine.properties(unit, "ActiveState", "Result", "ExecMainStatus") == [
+                "inactive",
+                "success",
+                "0",
+            ], unit
+        assert "stopped learned=420 rejected=0" in machine.run(journal)
+        assert machine.run("stat -c %a /var/lib/private/shoal-client/attic").strip() == "700"
+        # After an error that a restart cannot repair there is no restart.
+        machine.run("echo nonsense > /etc/shoal/federation.toml; ! systemctl start shoal-server")
+        assert machine.properties("shoal-server", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "2", "0"]

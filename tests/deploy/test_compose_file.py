@@ -1,4 +1,4 @@
-"""The compose files and the image, as far as they can be read without an engine."""
+"""The compose files and the Dockerfile, checked without an engine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shoal.transports.kafka.transport import KafkaSettings
 TOP = Path(__file__).parent.parent.parent
 FILES = [TOP / "docker-compose.yml", TOP / "deploy/compose/production.yml"]
 VERSIONS = {"compose_1": ["docker-compose"], "compose_2": ["docker", "compose"]}
-"""by the fixture that says whether it is here"""
-CHOSEN = {
+"""fixture that skips where this version is missing -> its command"""
+VARIABLES = {
     "SHOAL_LOG_ADDRESS": "kafka://broker:9093",
     "SHOAL_LOG_USER": "mill",
     "SHOAL_CLIENT_NAME": "mill",
@@ -26,34 +26,32 @@ CHOSEN = {
     "SHOAL_CA_FILE": "/etc/hostname",
     "COMPOSE_PROFILES": "centre,site,mqtt",
 }
-"""what the files must be given"""
+"""variables that the files require"""
 
 
 @pytest.mark.needs("docker")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_compose_reads_the_file_without_a_word_of_warning(
-    version: str, file: Path, request: pytest.FixtureRequest
-) -> None:
+def test_compose_accepts_the_file_without_warnings(version: str, file: Path, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(version)
-    words = [*VERSIONS[version], "--file", str(file), "config"]
-    read = subprocess.run(words, env=os.environ | CHOSEN, capture_output=True, text=True, check=False)
+    command = [*VERSIONS[version], "--file", str(file), "config"]
+    read = subprocess.run(command, env=os.environ | VARIABLES, capture_output=True, text=True, check=False)
     assert (read.returncode, read.stderr) == (0, "")
     assert read.stdout
 
 
 @pytest.mark.needs("docker")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_keys_for_signing_are_mounted_beside_the_password_where_they_belong(
-    version: str, request: pytest.FixtureRequest
-) -> None:
+def test_signing_keys_are_mounted_where_they_are_needed_only(version: str, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(version)
-    files = [word for name in ("production", "signed") for word in ("--file", str(TOP / f"deploy/compose/{name}.yml"))]
-    given = CHOSEN | {"SHOAL_CLIENT_KEYS": "/etc", "SHOAL_SIGNING_KEY_FILE": "/etc/hostname"}
-    words = [*VERSIONS[version], *files, "config"]
-    read = subprocess.run(words, env=os.environ | given, capture_output=True, text=True, check=False)
+    files = [
+        option for name in ("production", "signed") for option in ("--file", str(TOP / f"deploy/compose/{name}.yml"))
+    ]
+    given = VARIABLES | {"SHOAL_CLIENT_KEYS": "/etc", "SHOAL_SIGNING_KEY_FILE": "/etc/hostname"}
+    command = [*VERSIONS[version], *files, "config"]
+    read = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=False)
     assert (read.returncode, read.stderr) == (0, "")
-    # Volumes are called as services are, and Compose 2 lists them after these.
+    # Only the section of the services: volumes have the same names.
     section = re.search(r"^services:\n((?:  .*\n)+)", read.stdout, re.MULTILINE)
     assert section is not None
     services = dict(re.findall(r"^  (\S+):\n((?:    .*\n)+)", section[1], re.MULTILINE))
@@ -61,8 +59,8 @@ def test_keys_for_signing_are_mounted_beside_the_password_where_they_belong(
     assert "SHOAL_CLIENT_SIGNING_KEY_FILE: /run/secrets/signing_key" in of_client
     assert "SHOAL_SERVER_CLIENT_KEYS: /run/client_keys" in of_server
     assert all(f"source: {secret}" in of_client for secret in ("signing_key", "kafka_password", "kafka_ca"))
-    assert "signing_key" not in of_server, "the server has no business with the key of one"
-    assert "client_keys" not in of_client, "a client has no business with the keys of others"
+    assert "signing_key" not in of_server, "the server needs no client's signing key"
+    assert "client_keys" not in of_client, "a client needs no public keys"
 
 
 @pytest.mark.parametrize("file", [*FILES, TOP / "deploy/Dockerfile"], ids=lambda file: file.name)
@@ -79,14 +77,14 @@ def test_the_image_is_named_after_the_version_of_shoal() -> None:
         assert f"image: shoal:{version}\n" in file.read_text(encoding="utf-8")
 
 
-def test_the_broker_in_the_compose_file_is_the_one_that_is_tested() -> None:
+def test_the_compose_file_has_the_kafka_version_of_the_tests() -> None:
     pom = (TOP / "deploy/kafka/pom.xml").read_text(encoding="utf-8")
     version = re.search(r"<kafka\.version>(.*)</kafka\.version>", pom)
     assert version is not None
     assert f"image: apache/kafka:{version[1]}\n" in FILES[0].read_text(encoding="utf-8")
 
 
-def test_the_federation_file_is_right_and_meant_for_the_containers() -> None:
+def test_the_federation_file_is_valid_and_fits_the_containers() -> None:
     file = TOP / "deploy/compose/federation.toml"
     checked = CliRunner().invoke(shoal, ["check", str(file)])
     assert checked.exit_code == 0, checked.output
@@ -99,7 +97,7 @@ def test_the_federation_file_is_right_and_meant_for_the_containers() -> None:
     assert f'"{config.server.port}", /readyz]' in text
 
 
-def test_every_setting_named_in_a_compose_file_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     named = set(re.findall(r"^\s+(SHOAL_\w+): ", "".join(f.read_text(encoding="utf-8") for f in FILES), re.MULTILINE))
     assert "SHOAL_LOG_SECRET_FILE" in named
     suitable = {"ADDRESS": "kafka://broker:9092", "REPLICATION": "3", "TLS": "true", "SASL": "scram-sha-512"}
@@ -110,7 +108,7 @@ def test_every_setting_named_in_a_compose_file_is_one(monkeypatch: pytest.Monkey
     assert (log.tls, log.secret_file) == (True, Path("/x"))
 
 
-def test_nothing_but_what_is_named_can_get_into_the_image() -> None:
+def test_the_build_context_has_only_what_the_dockerfile_copies() -> None:
     first, *rest = [
         line for line in (TOP / ".dockerignore").read_text(encoding="utf-8").splitlines() if not line.startswith("#")
     ]

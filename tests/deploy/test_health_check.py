@@ -1,4 +1,4 @@
-"""The question that health checks ask: whether a process answers 200, told by the exit code."""
+"""The health check of containers: its exit code for a status of 200, for another, and without a server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from threading import Thread
 
 import pytest
 
-ANSWERS = Path(__file__).parent.parent.parent / "deploy" / "health_check.py"
+HEALTH_CHECK = Path(__file__).parent.parent.parent / "deploy" / "health_check.py"
 
 
 class Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/well" else 503)
+        self.send_response(200 if self.path == "/healthy" else 503)
         self.end_headers()
-        self.wfile.write(b"and why not\n")
+        self.wfile.write(b"the reason\n")
 
-    def log_request(self, *said: object) -> None:
+    def log_request(self, *arguments: object) -> None:
         pass
 
 
@@ -33,20 +33,20 @@ def port() -> Iterator[int]:
     web.server_close()
 
 
-def asked(port: int, path: str) -> tuple[int, str]:
-    words = [sys.executable, "-IS", str(ANSWERS), str(port), path]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+def check(port: int, path: str) -> tuple[int, str]:
+    command = [sys.executable, "-IS", str(HEALTH_CHECK), str(port), path]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not ended.stderr
     return ended.returncode, ended.stdout.strip()
 
 
-def test_two_hundred_is_well_and_all_else_is_not(port: int) -> None:
-    assert asked(port, "/well") == (0, "and why not")
-    assert asked(port, "/ill") == (1, "and why not")
+def test_only_a_status_of_200_is_healthy(port: int) -> None:
+    assert check(port, "/healthy") == (0, "the reason")
+    assert check(port, "/unhealthy") == (1, "the reason")
 
 
-def test_nobody_there_is_not_well(port: int) -> None:
+def test_without_a_server_it_is_unhealthy(port: int) -> None:
     web = HTTPServer(("127.0.0.1", 0), Page)
     web.server_close()
-    code, said = asked(web.server_port, "/well")
-    assert (code, "refused" in said) == (1, True)
+    code, output = check(web.server_port, "/healthy")
+    assert (code, "refused" in output) == (1, True)

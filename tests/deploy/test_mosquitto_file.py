@@ -1,4 +1,4 @@
-"""The configuration of Mosquitto that is shipped: it starts, and what it kept is there after a restart."""
+"""The shipped configuration of Mosquitto: the broker starts with it and saves its state."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SHIPPED = Path(__file__).parents[2] / "deploy" / "mosquitto" / "mosquitto.conf"
 
 
 @pytest.mark.needs("mosquitto")
-def test_mosquitto_takes_the_shipped_file_and_keeps_its_memory(can_run_mosquitto: None, tmp_path: Path) -> None:
+def test_mosquitto_starts_with_the_shipped_file_and_saves_its_state(can_run_mosquitto: None, tmp_path: Path) -> None:
     lines = SHIPPED.read_text(encoding="utf-8").splitlines()
     assert {"listener 1883", "persistence true", "persistence_location /mosquitto/data/"} <= set(lines)
-    # The port and the folder are the test's; all else is as it is shipped.
-    own = ("listener", "persistence", "persistence_location", "log_dest", "max_queued_messages")
-    more = "\n".join(line for line in lines if line.split(" ")[0] not in own)
+    # The test chooses port and folder; all other lines are the shipped ones.
+    replaced = ("listener", "persistence", "persistence_location", "log_dest", "max_queued_messages")
+    more = "\n".join(line for line in lines if line.split(" ")[0] not in replaced)
     broker = Mosquitto(tmp_path, more)
     broker.stop()
     assert (tmp_path / "mosquitto.db").exists()

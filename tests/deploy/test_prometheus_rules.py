@@ -1,4 +1,4 @@
-"""What Prometheus is given: its own checker finds no fault, each alert fires when it should and says what to do."""
+"""The configuration and alerts of Prometheus: valid, tested in both ways, and documented."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).parent.parent.parent
-PROMETHEUS = HOUSE / "deploy" / "prometheus"
+TOP = Path(__file__).parent.parent.parent
+PROMETHEUS = TOP / "deploy" / "prometheus"
 ALERTS = re.findall(r"- alert: (\w+)", (PROMETHEUS / "rules.yml").read_text(encoding="utf-8"))
 TESTED = (PROMETHEUS / "rules_test.yml").read_text(encoding="utf-8")
 
 
-def checked(*words: str) -> str:
-    told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
-    return told.stdout
+def run(*command: str) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "standalone.yml"])
-def test_prometheus_finds_no_fault_with_its_configuration(promtool: str, name: str) -> None:
-    assert f"{len(ALERTS)} rules found" in checked(promtool, "check", "config", str(PROMETHEUS / name))
+def test_promtool_accepts_the_configuration(promtool: str, name: str) -> None:
+    assert f"{len(ALERTS)} rules found" in run(promtool, "check", "config", str(PROMETHEUS / name))
 
 
-def test_prometheus_finds_no_fault_with_the_rules(promtool: str) -> None:
-    checked(promtool, "check", "rules", str(PROMETHEUS / "rules.yml"))
+def test_promtool_accepts_the_rules(promtool: str) -> None:
+    run(promtool, "check", "rules", str(PROMETHEUS / "rules.yml"))
 
 
-def test_each_alert_fires_when_it_should_and_only_then(promtool: str) -> None:
-    checked(promtool, "test", "rules", str(PROMETHEUS / "rules_test.yml"))
-
-
-@pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_is_tried_both_ways(alert: str) -> None:
-    tried = re.findall(rf"alertname: {alert}\b[^\n]*\n?(?:\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels)?", TESTED)
-    assert any("exp_labels" in case for case in tried), "firing"
-    # What fires for one series and not for its neighbours is tried both ways, too.
-    assert "exp_alerts: []" in "".join(tried) or alert == "ShoalEpsilonOverLimit", "not firing"
+def test_the_unit_tests_of_the_alerts_pass(promtool: str) -> None:
+    run(promtool, "test", "rules", str(PROMETHEUS / "rules_test.yml"))
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_says_what_to_do_and_where_to_read_on(alert: str) -> None:
+def test_an_alert_is_tested_firing_and_not_firing(alert: str) -> None:
+    cases = re.findall(rf"alertname: {alert}\b[^\n]*\n?(?:\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels)?", TESTED)
+    assert any("exp_labels" in case for case in cases), "firing"
+    # One that fires for one series and not for its neighbours counts as both.
+    assert "exp_alerts: []" in "".join(cases) or alert == "ShoalEpsilonOverLimit", "not firing"
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_has_a_description_and_a_runbook(alert: str) -> None:
     rules = (PROMETHEUS / "rules.yml").read_text(encoding="utf-8")
-    own = rules.split(f"alert: {alert}\n")[1].split("- alert:")[0]
-    for word in ("severity:", "summary:", "description:"):
-        assert word in own
-    page, _, section = own.split("runbook_url: ")[1].split()[0].partition("#")
+    rule = rules.split(f"alert: {alert}\n")[1].split("- alert:")[0]
+    for key in ("severity:", "summary:", "description:"):
+        assert key in rule
+    page, _, section = rule.split("runbook_url: ")[1].split()[0].partition("#")
     assert section == alert.lower()
-    assert f"## {alert}\n" in (HOUSE / page).read_text(encoding="utf-8")
+    assert f"## {alert}\n" in (TOP / page).read_text(encoding="utf-8")
 
 
-def test_operators_find_no_alert_that_is_not_there() -> None:
-    page = (HOUSE / "docs" / "how-to" / "alerts.md").read_text(encoding="utf-8")
+def test_every_documented_alert_exists() -> None:
+    page = (TOP / "docs" / "how-to" / "alerts.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^## (Shoal\w+)$", page, re.MULTILINE)) == set(ALERTS)

@@ -1,4 +1,4 @@
-"""The systemd units: right by systemd's own word, tight by its own measure; and what they run runs on their terms."""
+"""The systemd units: verified by systemd, confined by its own measure; their processes run under that confinement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.mosquitto_broker import PATIENCE_S
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 SERVICES = ("shoal-server.service", "shoal-client@.service", "shoal-producer-mqtt@.service")
 EXPOSURE_MAX = 12
-"""tenths, of `systemd-analyze security`: 0 is sealed, 100 is open"""
+"""exposure by `systemd-analyze security` in tenths: 0 is fully confined, 100 not at all"""
 TOPICS = '[mqtt]\nhost = "127.0.0.1"\nport = {port}\n[mqtt.topics]\n'
 
 needs_systemd = pytest.mark.needs("systemd-analyze")
@@ -30,17 +30,18 @@ needs_systemd = pytest.mark.needs("systemd-analyze")
 
 @pytest.fixture
 def installed(systemd_analyze: str, tmp_path: Path) -> Path:
-    """A root folder with systemd's own units, ours and their drop-in, and the program they start."""
+    """A root folder with systemd's units, shoal's units with their drop-in, and the program that they start."""
     root = tmp_path / "root"
-    place = root / "etc" / "systemd" / "system"
-    place.mkdir(parents=True)
+    folder = root / "etc" / "systemd" / "system"
+    folder.mkdir(parents=True)
     for file in UNITS.glob("shoal*"):
-        shutil.copy(file, place)
+        shutil.copy(file, folder)
     for service in SERVICES:
-        (place / f"{service}.d").mkdir()
-        shutil.copy(UNITS / "password.conf", place / f"{service}.d")
-    theirs = next(path for path in (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system")) if path.is_dir())
-    shutil.copytree(theirs, root / "usr/lib/systemd/system", symlinks=True, ignore_dangling_symlinks=True)
+        (folder / f"{service}.d").mkdir()
+        shutil.copy(UNITS / "password.conf", folder / f"{service}.d")
+    candidates = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
+    systemd_units = next(path for path in candidates if path.is_dir())
+    shutil.copytree(systemd_units, root / "usr/lib/systemd/system", symlinks=True, ignore_dangling_symlinks=True)
     program = root / "opt/shoal/bin/shoal"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
@@ -48,9 +49,9 @@ def installed(systemd_analyze: str, tmp_path: Path) -> Path:
     return root
 
 
-def analysed(systemd_analyze: str, root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def analysed(systemd_analyze: str, root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [systemd_analyze, "--no-pager", f"--root={root}", *words], capture_output=True, text=True, check=False
+        [systemd_analyze, "--no-pager", f"--root={root}", *arguments], capture_output=True, text=True, check=False
     )
 
 
@@ -59,43 +60,43 @@ def instance(service: str) -> str:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_wrong_with_the_units(systemd_analyze: str, installed: Path) -> None:
-    told = analysed(systemd_analyze, installed, "verify", "--man=no", *map(instance, SERVICES), "shoal.target")
-    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+def test_systemd_verifies_the_units(systemd_analyze: str, installed: Path) -> None:
+    ended = analysed(systemd_analyze, installed, "verify", "--man=no", *map(instance, SERVICES), "shoal.target")
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
 
 
 @needs_systemd
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_unit_without_its_program_or_with_a_word_systemd_does_not_know_is_told(
+def test_verification_finds_a_missing_program_and_an_unknown_setting(
     systemd_analyze: str, installed: Path, service: str
 ) -> None:
     unit = installed / "etc/systemd/system" / service
     unit.write_text(unit.read_text().replace("ProtectHome=", "ProtectHouse="))
     (installed / "opt/shoal/bin/shoal").unlink()
-    told = analysed(systemd_analyze, installed, "verify", "--man=no", instance(service))
-    assert told.returncode != 0
-    assert "ProtectHouse" in told.stderr
-    assert "/opt/shoal/bin/shoal is not executable" in told.stderr
+    ended = analysed(systemd_analyze, installed, "verify", "--man=no", instance(service))
+    assert ended.returncode != 0
+    assert "ProtectHouse" in ended.stderr
+    assert "/opt/shoal/bin/shoal is not executable" in ended.stderr
 
 
 @needs_systemd
 @pytest.mark.parametrize("service", SERVICES)
-def test_the_units_are_tight_by_systemds_own_measure(systemd_analyze: str, installed: Path, service: str) -> None:
-    words = ("security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", instance(service))
-    told = analysed(systemd_analyze, installed, *words)
-    assert told.returncode == 0, told.stdout
+def test_the_units_are_confined_by_systemds_own_measure(systemd_analyze: str, installed: Path, service: str) -> None:
+    arguments = ("security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", instance(service))
+    ended = analysed(systemd_analyze, installed, *arguments)
+    assert ended.returncode == 0, ended.stdout
     for word in ("User=/DynamicUser=", "ProtectSystem=", "SystemCallFilter=~@mount", "RestrictNamespaces=~mnt"):
-        assert f"✓ {word}" in told.stdout, word
+        assert f"✓ {word}" in ended.stdout, word
 
 
-def test_no_unit_can_see_anothers_folder() -> None:
+def test_no_unit_can_access_the_folder_of_another() -> None:
     folders = {service: settings_of(service)["StateDirectory"][0].split() for service in SERVICES}
     assert folders["shoal-server.service"] == ["shoal-server", "shoal-log"]
     assert folders["shoal-client@.service"] == ["shoal-client/%i", "shoal-log"]
-    assert folders["shoal-producer-mqtt@.service"] == ["shoal-client/%i"], "sensors have no business with the log"
+    assert folders["shoal-producer-mqtt@.service"] == ["shoal-client/%i"], "the producer does not use the log"
 
 
-def test_a_password_given_to_one_unit_leaves_the_federation_file_right_for_all_others(
+def test_a_password_for_one_unit_leaves_the_federation_file_valid_for_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "federation.toml"
@@ -109,7 +110,7 @@ def test_a_password_given_to_one_unit_leaves_the_federation_file_right_for_all_o
     assert (mqtt.user, mqtt.secret_file) == ("shoal", Path("/run/credentials/unit/secret"))
 
 
-# What they run, under their terms.
+# The processes of the units, confined as in the units.
 
 
 def settings_of(service: str) -> dict[str, list[str]]:
@@ -124,39 +125,39 @@ def settings_of(service: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def confined() -> list[str]:
-    """Starts a program that may do nothing, and write in one folder only: that comes next, then the program's words."""
+    """A command that runs another without privileges, with one writable folder: append the folder and the command."""
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("setpriv") is None:
-        pytest.skip("only root can take everything away: run as root, with unshare and setpriv (util-linux)")
+        pytest.skip("confinement needs root: run as root, with unshare and setpriv (util-linux)")
     mounts = 'mount --bind "$1" "$1" && mount -o remount,ro,bind / && shift'
-    powerless = "setpriv --no-new-privs --bounding-set=-all --inh-caps=-all"
-    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec {powerless} "$@"', "confined"]
+    unprivileged = "setpriv --no-new-privs --bounding-set=-all --inh-caps=-all"
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec {unprivileged} "$@"', "confined"]
 
 
 @contextlib.contextmanager
 def started(service: str, confined: list[str], state: Path, config: Path) -> Iterator[list[str]]:
-    """The process of the unit's ExecStart, with its environment, ready; what it told systemd is appended."""
+    """Run the unit's ExecStart with its environment; yields its first two notifications to systemd."""
     settings = settings_of(service)
     command = settings["ExecStart"][0].replace("%i", "attic").replace("/etc/shoal/federation.toml", str(config))
-    program, *words = command.split()
+    program, *arguments = command.split()
     assert program == "/opt/shoal/bin/shoal"
     given = dict(pair.split("=", 1) for line in settings.get("Environment", []) for pair in line.split())
     environment = os.environ | {name: value.replace("%S", str(state)) for name, value in given.items()}
     for folder in settings["StateDirectory"][0].replace("%i", "attic").split():
         (state / folder).mkdir(parents=True, exist_ok=True)
-    told: list[str] = []
+    notifications: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(state / "notify"))
         systemd.settimeout(PATIENCE_S)
         environment |= {"NOTIFY_SOCKET": str(state / "notify"), "PYTHONDONTWRITEBYTECODE": "1"}
-        run = [*confined, str(state), sys.executable, "-m", "shoal", *words]
-        with (state / "said.txt").open("w") as said:
-            process = subprocess.Popen(run, env=environment, stdout=said, stderr=said)
+        run = [*confined, str(state), sys.executable, "-m", "shoal", *arguments]
+        with (state / "output.txt").open("w") as log:
+            process = subprocess.Popen(run, env=environment, stdout=log, stderr=log)
         try:
-            told.append(systemd.recv(100).decode())
-            told.append(systemd.recv(100).decode())
-            yield told
+            notifications.append(systemd.recv(100).decode())
+            notifications.append(systemd.recv(100).decode())
+            yield notifications
             process.terminate()
-            assert process.wait(PATIENCE_S) == 0, (state / "said.txt").read_text()
+            assert process.wait(PATIENCE_S) == 0, (state / "output.txt").read_text()
         finally:
             process.kill()
             process.wait()
@@ -169,7 +170,7 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_a_unit_runs_runs_where_only_its_own_folders_can_be_written(
+def test_the_process_of_a_unit_runs_when_it_can_write_its_own_folders_only(
     service: str, confined: list[str], state: Path, tmp_path: Path, mosquitto_port: int
 ) -> None:
     config = tmp_path / "federation.toml"
@@ -183,15 +184,15 @@ def test_what_a_unit_runs_runs_where_only_its_own_folders_can_be_written(
         "shoal-client@.service": "shoal-client/attic/checkpoint.db",
         "shoal-producer-mqtt@.service": "shoal-client/attic/mqtt.db",
     }
-    with started(service, confined, state, config) as told:
-        assert told == ["READY=1", "WATCHDOG=1"]
+    with started(service, confined, state, config) as notifications:
+        assert notifications == ["READY=1", "WATCHDOG=1"]
         end = time.monotonic() + PATIENCE_S
         while not (state / begun[service]).exists():
-            assert time.monotonic() < end, (state / "said.txt").read_text()
+            assert time.monotonic() < end, (state / "output.txt").read_text()
             time.sleep(0.05)
 
 
-def test_the_confinement_of_these_tests_confines(confined: list[str], state: Path, tmp_path: Path) -> None:
+def test_the_confinement_of_these_tests_works(confined: list[str], state: Path, tmp_path: Path) -> None:
     script = (
         f"touch {state}/inside && ! touch {tmp_path}/outside 2>/dev/null && grep -q 'CapEff:.*0000$' /proc/self/status"
     )

@@ -41,7 +41,7 @@ def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
             while node.step():
                 pass
     with OneBox(config, clients, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
 
 
 def snapshots_by_version(config: Config, model: str) -> dict[int, bytes]:

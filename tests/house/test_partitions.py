@@ -48,7 +48,7 @@ def on_partitions(file: Path, partitions: int) -> Config:
 def models_after(config: Config) -> dict[str, bytes]:
     """name -> what the model has learnt, to the bit, when nobody has anything left to do."""
     with OneBox(config, CLIENTS, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
         return {
             name: pack(model.params if isinstance(model, RoundsModel) else model.state()["half"])
             for name, model in box.server.models().items()

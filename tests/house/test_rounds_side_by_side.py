@@ -137,7 +137,7 @@ def test_models_in_rounds_change_nothing_for_the_one_beside_them(ended: Path, tm
         Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
     taken_in(file)
     with OneBox(load_config(file), CLIENTS, clock) as alone, OneBox(load_config(ended), CLIENTS, clock) as together:
-        alone.run_until_quiet()
+        alone.run_until_idle()
         assert model_bytes(alone.server) == model_bytes(together.server)
 
 
@@ -161,7 +161,7 @@ def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_f
         first = models["as-many"].snapshot
         assert first is not None
         assert np.array_equal(first.arrays["centre"], finder.arrays["centre"])
-        box.run_until_quiet()
+        box.run_until_idle()
         assert models["as-many"].sleeping
 
 
@@ -222,7 +222,7 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
     with open_server(config, rebuild=True, clock=clock) as server:
         server.step()
     with OneBox(config, CLIENTS, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
         model = box.server.models()["heaps"]
         assert isinstance(model, RoundsModel)
         assert model.sleeping

@@ -125,7 +125,7 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
     name = f"house-{uuid.uuid4().hex}"
     undisturbed = federation(tmp_path / "undisturbed", name)
     with OneBox(undisturbed, CLIENTS, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
         wanted = outcome(undisturbed, box.server)
     assert wanted["rounds"]["fuzzy"][1:] == (ROUNDS_MAX, len(CLIENTS))
 

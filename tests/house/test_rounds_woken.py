@@ -38,25 +38,25 @@ def test_a_federation_without_rounds_has_nobody_to_wake(tmp_path: Path) -> None:
 def test_a_model_asleep_looks_at_its_rows_when_it_is_asked_to_and_once(tmp_path: Path) -> None:
     file = begin_in_rounds(tmp_path, FCAC + KMEANS)
     with OneBox(load_config(file), CLIENTS, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
         before = version_of(box)
         ended = CliRunner().invoke(wake, ["--config", str(file)])
         assert (ended.exit_code, ended.output) == (0, "wake requested: heaps\n")
-        box.run_until_quiet()
+        box.run_until_idle()
         assert version_of(box) > before
         after = version_of(box)
-        box.run_until_quiet()
+        box.run_until_idle()
         assert version_of(box) == after
 
 
 def test_a_server_that_was_away_finds_the_wish_when_it_comes_back(tmp_path: Path) -> None:
     file = begin_in_rounds(tmp_path, KMEANS)
     with OneBox(load_config(file), CLIENTS, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
         before = version_of(box)
     assert CliRunner().invoke(wake, ["--config", str(file), "--model", "heaps"]).exit_code == 0
     with OneBox(load_config(file), CLIENTS, clock) as box:
-        box.run_until_quiet()
+        box.run_until_idle()
         assert version_of(box) > before
 
 
@@ -77,6 +77,6 @@ def test_a_wish_that_is_none_of_ours_is_set_aside(tmp_path: Path, reason: str, w
     with OneBox(config, CLIENTS, clock) as box, closing(open_log(config.log)) as log:
         log.publish(config.contract.updates_topic, Wake(**parts).encode(), b"heaps", Wake.headers())
         log.flush()
-        box.run_until_quiet()
+        box.run_until_idle()
     [rejected] = all_records(config.log.address, config.contract.rejected_topic)
     assert dict(rejected.headers)["reason"] == reason.encode()

@@ -1,4 +1,4 @@
-"""The demo as a newcomer meets it: the command line, a folder, a page, Ctrl-C."""
+"""The demo as a user runs it: its summary, its plot, its folder, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from pathlib import Path
 
 import pytest
 
-from onebox.demo import ROWS, prepare
+from onebox.demo import ROWS, prepare_folder
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def shoal_demo(folder: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "shoal", "demo", "--folder", str(folder / "demo"), "--port", "0", *words]
+def shoal_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "shoal", "demo", "--folder", str(folder / "demo"), "--port", "0", *options]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_the_demo_learns_every_reading_and_leaves_a_picture(tmp_path: Path) -> None:
+def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None:
     running = shoal_demo(tmp_path, "--seconds", "2", "--json")
-    said, told = running.communicate(timeout=120)
-    assert running.returncode == 0, told
-    summary = json.loads(said)
+    output, log = running.communicate(timeout=120)
+    assert running.returncode == 0, log
+    summary = json.loads(output)
     assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
     assert summary["clusters"] >= 2
     assert summary["nodes"] >= summary["clusters"]
     assert summary["updates"] >= 100
     assert list(summary["rounds"]) == ["fuzzy"]
     assert summary["rounds"]["fuzzy"]["round"] >= 1
-    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as were there in the end"
+    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as FCAC has at the end"
     assert (summary["epsilon_per_reading"], summary["epsilon_per_feature"]) == (400.0, [100.0] * 4)
-    assert (tmp_path / summary["picture"]).read_bytes().startswith(PNG)
-    assert "HARDLY ANY protection" in told
-    assert "http://127.0.0.1:" in told
+    assert (tmp_path / summary["plot"]).read_bytes().startswith(PNG)
+    assert "HARDLY ANY protection" in log
+    assert "http://127.0.0.1:" in log
 
 
-def test_its_file_is_one_that_three_processes_can_run_and_a_budget_of_ones_own_stands_in_it(tmp_path: Path) -> None:
-    config = load_config(prepare(tmp_path / "demo", epsilon=20.0, port=1234))
+def test_its_federation_file_has_the_budget_and_port_of_the_options(tmp_path: Path) -> None:
+    config = load_config(prepare_folder(tmp_path / "demo", epsilon=20.0, port=1234))
     assert config.contract.privacy.epsilon_per_reading == 20.0
     assert config.server.port == 1234
-    assert load_config(prepare(tmp_path / "demo", None, 0)).contract.privacy.epsilon_per_reading == 400.0
+    assert load_config(prepare_folder(tmp_path / "demo", None, 0)).contract.privacy.epsilon_per_reading == 400.0
 
 
-def test_ctrl_c_ends_it_in_order_at_any_time(tmp_path: Path) -> None:
+def test_ctrl_c_stops_it_in_order(tmp_path: Path) -> None:
     running = shoal_demo(tmp_path, "--seconds", "60", "--json")
     assert running.stderr is not None
     while "readings learnt" not in running.stderr.readline():
         pass
     running.send_signal(signal.SIGINT)
-    said, told = running.communicate(timeout=60)
-    assert running.returncode == 0, told
-    assert json.loads(said)["readings"] < ROWS
-    assert "Traceback" not in told
+    output, log = running.communicate(timeout=60)
+    assert running.returncode == 0, log
+    assert json.loads(output)["readings"] < ROWS
+    assert "Traceback" not in log
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.tex").write_text("years of work", encoding="utf-8")
-    with pytest.raises(SettingsError, match="something that is not the demo's"):
-        prepare(tmp_path / "demo", None, 0)
+    with pytest.raises(SettingsError, match="files that are not the demo's"):
+        prepare_folder(tmp_path / "demo", None, 0)
     assert (tmp_path / "demo" / "thesis.tex").exists()

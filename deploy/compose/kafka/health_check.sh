@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether the broker answers requests: its port opens up to a second before it does. Kafka's own tools would start a
-# Java machine for each question; this asks by hand (ApiVersions, version 0, correlation 7) and reads the correlation.
+# Exits with 0 when the broker responds to a request; its port opens up to a second before that. Kafka's own tools would
+# start a Java VM for each check; this sends an ApiVersions request (version 0, correlation id 7) and compares the id.
 set -eu
 exec 3<>/dev/tcp/127.0.0.1/9092
 printf '\0\0\0\16\0\22\0\0\0\0\0\7\0\4ping' >&3

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, a line now and then elsewhere."""
+"""The progress of the demo: a live table on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
 LINE_EVERY_S = 5.0
-RENEW_PER_S = 8.0
+REFRESHES_PER_S = 8.0
 
 
-class Table(Protocol):
-    """Shows how far the demo is."""
+class Progress(Protocol):
+    """Shows the progress of the demo."""
 
     def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
-        """Called as often as one likes."""
+        """Show it, unless it was shown a moment ago; may be called after every step.
+
+        `position` is the number of readings produced, of `rows` in the stream, None if that is unknown.
+        """
         ...
 
 
-class Lines:
-    """A line every few seconds."""
+class LineProgress:
+    """Writes a line every `LINE_EVERY_S` seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
         self._next_at = clock()
 
     def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
-        """See `Table.show`."""
+        """See `Progress.show`."""
         if self._clock() < self._next_at:
             return
         self._next_at = self._clock() + LINE_EVERY_S
@@ -39,48 +42,48 @@ class Lines:
 
 
 @contextmanager
-def table_on(stream: TextIO) -> Iterator[Table]:
-    """A live table where there is a terminal and rich is installed, lines elsewhere."""
+def progress_on(stream: TextIO) -> Iterator[Progress]:
+    """A live table where `stream` is a terminal and rich is installed, lines elsewhere."""
     try:
         from rich.console import Console  # noqa: PLC0415 - an extra
-        from rich.live import Live  # noqa: PLC0415 - an extra; plain lines do without
+        from rich.live import Live  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        yield Lines(stream)
+        yield LineProgress(stream)
         return
     console = Console(file=stream)
     if not console.is_terminal:
-        yield Lines(stream)
+        yield LineProgress(stream)
         return
-    with Live(console=console, refresh_per_second=RENEW_PER_S, auto_refresh=False) as live:
-        yield RichTable(live.update)
+    with Live(console=console, refresh_per_second=REFRESHES_PER_S, auto_refresh=False) as live:
+        yield TableProgress(live.update)
 
 
-class RichTable:
-    """One line per client and a sum, renewed in place."""
+class TableProgress:
+    """Refreshes a table with one row per client and one for the server."""
 
     def __init__(self, update: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
         self._update, self._clock = update, clock
         self._next_at = clock()
 
     def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
-        """See `Table.show`."""
+        """See `Progress.show`."""
         if self._clock() < self._next_at:
             return
-        self._next_at = self._clock() + 1 / RENEW_PER_S
+        self._next_at = self._clock() + 1 / REFRESHES_PER_S
         self._update(_table(clients, total, position, rows), refresh=True)
 
 
 def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> Any:
-    from rich.table import Table as Grid  # noqa: PLC0415 - an extra
+    from rich.table import Table  # noqa: PLC0415 - an extra
 
     share = f" ({position / rows:.0%})" if rows else ""
-    grid = Grid(title=f"{position:,} readings replayed{share}", title_justify="left")
+    table = Table(title=f"{position:,} readings replayed{share}", title_justify="left")
     for heading in ("", "readings", "rejected", "nodes", "updates", "clusters", "epsilon per reading"):
-        grid.add_column(heading, justify="left" if not heading else "right")
+        table.add_column(heading, justify="left" if not heading else "right")
     for client in clients:
         counts = (f"{client.get(name, 0):,}" for name in ("learned", "rejected", "nodes", "updates"))
-        grid.add_row(client["client"], *counts, "", f"{total['epsilon_per_reading']:g}")
-    grid.add_section()
+        table.add_row(client["client"], *counts, "", f"{total['epsilon_per_reading']:g}")
+    table.add_section()
     counts = (f"{total[name]:,}" for name in ("readings", "rejected", "nodes", "updates"))
-    grid.add_row("server", *counts, str(total["clusters"]), "")
-    return grid
+    table.add_row("server", *counts, str(total["clusters"]), "")
+    return table
