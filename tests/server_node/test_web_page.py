@@ -72,7 +72,7 @@ def _shows_what_is_missing(tab: Tab) -> None:
     tab.shows("No clustering yet")
     tab.shows("1 of 2 clients have sent updates.")
     tab.shows("12 updates in the log not read yet")
-    tab.shows("No client has sent anything yet.")
+    tab.shows("No client has sent an update yet.")
 
 
 def _shows_a_snapshot(tab: Tab) -> None:

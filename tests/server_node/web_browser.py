@@ -28,6 +28,10 @@ FLAGS = (
 TIMEOUT_S = 60.0
 
 
+class PageReloaded(Exception):
+    """The page was reloaded while it evaluated an expression."""
+
+
 class Tab:
     """One open page."""
 
@@ -58,10 +62,17 @@ class Tab:
     def until(self, expression: str) -> Any:
         """Wait until the expression is truthy in the page; its value."""
         deadline = time.monotonic() + TIMEOUT_S
-        while not (found := self.value_of(expression)):
+        while not (found := self._value_or_none(expression)):
             assert time.monotonic() < deadline, f"never true: {expression}; the page shows: {self.value_of(TEXT)}"
             time.sleep(0.02)
         return found
+
+    def _value_or_none(self, expression: str) -> Any:
+        """The value of the expression, None when the page was reloaded during its evaluation."""
+        try:
+            return self.value_of(expression)
+        except PageReloaded:
+            return None
 
     def shows(self, text: str) -> None:
         """Wait until the page shows `text`."""
@@ -116,6 +127,8 @@ class Browser:
         os.write(self._out, json.dumps(command).encode() + b"\0")
         while (message := self._next()).get("id") != self._number:
             self._note(message)
+        if "navigated" in message.get("error", {}).get("message", ""):
+            raise PageReloaded(method)
         assert "error" not in message, (method, message["error"])
         result: dict[str, Any] = message["result"]
         return result

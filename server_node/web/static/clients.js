@@ -48,7 +48,7 @@ export class Clients {
 
   notes(all, found, listed) {
     const { clients_total: total, inactive_after_s: limit } = this.status;
-    if (!total) return ["No client has sent anything yet."];
+    if (!total) return ["No client has sent an update yet."];
     const inactive = all.filter((client) => client.inactive).length;
     const notes = [];
     if (!found.length && all.length) notes.push("No client matches.");
