@@ -86,7 +86,7 @@ def _shows_a_snapshot(tab: Tab) -> None:
     assert counters["Snapshot"] == "1"
     for words in ("north-wing", "south-wing", "3 under another contract"):
         tab.shows(words)
-    for words in ("Formal guarantee for every reading", "ε per reading\n4", "Not covered", "they add up"):
+    for words in ("Formal guarantee for every reading", "ε per reading\n4", "Not covered", "their epsilons add up"):
         tab.shows(words)
     assert not tab.value_of("document.getElementById('empty').checkVisibility()")
     assert tab.value_of("document.querySelectorAll('#clusters tbody tr').length") == 6
