@@ -1,7 +1,7 @@
-"""Settings given in the environment: what differs from machine to machine need not stand in a file of its own.
+"""Settings from environment variables, for what differs from machine to machine.
 
-`SHOAL_<SECTION>_<SETTING>` means what `setting = ...` under [section] of the federation file would mean, and wins
-over it. The contract cannot be set this way: it is the same for everybody.
+`SHOAL_<SECTION>_<SETTING>` means the same as `setting = ...` in [section] of the federation file, and wins over it. The
+contract cannot be set this way, as it is the same for everybody.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from shoal.config.base import error_message
 from shoal.errors import SettingsError
 
 PREFIX = "SHOAL"
@@ -18,18 +19,17 @@ OPTIONS = {
     "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE"},
     "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "JSON", "VERBOSE"},
 }
-"""section -> what the options of the command of the same name are called in the environment; no settings of it"""
-AGREED = ("federation", "features", "privacy", "models")
-"""the contract: the same for everybody, so in the file only"""
+"""section -> options of the command of the same name: their variables have the same prefix but are no settings"""
+CONTRACT_TABLES = ("federation", "features", "privacy", "models")
 
 
 def environment_settings(environment: Mapping[str, str], section: str, form: type[BaseModel]) -> dict[str, Any]:
-    """setting -> value, for those of `section` that stand in the environment.
+    """setting -> value, for the settings of `section` that are in the environment.
 
-    Raises `SettingsError`, naming the variable, for one that is no setting or whose value is out of range. An empty
-    value is one that is not set: that is how compose files leave a variable out.
+    An empty variable counts as unset, because compose files leave variables out that way. Raises `SettingsError`,
+    naming the variable, if it is no setting or its value is out of range.
     """
-    _refuse_agreed(environment)
+    _reject_contract(environment)
     given: dict[str, Any] = {}
     prefix = f"{PREFIX}_{section}_".upper()
     for variable in sorted(environment):
@@ -37,23 +37,25 @@ def environment_settings(environment: Mapping[str, str], section: str, form: typ
         if name == variable or name in OPTIONS.get(section, ()) or not environment[variable]:
             continue
         if name.lower() not in form.model_fields or not name.isupper():
-            raise SettingsError(f"{variable}: no setting of [{section}]; unset it or mend its spelling")
+            raise SettingsError(f"{variable}: no setting of [{section}]; unset it or correct its spelling")
         given[name.lower()] = _value(form, name.lower(), variable, environment[variable])
     return given
 
 
-def _refuse_agreed(environment: Mapping[str, str]) -> None:
+def _reject_contract(environment: Mapping[str, str]) -> None:
     for variable in sorted(environment):
-        if variable.startswith(tuple(f"{PREFIX}_{section}_".upper() for section in AGREED)):
-            raise SettingsError(f"{variable}: the contract stands in the federation file, the same for everybody")
+        if variable.startswith(tuple(f"{PREFIX}_{table}_".upper() for table in CONTRACT_TABLES)):
+            raise SettingsError(
+                f"{variable}: the contract is set in the federation file only, as it is the same for everybody"
+            )
 
 
 def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
-    """The text as the setting's type: `5` is a number here, as it has no other way to be one."""
+    """The text converted to the type of the setting: `5` is a number if the setting is one."""
     field = form.model_fields[name]
     try:
         kind: Any = Annotated[field.annotation, field]
         return TypeAdapter(kind).validate_strings(text)
-    except ValidationError as wrong:
-        said = wrong.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Input ")
-        raise SettingsError(f"{variable}: {said}") from None
+    except ValidationError as error:
+        message = error_message(error.errors(include_url=False, include_input=False)[0])
+        raise SettingsError(f"{variable}: {message}") from None

@@ -23,7 +23,7 @@ def settings_table() -> str:
     lines = ["| section | setting | default | range | meaning |", "|---|---|---|---|---|"]
     for section, form in _sections():
         for name, field in form.model_fields.items():
-            lines.append(_row(section, f"`{name}`", _default(field), _range(field), field.description or ""))
+            lines.append(_row(section, f"`{name}`", _default(field), _range(field), _meaning(form, name, field)))
         if form is Privacy:
             lines += _terms_of_modes(section)
     return "\n".join(lines)
@@ -31,6 +31,13 @@ def settings_table() -> str:
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _meaning(form: type[BaseModel], name: str, field: FieldInfo) -> str:
+    meaning = field.description or ""
+    if form is Privacy and name == "mode":
+        meaning += ": " + "; ".join(f"`{mode.name}`: {mode.summary}" for mode in map(load_mode, mode_names()))
+    return meaning
 
 
 def _terms_of_modes(section: str) -> Iterator[str]:
@@ -68,9 +75,10 @@ def _default(field: FieldInfo) -> str:
 def _range(field: FieldInfo) -> str:
     parts = []
     for limit in field.metadata:
-        if isinstance(limit, MinLen | MaxLen):
-            wanted = "at least" if isinstance(limit, MinLen) else "at most"
-            parts.append(f"{wanted} {limit.min_length if isinstance(limit, MinLen) else limit.max_length} characters")
+        if isinstance(limit, MinLen):
+            parts.append("not empty" if limit.min_length == 1 else f"at least {limit.min_length} characters")
+        elif isinstance(limit, MaxLen):
+            parts.append(f"at most {limit.max_length} characters")
         elif type(limit) in _SIGNS:
             sign, name = _SIGNS[type(limit)]
             value = getattr(limit, name)

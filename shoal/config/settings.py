@@ -35,19 +35,25 @@ class LogSettings(Settings):
         description="`sqlite:PATH`, one file for all processes, or `kafka://host:port,host:port`",
     )
     partitions: int = Field(
-        default=1, ge=1, le=1000, description="of the updates; all updates of a model are in one of them, in one order"
+        default=1,
+        ge=1,
+        le=1000,
+        description="of the updates topic; all updates of a model are in one partition, so that they have one order",
     )
-    updates_keep_s: float = Field(
+    updates_retention_s: float = Field(
         default=7 * DAY_S,
         ge=0,
         le=10**10,
-        description="seconds that updates are kept, and a server may be away; 0: for ever",
+        description="seconds that updates are kept, and so the longest time a server may be down; 0: for ever",
     )
-    updates_keep_bytes: int = Field(
-        default=0, ge=0, le=2**62, description="and of each partition the newest with so many bytes together; 0: all"
+    updates_retention_bytes: int = Field(
+        default=0,
+        ge=0,
+        le=2**62,
+        description="bytes of the newest updates that are kept in each partition; 0: no limit",
     )
-    rejected_keep_bytes: int = Field(
-        default=256 * MIB, ge=1000, le=2**62, description="the newest rejected messages with so many bytes together"
+    rejected_retention_bytes: int = Field(
+        default=256 * MIB, ge=1000, le=2**62, description="bytes of the newest rejected messages that are kept"
     )
     update_bytes_max: int = Field(
         default=UPDATE_RECORD_BYTES_MAX,
@@ -77,33 +83,37 @@ class ClientSettings(Settings):
     )
     publish_readings: int = Field(default=500, ge=1, le=10**9, description="publish after this many readings learnt")
     publish_s: float = Field(default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner")
-    batch_readings_max: int = Field(default=1000, ge=1, le=100_000, description="readings learnt between two saves")
+    batch_readings_max: int = Field(
+        default=1000, ge=1, le=100_000, description="most readings learnt between two checkpoints"
+    )
     label: bool = Field(
-        default=False, description="label the client's own readings by the newest snapshot, in its own folder"
+        default=False,
+        description="label the client's own readings by the newest snapshot; the labels stay in its folder",
     )
     window_rows: int = Field(
-        default=2000, ge=1, le=10**7, description="newest rows kept to answer calls from, for models in rounds"
+        default=2000, ge=1, le=10**7, description="for models in rounds: newest rows that are kept to answer from"
     )
     window_s: float = Field(
-        default=0.0, ge=0, le=10**10, description="and none older than the newest by more seconds; 0: no limit"
+        default=0.0, ge=0, le=10**10, description="and none that is so many seconds older than the newest; 0: no limit"
     )
     readings_bytes_max: int = Field(
         default=1024**3,
         ge=1024,
         le=2**62,
-        description="newest readings kept in the client's own log, learnt or waiting; read by the producer too",
+        description="bytes of the newest readings that are kept, learnt or not; for the producer too",
     )
     accept_gap: bool = Field(
-        default=False, description="go on, with a warning, when readings were removed before they were learnt"
+        default=False, description="continue, with a warning, when retention removed readings before they were learnt"
     )
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="serve /metrics and /livez on this port; 0: do not"
     )
     metrics_host: str = Field(
-        default="127.0.0.1", description="and here; its counts tell of readings, so not beyond the client's premises"
+        default="127.0.0.1",
+        description="address for it; its counts are made from readings, so keep it within the client's site",
     )
     signing_key_file: FilePath | None = Field(
-        default=None, description="sign updates with the key in this file; `{client}` stands for the client's name"
+        default=None, description="sign updates with the key in this file; `{client}` is replaced by the client's name"
     )
 
 
@@ -122,29 +132,39 @@ class ReadingsSettings(Settings):
 
 
 class ServerSettings(Settings):
-    """[server]"""
+    """[server]: the server node and its page."""
 
-    folder: FilePath = Field(default=Path("data/server"), description="where the server keeps its checkpoint")
+    folder: FilePath = Field(default=Path("data/server"), description="folder of the server's checkpoint")
     pool_clients: int = Field(
-        default=2, ge=1, le=100_000, description="distinct clients to hear before the first clustering"
+        default=2,
+        ge=1,
+        le=100_000,
+        description="clients from which updates must have arrived before the first clustering",
     )
-    pool_s: float = Field(default=60.0, gt=0, le=86400, description="or begin with those heard after this many seconds")
-    snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot every so many updates")
-    snapshot_s: float = Field(default=2.0, gt=0, le=86400, description="or after this many seconds, if any came")
-    batch_updates_max: int = Field(default=200, ge=1, le=10_000, description="updates absorbed between two saves")
+    pool_s: float = Field(
+        default=60.0, gt=0, le=86400, description="or begin after this many seconds with those that have arrived"
+    )
+    snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot after this many updates")
+    snapshot_s: float = Field(
+        default=2.0, gt=0, le=86400, description="or after this many seconds, if there was any update"
+    )
+    batch_updates_max: int = Field(
+        default=200, ge=1, le=10_000, description="most updates absorbed between two checkpoints"
+    )
     lease_renew_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
-        description="say this often in the log that this server answers; one silent four times as long may be replaced",
+        description="renew the lease this often; a server that did not for four times as long may be replaced",
     )
     accept_gap: bool = Field(
-        default=False, description="go on, with a warning, when updates were removed before they were read"
+        default=False, description="continue, with a warning, when retention removed updates before they were read"
     )
-    host: str = Field(default="127.0.0.1", description="where the page and the metrics are served")
-    port: int = Field(default=8765, ge=0, le=65535, description="0: any free port, named at start")
+    host: str = Field(default="127.0.0.1", description="address of the page and the metrics")
+    port: int = Field(default=8765, ge=0, le=65535, description="port of the page; 0: any free one, logged at start")
     client_keys: FilePath | None = Field(
-        default=None, description="folder with a NAME.key per client: updates not signed with it are set aside"
+        default=None,
+        description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
     )
 
 
@@ -199,7 +219,7 @@ def _addressed_section(form: type[Section], tables: Mapping[str, object], name: 
     written = tables.get(name, {})
     in_file = written.get("address") if isinstance(written, dict) else None
     address = os.environ.get(f"SHOAL_{name.upper()}_ADDRESS") or in_file or form.model_fields["address"].default
-    if not address or not isinstance(address, str):  # a value that is no text is refused with the others
+    if not address or not isinstance(address, str):  # an address of another type is an error of the section
         return _section(form, tables, name, path)
     try:
         combined = with_transport(form, address)

@@ -78,7 +78,9 @@ class Paper(PrivacyMode):
     name = "paper"
     summary = "equations 2-4 of FCAC, no guarantee"
     mechanism_name = "laplace-running-range"
-    terms: ClassVar = {"epsilon_nominal_per_feature": Term("the epsilon of its equation 3, the same for each feature")}
+    terms: ClassVar = {
+        "epsilon_nominal_per_feature": Term("the epsilon of equation 3 of the paper, the same for each feature")
+    }
 
     def epsilon_per_feature(self) -> tuple[float, ...]:
         return (float(self.values["epsilon_nominal_per_feature"]),) * self.bounds.d

@@ -35,13 +35,13 @@ def declared_topics(contract: Contract, log: LogSettings) -> dict[str, TopicSett
     return {
         contract.updates_topic: TopicSettings(
             partitions=log.partitions,
-            retain_s=log.updates_keep_s or None,
-            retain_bytes=log.updates_keep_bytes or None,
+            retain_s=log.updates_retention_s or None,
+            retain_bytes=log.updates_retention_bytes or None,
             record_bytes_max=log.update_bytes_max,
         ),
         contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=log.snapshot_bytes_max),
         contract.rejected_topic: TopicSettings(
-            compact=True, retain_bytes=log.rejected_keep_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
+            compact=True, retain_bytes=log.rejected_retention_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
         ),
     }
 

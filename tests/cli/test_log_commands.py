@@ -65,9 +65,9 @@ def test_a_topic_kept_in_another_way_is_reported_with_every_difference(tmp_path:
 
 KEPT = """[log]
 partitions = 3
-updates_keep_s = 3600
-updates_keep_bytes = 5000000
-rejected_keep_bytes = 7000000
+updates_retention_s = 3600
+updates_retention_bytes = 5000000
+rejected_retention_bytes = 7000000
 update_bytes_max = 200000
 snapshot_bytes_max = 300000
 """

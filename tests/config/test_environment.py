@@ -10,7 +10,7 @@ import pytest
 
 from shoal.cli.main import ORDER, shoal
 from shoal.config.contract import Contract
-from shoal.config.environment import AGREED, OPTIONS
+from shoal.config.environment import CONTRACT_TABLES, OPTIONS
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.config.settings import (
     SECTIONS,
@@ -118,12 +118,12 @@ def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("SHOAL_CLIENT_PUBLISH_S", "0", "should be greater than 0"),
         ("SHOAL_CLIENT_PUBLISH_S", "nan", "should be"),
         ("SHOAL_LOG_SASL", "kerberos", "should be 'none', 'plain', 'scram-sha-256', 'scram-sha-512' or 'oauthbearer'"),
-        ("SHOAL_LOG_TLS", "true", "no setting of [log]; unset it or mend its spelling"),
-        ("SHOAL_LOG_ADRESS", "x", "no setting of [log]; unset it or mend its spelling"),
-        ("SHOAL_CLIENT_publish_s", "1", "no setting of [client]; unset it or mend its spelling"),
+        ("SHOAL_LOG_TLS", "true", "no setting of [log]; unset it or correct its spelling"),
+        ("SHOAL_LOG_ADRESS", "x", "no setting of [log]; unset it or correct its spelling"),
+        ("SHOAL_CLIENT_publish_s", "1", "no setting of [client]; unset it or correct its spelling"),
         ("SHOAL_SERVER_PORT", "tcp://10.0.0.1:8765", "should be a valid integer"),
-        ("SHOAL_SERVER_NAME", "x", "no setting of [server]; unset it or mend its spelling"),
-        ("SHOAL_PRIVACY_MODE", "off", "the contract stands in the federation file, the same for everybody"),
+        ("SHOAL_SERVER_NAME", "x", "no setting of [server]; unset it or correct its spelling"),
+        ("SHOAL_PRIVACY_MODE", "off", "the contract is set in the federation file only"),
     ],
 )
 def test_a_mistake_is_told_by_the_name_of_the_variable(
@@ -165,5 +165,5 @@ def test_no_variable_means_an_option_and_a_setting(tmp_path: Path, monkeypatch: 
 
 
 def test_every_part_of_the_contract_is_kept_out_of_the_environment() -> None:
-    assert set(AGREED) == set(Contract.model_fields) | {"federation"}
-    assert set(AGREED) | set(FORMS) == set(SECTIONS)
+    assert set(CONTRACT_TABLES) == set(Contract.model_fields) | {"federation"}
+    assert set(CONTRACT_TABLES) | set(FORMS) == set(SECTIONS)

@@ -69,7 +69,7 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
 
 def test_a_server_that_was_away_too_long_says_what_it_has_missed(tmp_path: Path) -> None:
     config = config_of(tmp_path, accept_gap=False)
-    config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_keep_bytes=4000)})
+    config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_retention_bytes=4000)})
     address, topic = config.log.address, config.contract.updates_topic
     with open_server(config, clock=clock) as server:
         publish(address, topic, [b"not an update"] * 5)

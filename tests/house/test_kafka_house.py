@@ -69,7 +69,7 @@ def test_brokers_that_kept_too_little_while_the_server_was_away_end_it_with_what
     own_broker: Broker, tmp_path: Path
 ) -> None:
     file = begin(tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}")
-    text = file.read_text(encoding="utf-8").replace("[client]", f"updates_keep_bytes = {KEPT_BYTES}\n[client]")
+    text = file.read_text(encoding="utf-8").replace("[client]", f"updates_retention_bytes = {KEPT_BYTES}\n[client]")
     file.write_text(text, encoding="utf-8")
     config = load_config(file)
     run_to_end(file)

@@ -202,7 +202,7 @@ def test_to_rebuild_what_is_not_lost_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
     site = site_in(tmp_path, pool_clients=1)
-    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    site.log_settings = LogSettings(updates_retention_bytes=2000)
     for n in range(1, 10):
         site.send(an_update(site.contract, "attic", n))
         site.run()

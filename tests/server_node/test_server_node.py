@@ -458,7 +458,7 @@ def test_a_picture_tells_how_far_behind_the_server_is(site: ServerFixture) -> No
 
 def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
-    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    site.log_settings = LogSettings(updates_retention_bytes=2000)
     labels = {"topic": site.contract.updates_topic}
 
     def margin(server: ServerNode) -> float | None:
@@ -503,7 +503,7 @@ def test_a_log_made_anew_is_refused(site: ServerFixture) -> None:
 
 def test_updates_that_retention_took_before_they_were_read_are_missed(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
-    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    site.log_settings = LogSettings(updates_retention_bytes=2000)
     site.send(*said(site, ("attic", 1)))
     site.run()
     for n in range(2, 20):
@@ -517,7 +517,7 @@ def test_updates_that_retention_took_before_they_were_read_are_missed(tmp_path: 
 
 def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, accept_gap=True)
-    site.log_settings = LogSettings(updates_keep_bytes=2000)
+    site.log_settings = LogSettings(updates_retention_bytes=2000)
     site.send(*said(site, ("attic", 1)))
     site.run()
     for n in range(5000, 5010):
