@@ -1,4 +1,4 @@
-"""What docs/how-to says about Kafka, held against what is declared."""
+"""What docs/how-to has about Kafka agrees with the code."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PAGES = [
 ]
 PAGE = " ".join(" ".join(PAGES).split())
 ERRORS = (HOW_TO / "troubleshooting.md").read_text(encoding="utf-8").partition("Rejected messages")[0]
-LOOKED_UP = [
+QUOTES = [
     quoted for row in re.findall(r"^\| (`.*?) \|", ERRORS, re.MULTILINE) for quoted in re.findall(r"`([^`]+)`", row)
 ]
 
 
-def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
+def test_the_table_of_topics_agrees_with_the_declarations() -> None:
     days = UPDATES.retain_s
     assert days is not None
     largest = [s.record_bytes_max // 1024 for s in (UPDATES, SNAPSHOTS, REJECTED)]
@@ -43,7 +43,7 @@ def test_the_table_of_topics_is_the_one_that_is_declared() -> None:
     assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} KiB |" in PAGE
 
 
-def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
+def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     spool_gib = ClientSettings().readings_bytes_max // 1024**3
     assert f"`readings_bytes_max` of `[client]` (by default {spool_gib} GiB" in PAGE
     assert f"at most {IN_FLIGHT_BYTES_MAX // MIB} MiB are on their way" in PAGE
@@ -52,19 +52,19 @@ def test_the_limits_that_the_page_gives_are_those_of_the_code() -> None:
     assert "min.insync.replicas" not in configs_of(UPDATES, 0)
 
 
-def test_the_bounds_of_updates_in_parts_are_those_of_the_code() -> None:
+def test_the_limits_of_chunked_updates_are_those_of_the_code() -> None:
     assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {CHUNKS_MAX} chunks" in PAGE
-    assert f"No more than {WAITING_UPDATES_MAX} updates and {WAITING_BYTES_MAX // MIB} MiB wait" in PAGE
-    assert f"nothing was heard for {STALE_AFTER_CHUNKS} chunks" in PAGE
+    assert f"At most {WAITING_UPDATES_MAX} incomplete updates and {WAITING_BYTES_MAX // MIB} MiB are kept" in PAGE
+    assert f"got no chunk among the last {STALE_AFTER_CHUNKS} chunks" in PAGE
 
 
-def test_each_reason_that_a_broker_gives_can_be_looked_up() -> None:
+def test_common_reasons_of_brokers_are_in_the_table() -> None:
     for meaning in ("do not accept the user or the secret", "certificate is not one we trust"):
         assert meaning in PAGE
-        assert any(meaning in said for said in _FOR_GOOD.values())
+        assert any(meaning in text for text in _FOR_GOOD.values())
     for meaning in ("nobody listens there", "the host's name is not known", "they hang up when spoken to"):
         assert meaning in PAGE
-        assert any(meaning in said for said in _FOR_NOW.values())
+        assert any(meaning in text for text in _FOR_NOW.values())
 
 
 def test_every_setting_of_the_log_is_on_the_page() -> None:
@@ -73,42 +73,42 @@ def test_every_setting_of_the_log_is_on_the_page() -> None:
     assert [name for name in sorted(of_topics) if f"`{name}" not in PAGE and f"`[log] {name}" not in PAGE] == []
 
 
-def test_an_update_takes_as_many_bytes_as_the_page_reckons_with() -> None:
+def test_an_update_takes_as_many_bytes_as_the_page_states() -> None:
     update = an_update(plant(FORMAL))
     nodes, width = update.arrays["weight"].shape
     inside = sum(array.nbytes for array in update.arrays.values())
-    assert "takes `8 × (features + 1)` bytes for each of the client's nodes and less than 1 KiB around them" in PAGE
+    assert "takes `8 × (features + 1)` bytes for each node and less than 1 KiB for the rest" in PAGE
     assert inside == 8 * (width + 1) * nodes
     assert len(update.encode()) - inside + sum(len(name) + len(value) for name, value in update.headers()) < 1024
 
 
-def test_what_a_table_of_errors_quotes_is_what_somebody_says() -> None:
-    assert len(LOOKED_UP) > 40
-    said = said_in_code() | {"TopicAuthorizationFailedError", "MessageSizeTooLargeError"}  # the library's own
-    assert [quoted for quoted in LOOKED_UP if not any(stands_in(quoted, text) for text in said)] == []
+def test_every_message_in_the_table_of_errors_is_in_the_code() -> None:
+    assert len(QUOTES) > 40
+    texts = texts_in_code() | {"TopicAuthorizationFailedError", "MessageSizeTooLargeError"}  # the library's own
+    assert [quoted for quoted in QUOTES if not any(is_quoted_by(quoted, text) for text in texts)] == []
 
 
 @pytest.mark.parametrize("error", ["InvalidState", "LeaseHeld", "LeaseUncertain"])
-def test_whatever_ends_a_process_by_its_memory_can_be_looked_up(error: str) -> None:
+def test_every_error_about_saved_state_is_in_the_table(error: str) -> None:
     folders = ("shoal/runtime/checkpoint.py", "client_nodes/node.py", "server_node/recovery.py", "server_node/lease.py")
-    said = {text for folder in folders for text in raised_in(HERE / folder, error)}
-    assert said or error != "InvalidState"
-    assert [text for text in said if not any(stands_in(quoted, text) for quoted in LOOKED_UP)] == []
+    texts = {text for folder in folders for text in texts_raised(HERE / folder, error)}
+    assert texts or error != "InvalidState"
+    assert [text for text in texts if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []
 
 
-def test_whatever_brokers_give_as_a_reason_can_be_looked_up() -> None:
+def test_every_reason_of_a_broker_is_in_the_table() -> None:
     reasons = {*_FOR_GOOD.values(), *_FOR_NOW.values()}
-    assert [text for text in reasons if not any(stands_in(quoted, text) for quoted in LOOKED_UP)] == []
+    assert [text for text in reasons if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []
 
 
-def stands_in(quoted: str, text: str) -> bool:
+def is_quoted_by(quoted: str, text: str) -> bool:
     """Whether the table means this message; it has `...` for what changes."""
     event = re.match(r"(\w+) \w+=", quoted)
     parts = [event[1]] if event else [part.strip(" ;:()") for part in quoted.split("...")]
     return all(part in text for part in parts)
 
 
-def raised_in(file: Path, error: str) -> Iterator[str]:
+def texts_raised(file: Path, error: str) -> Iterator[str]:
     """The texts with which an error is raised in a file; `...` for what is put in."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == error:
@@ -116,7 +116,7 @@ def raised_in(file: Path, error: str) -> Iterator[str]:
                 yield text_of(argument)
 
 
-def said_in_code() -> set[str]:
+def texts_in_code() -> set[str]:
     """Every text in the code, put-in values as `...`."""
     files = [file for folder in ("shoal", "client_nodes", "server_node") for file in (HERE / folder).rglob("*.py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
