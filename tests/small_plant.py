@@ -1,4 +1,4 @@
-"""A plant with two features, and honest messages of it, for the tests of the base rooms."""
+"""A contract with two features, and valid messages under it, for tests of the library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER = {"mode": "paper", "epsilon_nominal_per_feature": 20}
 
 
 def plant(privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clusters",)) -> Contract:
-    """The contract."""
+    """A contract with the features warm and damp, and an fcac model of each name."""
     features = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
     return parse_contract(
         {
@@ -34,14 +34,14 @@ def plant(privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clu
 
 
 def unit_rows(n: int, seed: int = 0) -> NDArray[np.float64]:
-    """(n, 2) rows in three heaps inside the unit square."""
+    """(n, 2) rows in three clusters inside the unit square."""
     rng = np.random.default_rng(seed)
     heaps = np.array([[0.2, 0.8], [0.5, 0.3], [0.8, 0.7]])
     return np.clip(heaps[rng.integers(0, 3, n)] + rng.normal(0, 0.04, (n, 2)), 0.0, 1.0)
 
 
 def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows: int = 40, **other: Any) -> Update:
-    """What an honest client says after so many rows; every client and sequence says something of its own."""
+    """A valid update learnt from `rows` rows, which differ for every client and sequence number."""
     half = streaming_algorithm("fcac").client({}, contract.width)
     half.learn(unit_rows(rows, seed=sum(client.encode()) * 1000 + sequence))
     update = Update(
@@ -61,7 +61,7 @@ def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows
 
 
 def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
-    """What an honest server says after a few updates; its nodes have edges."""
+    """A valid snapshot of a model that absorbed a few updates; its nodes have edges."""
     half = streaming_algorithm("fcac").server({}, contract.width)
     for sequence in range(1, 6):
         half.absorb([Contribution("attic", sequence, an_update(contract, sequence=sequence).arrays)], b"key")
@@ -88,18 +88,18 @@ def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
 
 
 def parts_of(message: Envelope) -> dict[str, Any]:
-    """The fields of a message as they travel."""
+    """The fields of a message as they are encoded."""
     return {part.name: getattr(message, part.name) for part in fields(message)}
 
 
 def forged(message: Envelope, **changes: Any) -> bytes:
-    """The bytes of a message with other fields than could be built; a field changed to `...` is left out."""
+    """The bytes of a message with fields that the class would refuse; a field changed to `...` is left out."""
     parts = parts_of(message) | changes
     return pack({name: value for name, value in parts.items() if value is not ...})
 
 
 class Clock:
-    """Time that moves when it is told to."""
+    """A clock that shows `now`, which tests set."""
 
     def __init__(self, now: float = 1e9) -> None:
         self.now = now

@@ -14,7 +14,7 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
-from tests.house.small_federation import begin, final_model, run_to_end, updates_by_client, write_federation
+from tests.house.small_federation import create_federation, final_model, run_to_end, updates_by_client, write_federation
 
 
 def shoal(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
@@ -96,13 +96,13 @@ def test_topics_are_kept_as_the_file_says(tmp_path: Path, address: str) -> None:
 def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     assert done("rejected", "list", "--config", file) == b""
-    ended = shoal("rejected", "show", "--config", file, "house.updates/0/0")
+    ended = shoal("rejected", "show", "--config", file, "weather.updates/0/0")
     assert ended.returncode == 4
     assert b"shoal rejected list" in ended.stderr
 
 
 def test_what_was_rejected_is_shown_whole_and_can_be_sent_again(tmp_path: Path, address: str) -> None:
-    file = begin(tmp_path, readings=100, address=address)
+    file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
     before = final_model(file)
@@ -131,7 +131,7 @@ def test_what_was_rejected_is_shown_whole_and_can_be_sent_again(tmp_path: Path, 
 
 
 def test_a_message_sent_again_arrives_as_it_was(tmp_path: Path, address: str) -> None:
-    file = begin(tmp_path, readings=100, address=address)
+    file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
     hand_in(config, b"unreadable", Update.headers())

@@ -1,4 +1,4 @@
-"""A client's folder: made once, kept together, and never begun again by halves."""
+"""A client's folder: created once, opened again, and refused when only a part of it is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.errors import InvalidState, SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports import open_log
-from tests.client_nodes.resources import readings
+from tests.client_nodes.site import readings
 
 FILE = """
 [federation]
@@ -43,8 +43,8 @@ def config(tmp_path: Path) -> Config:
     return load_config(path)
 
 
-def measured(config: Config, client: str, n: int = 20) -> Path:
-    """A client that has learnt something; its folder."""
+def folder_of_a_used_client(config: Config, client: str, n: int = 20) -> Path:
+    """The folder of a client that has learnt `n` readings."""
     folder = config.client.folder / client
     with open_client(config, client):
         pass
@@ -60,7 +60,7 @@ def measured(config: Config, client: str, n: int = 20) -> Path:
     return folder
 
 
-def test_a_new_client_makes_itself_at_home(config: Config) -> None:
+def test_a_new_client_creates_its_files(config: Config) -> None:
     with open_client(config, "attic") as node:
         assert not node.step()
     folder = config.client.folder / "attic"
@@ -68,57 +68,57 @@ def test_a_new_client_makes_itself_at_home(config: Config) -> None:
     assert stat.S_IMODE((folder / "noise.key").stat().st_mode) == 0o600
 
 
-def test_a_client_that_was_started_before_it_learnt_anything_starts_again(config: Config) -> None:
+def test_a_client_that_learnt_nothing_can_be_opened_again(config: Config) -> None:
     for _ in range(3):
         with open_client(config, "attic") as node:
             assert not node.step()
 
 
-def test_a_client_goes_on_where_it_was(config: Config) -> None:
-    measured(config, "attic")
+def test_a_client_continues_where_it_was(config: Config) -> None:
+    folder_of_a_used_client(config, "attic")
     with open_client(config, "attic") as node:
         assert node.totals["learned"] == 20
         assert not node.step()
 
 
-def test_two_clients_have_two_keys(config: Config) -> None:
-    folders = [measured(config, name) for name in ("attic", "cellar")]
+def test_every_client_has_a_noise_key_of_its_own(config: Config) -> None:
+    folders = [folder_of_a_used_client(config, name) for name in ("attic", "cellar")]
     assert len({(folder / "noise.key").read_bytes() for folder in folders}) == 2
 
 
-def test_a_second_process_of_the_same_client_is_turned_away(config: Config) -> None:
+def test_a_second_process_of_the_same_client_is_refused(config: Config) -> None:
     with open_client(config, "attic"), pytest.raises(InvalidState, match="in use"), open_client(config, "attic"):
         pass
 
 
 @pytest.mark.parametrize(("missing", "present"), [("checkpoint.db", "noise.key"), ("noise.key", "checkpoint.db")])
-def test_half_a_memory_is_refused(config: Config, missing: str, present: str) -> None:
-    folder = measured(config, "attic")
+def test_a_checkpoint_and_a_key_are_refused_without_each_other(config: Config, missing: str, present: str) -> None:
+    folder = folder_of_a_used_client(config, "attic")
     (folder / missing).unlink()
     with (
         pytest.raises(InvalidState, match=rf"{present} is present but {missing} is missing: restore it"),
         open_client(config, "attic"),
     ):
         pass
-    assert not (folder / missing).exists(), "and nothing is made in its place"
+    assert not (folder / missing).exists(), "and no new one is created"
 
 
-def test_lost_readings_are_not_a_new_beginning(config: Config) -> None:
-    folder = measured(config, "attic")
+def test_a_used_client_without_its_readings_log_is_refused(config: Config) -> None:
+    folder = folder_of_a_used_client(config, "attic")
     (folder / "readings.db").unlink()
     with pytest.raises(InvalidState, match="the readings log was created anew"), open_client(config, "attic"):
         pass
 
 
-def test_a_checkpoint_that_was_emptied_is_refused(config: Config) -> None:
-    folder = measured(config, "attic")
+def test_an_empty_checkpoint_file_is_refused(config: Config) -> None:
+    folder = folder_of_a_used_client(config, "attic")
     (folder / "checkpoint.db").write_bytes(b"")
     with pytest.raises(InvalidState, match="damaged"), open_client(config, "attic"):
         pass
 
 
-def test_the_memory_of_another_client_is_refused(config: Config) -> None:
-    folder = measured(config, "attic")
+def test_the_checkpoint_of_another_client_is_refused(config: Config) -> None:
+    folder = folder_of_a_used_client(config, "attic")
     shutil.copytree(folder, folder.with_name("cellar"))
     with (
         pytest.raises(InvalidState, match="the checkpoint of client attic of plant, not of client cellar"),
@@ -127,15 +127,15 @@ def test_the_memory_of_another_client_is_refused(config: Config) -> None:
         pass
 
 
-def test_a_key_others_may_read_is_refused(config: Config) -> None:
-    folder = measured(config, "attic")
+def test_a_key_that_other_users_may_read_is_refused(config: Config) -> None:
+    folder = folder_of_a_used_client(config, "attic")
     (folder / "noise.key").chmod(0o644)
     with pytest.raises(SettingsError, match="open to others"), open_client(config, "attic"):
         pass
 
 
-def test_a_killed_beginning_begins_again(config: Config) -> None:
-    """The checkpoint is made before the key: without a key and a state nothing was learnt yet."""
+def test_a_client_killed_between_creating_checkpoint_and_key_can_be_opened_again(config: Config) -> None:
+    """The checkpoint is created before the key: without a key and a state nothing was learnt yet."""
     with open_client(config, "attic"):
         pass
     (config.client.folder / "attic" / "noise.key").unlink()
@@ -144,14 +144,14 @@ def test_a_killed_beginning_begins_again(config: Config) -> None:
 
 
 @pytest.mark.parametrize("name", ["../attic", "Attic", ""])
-def test_a_name_that_cannot_be_makes_no_folder(config: Config, name: str) -> None:
+def test_an_invalid_client_name_creates_no_folder(config: Config, name: str) -> None:
     with pytest.raises(SettingsError, match="client name"), open_client(config, name):
         pass
     assert not config.client.folder.exists()
 
 
-def test_an_error_at_the_start_lets_go_of_everything(config: Config) -> None:
-    folder = measured(config, "attic")
+def test_an_error_while_opening_closes_every_file(config: Config) -> None:
+    folder = folder_of_a_used_client(config, "attic")
     key = (folder / "noise.key").read_bytes()
     (folder / "noise.key").write_bytes(bytes(32))
     with pytest.raises(InvalidState), open_client(config, "attic"):

@@ -1,4 +1,4 @@
-"""The client: every reading is learnt once and in private, and what is said depends on the readings alone."""
+"""The client node: each reading is learnt once, after privacy, and updates depend on the readings alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.protocol.validation import Validator
 from shoal.telemetry.metrics import ClientMetrics
-from tests.client_nodes.resources import Site, readings
+from tests.client_nodes.site import Site, readings
 from tests.small_plant import FORMAL, OFF, PAPER, plant
 
 HEADERS = Reading.headers()
@@ -32,7 +32,7 @@ def site(tmp_path: Path) -> Site:
 
 
 def copies(site: Site, *changes: dict[str, int]) -> list[Site]:
-    """The same premises, readings and key and all, for clients with other settings."""
+    """Copies of a site with its readings and key, one for each change of its settings."""
     made = []
     for number, change in enumerate(changes):
         folder = site.folder.parent / f"copy-{number}"
@@ -43,53 +43,53 @@ def copies(site: Site, *changes: dict[str, int]) -> list[Site]:
     return made
 
 
-# Learning now, remembering later.
+# The checkpoint is not stored at every step.
 
 
-def a_few_at_a_time(site: Site, steps: int) -> int:
-    """Seven readings a step, by one client that then is killed; how many readings the next one remembers."""
+def learnt_after_restart(site: Site, steps: int) -> int:
+    """Learn seven readings a step, abandon the client, and return how many readings the next client has learnt."""
     with site.node() as node:
         for _ in range(steps):
-            site.measure(readings(7))
+            site.add_readings(readings(7))
             assert node.step()
     with site.node() as node:
         return node.totals["learned"]
 
 
-def test_readings_that_come_a_few_at_a_time_are_not_remembered_a_few_at_a_time(site: Site) -> None:
-    assert a_few_at_a_time(site, 4) == 7, "the first were remembered at once, the others not yet"
+def test_a_few_readings_at_a_time_do_not_store_the_checkpoint_each_time(site: Site) -> None:
+    assert learnt_after_restart(site, 4) == 7, "the first were stored at once, the others not yet"
 
 
-def test_what_was_learnt_and_not_remembered_is_learnt_again_to_the_same_words(site: Site) -> None:
+def test_readings_learnt_but_not_stored_are_learnt_again_to_the_same_updates(site: Site) -> None:
     for privacy in (FORMAL, PAPER, OFF):
         killed = Site(site.folder / privacy["mode"], plant(privacy=privacy))
-        a_few_at_a_time(killed, 4)
-        a_few_at_a_time(killed, 6)
+        learnt_after_restart(killed, 4)
+        learnt_after_restart(killed, 6)
         [undisturbed] = copies(killed, {})
         for file in undisturbed.folder.glob("checkpoint.db*"):
             file.unlink()
         (undisturbed.folder / "federation.db").unlink()
         killed.run()
         undisturbed.run()
-        assert len(undisturbed.said()) == 1
-        assert {record.value for record in killed.said()} == {record.value for record in undisturbed.said()}
+        assert len(undisturbed.published()) == 1
+        assert {record.value for record in killed.published()} == {record.value for record in undisturbed.published()}
         shutil.rmtree(undisturbed.folder)
 
 
-def test_who_waits_for_readings_has_remembered_those_before(site: Site) -> None:
+def test_an_idle_client_stores_what_it_has_learnt(site: Site) -> None:
     with site.node() as node:
         for _ in range(4):
-            site.measure(readings(7))
+            site.add_readings(readings(7))
             assert node.step()
         assert not node.step()
     with site.node() as node:
         assert node.totals["learned"] == 28
 
 
-# Nothing, and almost nothing.
+# No readings, and too few.
 
 
-def test_a_client_that_saw_nothing_says_nothing(site: Site) -> None:
+def test_a_client_without_readings_publishes_nothing(site: Site) -> None:
     with site.node() as node:
         assert not node.step()
         site.clock.now += 1e6
@@ -97,83 +97,81 @@ def test_a_client_that_saw_nothing_says_nothing(site: Site) -> None:
         assert set(node.totals.values()) == {0}
         assert node.up_to_date
         assert node.nodes == 0
-    assert site.said() == []
+    assert site.published() == []
 
 
-def test_a_client_that_saw_too_little_to_learn_from_says_nothing_and_forgets_nothing(site: Site) -> None:
+def test_too_few_readings_for_a_node_publish_nothing_and_are_kept(site: Site) -> None:
     site.settings = site.settings.model_copy(update={"publish_readings": 3})
-    site.measure(readings(9))
+    site.add_readings(readings(9))
     with site.node() as node:
         while node.step():
             pass
-    assert site.said() == []
-    site.measure(readings(3, seed=1))
+    assert site.published() == []
+    site.add_readings(readings(3, seed=1))
     site.run()
     assert [update.readings for update in site.updates()] == [12]
 
 
-def test_refused_readings_alone_say_nothing(site: Site) -> None:
-    site.append(*[(b"junk", HEADERS)] * 100)
+def test_rejected_readings_alone_publish_nothing(site: Site) -> None:
+    site.add_records(*[(b"junk", HEADERS)] * 100)
     assert site.run()["rejected"] == 100
-    assert site.said() == []
+    assert site.published() == []
 
 
 # Publishing.
 
 
-def test_updates_fall_due_after_a_number_of_readings(site: Site) -> None:
-    site.measure(readings(170))
+def test_an_update_is_due_after_a_number_of_readings(site: Site) -> None:
+    site.add_readings(readings(170))
     totals = site.run()
     assert [update.readings for update in site.updates()] == [50, 50, 50]
     assert [update.sequence for update in site.updates()] == [1, 2, 3]
     assert (totals["learned"], totals["updates"]) == (170, 3)
     with site.node() as node:
-        assert not node.up_to_date, "20 readings wait to be said"
+        assert not node.up_to_date, "20 readings are not published yet"
 
 
-def test_what_is_said_passes_the_border_and_says_whose_it_is(site: Site) -> None:
-    site.measure(readings(50))
+def test_an_update_passes_validation_and_names_its_client_and_model(site: Site) -> None:
+    site.add_readings(readings(50))
     site.run()
     (update,) = site.updates()
     Validator(site.contract).check_update(update)
     assert (update.client, update.model, update.made_at) == ("attic", "clusters", 1e9)
     assert update.newest_reading_at == 1e9 + 49
-    (record,) = site.said()
+    (record,) = site.published()
     assert record.key == b"clusters"
 
 
 @pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
-def test_what_is_said_does_not_depend_on_how_readings_come_in_batches(
-    tmp_path: Path, privacy: dict[str, object]
-) -> None:
+def test_updates_do_not_depend_on_how_readings_are_batched(tmp_path: Path, privacy: dict[str, object]) -> None:
     site = Site(tmp_path / "site", plant(privacy), publish_readings=37)
     values = list(readings(150))
     for place in (0, 7, 40, 90):
         values[place] = ["wet"]
-    site.measure(values)
+    site.add_readings(values)
     sites = copies(site, *({"batch_readings_max": batch} for batch in (1, 7, 36, 37, 38, 1000)))
     for copy in sites:
         copy.run()
-    first, *others = [[record[4:] for record in copy.said()] for copy in sites]
+    first, *others = [[record[4:] for record in copy.published()] for copy in sites]
     assert len(first) == 3
     for other in others:
         assert other == first
 
 
-def test_the_lag_behind_event_time_grows_while_nothing_comes_and_after_a_restart(site: Site) -> None:
+def test_the_event_time_lag_grows_while_no_reading_arrives_and_over_a_restart(site: Site) -> None:
     def lag_s(node: ClientNode) -> float | None:
         return node.metrics.registry.get_sample_value("shoal_event_time_lag_seconds")
 
     with site.node() as node:
-        assert math.isnan(lag_s(node) or 0.0), "nobody knows before the first reading"
-        site.measure(readings(10), started_at=site.clock.now - 100)
+        assert math.isnan(lag_s(node) or 0.0), "unknown before the first reading"
+        site.add_readings(readings(10), started_at=site.clock.now - 100)
         node.step()
         assert lag_s(node) == 91
         site.clock.now += 500
         assert not node.step()
         assert lag_s(node) == 591
         node.step()
-        site.measure(readings(1), started_at=site.clock.now - 1)
+        site.add_readings(readings(1), started_at=site.clock.now - 1)
         node.step()
         assert lag_s(node) == 1
     site.clock.now += 60
@@ -181,56 +179,56 @@ def test_the_lag_behind_event_time_grows_while_nothing_comes_and_after_a_restart
         assert lag_s(node) == 61
 
 
-def test_the_newest_time_is_that_of_the_readings_behind_an_update(site: Site) -> None:
-    site.measure(readings(30), started_at=None)
-    site.measure(readings(30), started_at=1e9)
-    site.measure(readings(40), started_at=5e8)
+def test_an_update_names_the_newest_event_time_of_its_readings(site: Site) -> None:
+    site.add_readings(readings(30), started_at=None)
+    site.add_readings(readings(30), started_at=1e9)
+    site.add_readings(readings(40), started_at=5e8)
     site.run()
     assert [update.newest_reading_at for update in site.updates()] == [1e9 + 19, 1e9 + 29]
 
 
-def test_readings_without_any_time_are_learnt(site: Site) -> None:
-    site.measure(readings(50), started_at=None)
+def test_readings_without_a_time_are_learnt(site: Site) -> None:
+    site.add_readings(readings(50), started_at=None)
     site.run()
     assert [update.newest_reading_at for update in site.updates()] == [None]
 
 
-def test_after_long_enough_what_there_is_is_said(site: Site) -> None:
+def test_an_update_is_due_after_the_interval_if_anything_was_learnt(site: Site) -> None:
     site.settings = site.settings.model_copy(update={"publish_s": 10.0})
-    site.measure(readings(20))
+    site.add_readings(readings(20))
     with site.node() as node:
         node.step()
-        assert site.said() == []
+        assert site.published() == []
         site.clock.now += 9.9
         assert not node.step()
         site.clock.now += 0.2
         assert node.step()
         assert [update.readings for update in site.updates()] == [20]
         site.clock.now += 100
-        assert not node.step(), "nothing new, nothing said"
-        site.measure(readings(45, seed=1))
+        assert not node.step(), "nothing new, nothing published"
+        site.add_readings(readings(45, seed=1))
         assert node.step()
-        assert [update.readings for update in site.updates()] == [20, 45], "late at once"
+        assert [update.readings for update in site.updates()] == [20, 45], "an overdue update at once"
 
 
-def test_what_was_decided_by_time_is_remembered(site: Site) -> None:
+def test_an_update_published_after_the_interval_is_in_the_checkpoint(site: Site) -> None:
     site.settings = site.settings.model_copy(update={"publish_s": 10.0})
-    site.measure(readings(20))
+    site.add_readings(readings(20))
     with site.node() as node:
         node.step()
         site.clock.now += 10
         node.step()
-    site.measure(readings(50, seed=1))
+    site.add_readings(readings(50, seed=1))
     site.clock.now -= 10
     site.run()
-    assert [update.readings for update in site.updates()] == [20, 20, 50], "the last word is repeated, not made anew"
+    assert [update.readings for update in site.updates()] == [20, 20, 50], "the newest is repeated, not made again"
     assert site.updates()[0].sequence == site.updates()[1].sequence
 
 
-def test_a_clock_set_back_makes_no_client_silent(site: Site) -> None:
+def test_a_clock_that_is_set_back_does_not_delay_updates(site: Site) -> None:
     site.settings = site.settings.model_copy(update={"publish_s": 10.0})
     site.clock.now = 4e9
-    site.measure(readings(20))
+    site.add_readings(readings(20))
     with site.node() as node:
         node.step()
         site.clock.now = 1e9
@@ -240,9 +238,9 @@ def test_a_clock_set_back_makes_no_client_silent(site: Site) -> None:
     assert len(site.updates()) == 1
 
 
-def test_every_model_says_its_own_in_the_order_of_the_contract(tmp_path: Path) -> None:
+def test_every_model_has_updates_of_its_own_in_the_order_of_the_contract(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(models=("left", "right")))
-    site.measure(readings(100))
+    site.add_readings(readings(100))
     site.run()
     assert [(update.model, update.sequence) for update in site.updates()] == [
         ("left", 1),
@@ -252,13 +250,13 @@ def test_every_model_says_its_own_in_the_order_of_the_contract(tmp_path: Path) -
     ]
 
 
-# Memory.
+# The checkpoint.
 
 
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
-def test_a_restart_at_any_step_changes_no_word(tmp_path: Path, privacy: dict[str, object]) -> None:
+def test_a_restart_at_any_step_changes_no_update(tmp_path: Path, privacy: dict[str, object]) -> None:
     site = Site(tmp_path / "site", plant(privacy), batch_readings_max=23)
-    site.measure([*readings(60), ["wet"], *readings(120, seed=1)])
+    site.add_readings([*readings(60), ["wet"], *readings(120, seed=1)])
     whole, broken = copies(site, {}, {})
     expected = whole.run()
     while True:
@@ -266,45 +264,45 @@ def test_a_restart_at_any_step_changes_no_word(tmp_path: Path, privacy: dict[str
             if not node.step():
                 assert node.totals == expected
                 break
-    # Repeated words are the same bytes again.
-    said = {(update.sequence): update.encode() for update in broken.updates()}
-    assert [said[update.sequence] for update in whole.updates()] == [update.encode() for update in whole.updates()]
+    # Repeated updates have the same bytes.
+    published = {(update.sequence): update.encode() for update in broken.updates()}
+    assert [published[update.sequence] for update in whole.updates()] == [update.encode() for update in whole.updates()]
     assert {update.encode() for update in broken.updates()} == {update.encode() for update in whole.updates()}
     assert broken.rejected().keys() == whole.rejected().keys() == {b"0/60"}
 
 
-def test_what_was_remembered_but_not_said_is_said_by_the_next_life(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.measure(readings(100))
+def test_updates_stored_but_not_published_follow_after_a_restart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add_readings(readings(100))
     with site.node() as node:
         monkeypatch.setattr(node._outbox, "publish_pending", lambda: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             node.step()
-    assert site.said() == []
+    assert site.published() == []
     assert site.run()["learned"] == 100
     assert [update.sequence for update in site.updates()] == [1, 2]
 
 
-def test_what_was_not_remembered_is_learnt_again_from_the_readings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.measure([*readings(100), ["wet"]])
+def test_readings_not_stored_are_learnt_again_after_a_restart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add_readings([*readings(100), ["wet"]])
     (quiet,) = copies(site, {})
     with site.node() as node:
         monkeypatch.setattr(node._outbox, "store", lambda *_: pytest.fail("cut"))
         with pytest.raises(pytest.fail.Exception):
             node.step()
     assert site.run() == quiet.run()
-    assert [record[4:] for record in site.said()] == [record[4:] for record in quiet.said()]
+    assert [record[4:] for record in site.published()] == [record[4:] for record in quiet.published()]
     assert list(site.rejected()) == list(quiet.rejected())
 
 
-def test_the_memory_of_another_contract_is_refused(site: Site) -> None:
-    site.measure(readings(20))
+def test_the_checkpoint_of_another_contract_is_refused(site: Site) -> None:
+    site.add_readings(readings(20))
     site.run()
     with pytest.raises(InvalidState, match="another contract"), site.node(plant(FORMAL)):
         pass
 
 
-def test_a_readings_log_made_anew_is_refused(site: Site) -> None:
-    site.measure(readings(20))
+def test_a_readings_log_that_was_created_anew_is_refused(site: Site) -> None:
+    site.add_readings(readings(20))
     site.run()
     for file in site.folder.glob("readings.db*"):
         file.unlink()
@@ -312,15 +310,15 @@ def test_a_readings_log_made_anew_is_refused(site: Site) -> None:
         pass
 
 
-def test_a_federation_log_made_anew_is_told_everything_once_more(tmp_path: Path) -> None:
+def test_a_federation_log_that_was_created_anew_gets_everything_once_more(tmp_path: Path) -> None:
     site = Site(tmp_path, publish_readings=20, publish_s=1.0)
-    site.measure(readings(60))
+    site.add_readings(readings(60))
     with site.node() as node:
         while node.step():
             pass
         nodes = node.nodes
     before = site.updates()
-    assert len(before[-1].arrays["weight"]) < nodes, "it says what changed"
+    assert len(before[-1].arrays["weight"]) < nodes, "it holds what changed"
     for file in site.folder.glob("federation.db*"):
         file.unlink()
     with site.node() as node:
@@ -328,22 +326,22 @@ def test_a_federation_log_made_anew_is_told_everything_once_more(tmp_path: Path)
         assert not node.up_to_date
         assert node.step(), "without a single new reading"
         assert node.up_to_date
-    *repeated, said = site.updates()
+    *repeated, published = site.updates()
     assert [update.encode() for update in repeated] == [update.encode() for update in before], "as at every start"
-    assert len(said.arrays["weight"]) == nodes
-    assert said.sequence == before[-1].sequence + 1
+    assert len(published.arrays["weight"]) == nodes
+    assert published.sequence == before[-1].sequence + 1
     with site.node() as node:
         site.clock.now += 2.0
-        assert not node.step(), "and only once"
+        assert not node.step(), "only once"
 
 
 def test_publishing_everything_again_survives_a_kill_before_it_is_published(tmp_path: Path) -> None:
     site = Site(tmp_path, publish_readings=20, publish_s=1.0)
-    site.measure(readings(60))
+    site.add_readings(readings(60))
     site.run()
     for file in site.folder.glob("federation.db*"):
         file.unlink()
-    site.measure([["wet"]])
+    site.add_readings([["wet"]])
     with site.node() as node:
         assert node.step(), "the rejected reading"
         assert not node.step(), "the interval is not over; the checkpoint is stored"
@@ -359,15 +357,15 @@ def test_publishing_everything_again_survives_a_kill_before_it_is_published(tmp_
     assert len(newest.arrays["weight"]) == nodes
 
 
-def test_another_key_is_refused(tmp_path: Path) -> None:
+def test_another_noise_key_is_refused(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(FORMAL))
-    site.measure(readings(20))
+    site.add_readings(readings(20))
     site.run()
     with pytest.raises(InvalidState, match="noise key"), site.node(key=bytes(32)):
         pass
 
 
-def test_without_a_key_only_public_readings_are_learnt(tmp_path: Path) -> None:
+def test_without_a_noise_key_only_mode_off_works(tmp_path: Path) -> None:
     with (
         pytest.raises(SettingsError, match="needs the client's noise key"),
         Site(tmp_path / "formal", plant(FORMAL)).node(key=None),
@@ -378,19 +376,19 @@ def test_without_a_key_only_public_readings_are_learnt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Attic", "", "../attic", "a b"])
-def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_client_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingsError, match="client name"), Site(tmp_path, client=name).node():
         pass
 
 
-def test_readings_that_retention_took_before_they_were_learnt_are_missed(
+def test_readings_removed_before_they_were_learnt_raise_unless_gaps_are_accepted(
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path, readings_bytes_max=5000)
-    site.measure(readings(10))
+    site.add_readings(readings(10))
     site.run()
     for seed in range(5):
-        site.measure(readings(50, seed))
+        site.add_readings(readings(50, seed))
     with site.node() as node, pytest.raises(OffsetOutOfRange, match="accept_gap = true"):
         node.step()
     site.settings = site.settings.model_copy(update={"accept_gap": True})
@@ -400,10 +398,10 @@ def test_readings_that_retention_took_before_they_were_learnt_are_missed(
 # Privacy.
 
 
-def test_in_mode_off_rows_are_the_readings_in_their_bounds(site: Site) -> None:
+def test_in_mode_off_readings_are_clipped_to_their_bounds(site: Site) -> None:
     values = readings(50)
     values[3] = [1e9, -1e9]
-    site.measure(values)
+    site.add_readings(values)
     assert site.run()["clipped"] == 1
     (update,) = site.updates()
     assert update.arrays["weight"].min() >= 0.0
@@ -412,17 +410,17 @@ def test_in_mode_off_rows_are_the_readings_in_their_bounds(site: Site) -> None:
 
 def test_in_mode_paper_readings_without_a_range_are_withheld_and_counted(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(PAPER))
-    site.measure(np.array([[20.0, 50.0]] * 5 + [[20.0, 51.0]] * 5))
-    site.measure(readings(50))
+    site.add_readings(np.array([[20.0, 50.0]] * 5 + [[20.0, 51.0]] * 5))
+    site.add_readings(readings(50))
     totals = site.run()
-    assert totals["withheld"] == 10, "the tenth still had no range of warmth"
+    assert totals["withheld"] == 10, "the tenth still had no range of its first feature"
     assert totals["learned"] == 50
     assert [update.readings for update in site.updates()] == [50]
 
 
-def test_withheld_readings_alone_say_nothing(tmp_path: Path) -> None:
+def test_withheld_readings_alone_publish_nothing(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(PAPER), publish_s=1.0)
-    site.measure(np.array([[20.0, 50.0]] * 100))
+    site.add_readings(np.array([[20.0, 50.0]] * 100))
     with site.node() as node:
         node.step()
         site.clock.now += 10
@@ -435,7 +433,7 @@ WORD = "gibberish8675309"
 
 
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
-def test_no_reading_is_in_a_line_a_metric_or_a_message(
+def test_no_raw_value_is_in_a_log_line_a_metric_or_a_message(
     tmp_path: Path, privacy: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path, plant(privacy), label=True, publish_readings=20)
@@ -447,29 +445,29 @@ def test_no_reading_is_in_a_line_a_metric_or_a_message(
         [math.inf, SENTINEL],
         [SENTINEL, [WORD]],
     ]
-    site.measure([*readings(60), *[[SENTINEL, 100 * SENTINEL]] * 3, *odd, *readings(60, seed=1)])
-    site.append((pack(WORD), HEADERS), (WORD.encode(), ()))
+    site.add_readings([*readings(60), *[[SENTINEL, 100 * SENTINEL]] * 3, *odd, *readings(60, seed=1)])
+    site.add_records((pack(WORD), HEADERS), (WORD.encode(), ()))
     with caplog.at_level(logging.DEBUG), site.node() as node:
         while node.step():
             pass
         page = generate_latest(node.metrics.registry).decode()
     lines = str([vars(record) for record in caplog.records])
-    said = b"".join(part for record in site.said() for part in (record.key or b"", record.value or b""))
-    assert len(site.said()) == 6
+    published = b"".join(part for record in site.published() for part in (record.key or b"", record.value or b""))
+    assert len(site.published()) == 6
     assert len(site.rejected()) == 8
     for text in ("17.1234", "1712.34", WORD):
         assert text not in lines + page
-        assert text.encode() not in said
+        assert text.encode() not in published
     unit = (SENTINEL + 10) / 60
     for number in (SENTINEL, 100 * SENTINEL, unit):
-        assert struct.pack("<d", number) not in said
+        assert struct.pack("<d", number) not in published
         assert struct.pack("<d", number) not in page.encode()
 
 
-# What is set aside.
+# Rejected readings.
 
 
-def test_what_cannot_be_learnt_stays_here_with_its_bytes_and_its_reason_under_its_place(site: Site) -> None:
+def test_a_rejected_reading_is_kept_locally_with_its_bytes_and_reason_under_its_place(site: Site) -> None:
     odd: list[tuple[bytes | None, Reason]] = [
         (None, "malformed"),
         (b"junk", "malformed"),
@@ -478,9 +476,9 @@ def test_what_cannot_be_learnt_stays_here_with_its_bytes_and_its_reason_under_it
         (pack({"time": None, "values": [1.0, "wet"]}), "not_a_number"),
         (pack({"time": None, "values": np.array([math.inf, 0.0])}), "infinite"),
     ]
-    site.measure(readings(30))
-    site.append(*((value, HEADERS) for value, _ in odd))
-    site.measure(readings(30, seed=1))
+    site.add_readings(readings(30))
+    site.add_records(*((value, HEADERS) for value, _ in odd))
+    site.add_readings(readings(30, seed=1))
     totals = site.run()
     assert (totals["learned"], totals["rejected"]) == (60, len(odd))
     aside = site.rejected()
@@ -493,11 +491,11 @@ def test_what_cannot_be_learnt_stays_here_with_its_bytes_and_its_reason_under_it
     assert site.rejected() == aside
 
 
-def test_the_largest_record_can_be_set_aside(site: Site) -> None:
+def test_the_largest_record_can_be_kept_as_rejected(site: Site) -> None:
     headers = (*HEADERS, ("h", bytes(1000)))
     room = READINGS_SETTINGS.record_bytes_max - sum(len(name) + len(value) for name, value in headers)
-    site.append((bytes(room), headers))
-    site.measure(readings(50))
+    site.add_records((bytes(room), headers))
+    site.add_readings(readings(50))
     assert site.run()["rejected"] == 1
     assert len(site.updates()) == 1
 
@@ -505,10 +503,10 @@ def test_the_largest_record_can_be_set_aside(site: Site) -> None:
 # Metrics.
 
 
-def test_metrics_tell_what_became_of_the_readings_also_over_a_restart(tmp_path: Path) -> None:
+def test_metrics_count_readings_by_result_also_over_a_restart(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(PAPER))
     still: list[object] = [[20.0, 50.0]] * 4
-    site.measure([*still, ["wet"], *readings(46), [1e6, 50.0]])
+    site.add_readings([*still, ["wet"], *readings(46), [1e6, 50.0]])
     with site.node() as node:
         while node.step():
             pass
@@ -523,26 +521,26 @@ def test_metrics_tell_what_became_of_the_readings_also_over_a_restart(tmp_path: 
         assert value("shoal_nodes", {"model": "clusters"}) == node.nodes > 0
         assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 0
         assert value("shoal_privacy_epsilon_spent") == math.inf
-        assert value("shoal_privacy_epsilon_limit") == math.inf, "nothing is guaranteed, so nothing limits it"
-    site.measure(readings(10, seed=3))
+        assert value("shoal_privacy_epsilon_limit") == math.inf, "no guarantee, no limit"
+    site.add_readings(readings(10, seed=3))
     with site.node() as node:
         while node.step():
             pass
         assert node.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"}) == 10
 
 
-def test_what_was_learnt_and_not_saved_is_learnt_again_and_counts_once(tmp_path: Path) -> None:
+def test_readings_learnt_again_after_a_lost_store_count_once(tmp_path: Path) -> None:
     site = Site(tmp_path, plant(OFF))
     metrics = ClientMetrics()
     value = metrics.registry.get_sample_value
-    site.measure(readings(30))
+    site.add_readings(readings(30))
     with site.node(metrics=metrics) as node:
         node.step()
     saved = {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.db*")}
-    site.measure(readings(20, seed=1))
+    site.add_readings(readings(20, seed=1))
     with site.node(metrics=metrics) as node:
         node.step()
-    # The disk lost the last save, as it may when the node was thrown away before it.
+    # The newest store is lost, as after a kill before it.
     for path in tmp_path.rglob("checkpoint.db*"):
         path.unlink()
     for path, content in saved.items():
@@ -551,14 +549,14 @@ def test_what_was_learnt_and_not_saved_is_learnt_again_and_counts_once(tmp_path:
         assert value("shoal_readings_total", {"result": "repeated"}) == 20
         assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 20, "also before the first step"
         node.step()
-        site.measure(readings(7, seed=2))
+        site.add_readings(readings(7, seed=2))
         node.step()
     assert value("shoal_readings_total", {"result": "learned"}) == 57
     assert value("shoal_readings_total", {"result": "repeated"}) == 20
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0, 100.0])
-def test_what_a_reading_costs_is_never_more_than_the_contract_allows_and_hardly_less(
+def test_the_epsilon_spent_on_a_reading_is_at_most_what_the_contract_allows_and_hardly_less(
     tmp_path: Path, epsilon: float
 ) -> None:
     with Site(tmp_path, plant({"mode": "formal", "epsilon_per_reading": epsilon})).node() as node:

@@ -1,4 +1,4 @@
-"""What a client answers over HTTP: whether its loop comes round, and its metrics; here and nowhere else."""
+"""The client's HTTP endpoints: whether its loop runs, and its metrics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def served(heartbeat: Heartbeat, metrics: ClientMetrics) -> Iterator[str]:
         web.server_close()
 
 
-def asked(address: str) -> tuple[int, str]:
+def fetched(address: str) -> tuple[int, str]:
     try:
         with urlopen(address) as answer:
             return answer.status, answer.read().decode()
@@ -47,32 +47,32 @@ def asked(address: str) -> tuple[int, str]:
             return rejected.code, rejected.read().decode()
 
 
-def test_a_client_is_alive_while_its_loop_comes_round(clock: Clock) -> None:
+def test_a_client_is_alive_while_its_loop_runs(clock: Clock) -> None:
     heartbeat = Heartbeat(clock)
     with served(heartbeat, ClientMetrics()) as client:
-        assert asked(f"{client}/livez") == (200, "alive\n")
+        assert fetched(f"{client}/livez") == (200, "alive\n")
         clock.now += LIVE_S
-        assert asked(f"{client}/livez") == (503, f"no step for {LIVE_S:.0f} s\n")
+        assert fetched(f"{client}/livez") == (503, f"no step for {LIVE_S:.0f} s\n")
         heartbeat.beat()
-        assert asked(f"{client}/livez") == (200, "alive\n")
+        assert fetched(f"{client}/livez") == (200, "alive\n")
 
 
-def test_the_metrics_are_served_beside_it(clock: Clock) -> None:
+def test_the_metrics_are_served(clock: Clock) -> None:
     metrics = ClientMetrics()
     metrics.lag.labels(topic="readings").set(17)
     with served(Heartbeat(clock), metrics) as client:
-        status, text = asked(f"{client}/metrics")
+        status, text = fetched(f"{client}/metrics")
     assert status == 200
     assert 'shoal_consumer_lag_records{topic="readings"} 17.0' in text
 
 
-def test_a_taken_port_is_told(clock: Clock) -> None:
+def test_a_port_in_use_raises(clock: Clock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"metrics_host 127.0.0.1, metrics_port {port}: .* choose others"):
             serve("127.0.0.1", port, ClientMetrics().registry, Heartbeat(clock))
 
 
-def test_a_host_that_is_none_is_told(clock: Clock) -> None:
+def test_an_unknown_host_raises(clock: Clock) -> None:
     with pytest.raises(SettingsError, match=r"metrics_host nowhere\.invalid"):
         serve("nowhere.invalid", 0, ClientMetrics().registry, Heartbeat(clock))

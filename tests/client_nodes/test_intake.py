@@ -1,4 +1,4 @@
-"""Intake: what can be learnt becomes rows, all else is set aside with its reason, and nothing ends the client."""
+"""Intake: valid readings are decoded, all others are rejected with a reason, and nothing raises."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def of(values: Any, time: Any = 1e9) -> bytes:
     return pack({"time": time, "values": values})
 
 
-def test_no_records_are_no_rows() -> None:
+def test_no_records_give_no_readings() -> None:
     intake = decode_batch([], 3)
     assert intake.values.shape == (0, 3)
     assert intake.values.dtype == np.float64
     assert (intake.places, intake.times, intake.rejected) == ([], [], [])
 
 
-def test_only_refused_records_are_no_rows() -> None:
+def test_rejected_records_alone_give_no_readings() -> None:
     intake = decode_batch([record(b"junk")], 3)
     assert intake.values.shape == (0, 3)
     assert len(intake.rejected) == 1
@@ -87,7 +87,7 @@ def test_only_refused_records_are_no_rows() -> None:
         (msgpack.packb({"time": 1e9, "values": msgpack.Timestamp(1)}), "malformed"),
     ],
 )
-def test_what_cannot_be_learnt_is_refused_for_its_reason_and_the_rest_is_learnt(
+def test_an_invalid_record_is_rejected_with_its_reason_and_the_rest_is_decoded(
     value: bytes | None, reason: str
 ) -> None:
     good = of([1.0, 2.0])
@@ -104,35 +104,35 @@ def test_what_cannot_be_learnt_is_refused_for_its_reason_and_the_rest_is_learnt(
     "headers",
     [(), (("type", b"reading"),), (("type", b"reading"), ("v", b"2")), (("type", b"update"), ("v", b"1"))],
 )
-def test_records_of_another_kind_or_version_are_refused(headers: Headers) -> None:
+def test_records_of_another_type_or_version_are_rejected(headers: Headers) -> None:
     ((_, why),) = decode_batch([record(of([1.0, 2.0]), headers)], 2).rejected
     assert why == "malformed"
 
 
-def test_whole_numbers_are_numbers_and_large_ones_are_clipped_later() -> None:
+def test_integers_and_large_numbers_are_accepted() -> None:
     values: list[Any] = [[1, 2], [0, -(2**63)], [2**64 - 1, 1e308], [-0.0, 5e-324]]
     intake = decode_batch([record(of(value)) for value in values], 2)
     assert intake.values.tolist() == [[float(a), float(b)] for a, b in values]
 
 
-def test_a_list_and_an_array_of_the_same_numbers_are_the_same_row() -> None:
+def test_a_list_and_an_array_of_the_same_numbers_are_the_same_reading() -> None:
     intake = decode_batch([record(of([1.5, 2.5])), record(of(np.array([1.5, 2.5])))], 2)
     assert intake.values[0].tobytes() == intake.values[1].tobytes()
 
 
-def test_a_reading_without_a_time_is_a_reading() -> None:
+def test_a_reading_without_a_time_is_accepted() -> None:
     intake = decode_batch([record(of([1.0, 2.0], time=None)), record(of([1.0, 2.0], time=5))], 2)
     assert intake.times == [None, 5]
 
 
 @given(st.lists(st.binary(max_size=60) | st.none(), max_size=5))
-def test_any_bytes_are_sorted_one_way_or_the_other(values: list[bytes | None]) -> None:
+def test_any_bytes_are_decoded_or_rejected(values: list[bytes | None]) -> None:
     intake = decode_batch([record(value, offset=n) for n, value in enumerate(values)], 2)
     assert len(intake.places) + len(intake.rejected) == len(values)
 
 
 @given(st.data())
-def test_flipped_bytes_are_learnt_or_set_aside_and_what_is_learnt_is_finite(data: st.DataObject) -> None:
+def test_flipped_bytes_are_decoded_to_finite_numbers_or_rejected(data: st.DataObject) -> None:
     value = bytearray(of(data.draw(st.sampled_from([[1.0, 2], np.array([1.0, 2.0])]))))
     for _ in range(data.draw(st.integers(1, 3))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""The window of rows from which calls are answered."""
+"""The window of rows from which round requests are answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.protocol.codec import pack, unpack
 ROWS = np.arange(20.0).reshape(10, 2)
 
 
-def test_a_window_of_nothing_has_no_rows_and_no_time() -> None:
+def test_an_empty_window_has_no_rows_and_no_time() -> None:
     window = Window(2, rows_max=5)
     window.add(np.empty((0, 2)), [], now=0.0)
     assert window.rows.shape == (0, 2)
@@ -20,7 +20,7 @@ def test_a_window_of_nothing_has_no_rows_and_no_time() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
-def test_it_keeps_the_newest_rows_however_they_came(batch: int) -> None:
+def test_it_keeps_the_newest_rows_in_any_batching(batch: int) -> None:
     window = Window(2, rows_max=4)
     for start in range(0, len(ROWS), batch):
         rows = ROWS[start : start + batch]
@@ -29,7 +29,7 @@ def test_it_keeps_the_newest_rows_however_they_came(batch: int) -> None:
     assert window.newest_reading_at == 9.0
 
 
-def test_rows_too_old_beside_the_newest_are_dropped_also_where_they_came_out_of_order() -> None:
+def test_rows_too_old_relative_to_the_newest_are_dropped_also_out_of_order() -> None:
     window = Window(2, rows_max=100, age_max_s=5.0)
     window.add(ROWS[:4], [10.0, 3.0, 15.0, 9.9], now=0.0)
     assert np.array_equal(window.rows, ROWS[[0, 2]])
@@ -37,7 +37,7 @@ def test_rows_too_old_beside_the_newest_are_dropped_also_where_they_came_out_of_
     assert np.array_equal(window.rows, ROWS[4:5])
 
 
-def test_a_row_without_a_time_is_as_old_as_its_arrival() -> None:
+def test_a_row_without_a_time_has_its_time_of_arrival() -> None:
     window = Window(2, rows_max=100, age_max_s=5.0)
     window.add(ROWS[:2], [None, None], now=10.0)
     window.add(ROWS[2:3], [None], now=14.0)
@@ -47,7 +47,7 @@ def test_a_row_without_a_time_is_as_old_as_its_arrival() -> None:
     assert window.newest_reading_at is None
 
 
-def test_it_is_saved_and_restored_and_may_become_smaller_between() -> None:
+def test_it_is_restored_also_with_a_smaller_limit() -> None:
     window = Window(2, rows_max=6, age_max_s=100.0)
     window.add(ROWS, [None if n % 2 else float(n) for n in range(10)], now=5.0)
     state = unpack(pack(window.state()), 10**6)
@@ -75,7 +75,7 @@ def test_a_damaged_window_is_refused(wrong: dict[str, object]) -> None:
         Window(2, 5).restore(wrong)
 
 
-def test_nobody_can_write_to_what_calls_are_answered_from() -> None:
+def test_its_rows_cannot_be_written_to() -> None:
     window = Window(2, rows_max=5)
     given = ROWS.copy()
     window.add(given, [0.0] * 10, now=0.0)

@@ -18,7 +18,7 @@ from pathlib import Path
 from shoal.config.settings import Config, load_config
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
-from tests.house.processes import Process, none_left_over
+from tests.house.processes import Process, killed_on_exit
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CLIENTS = ("client-1", "client-2")
@@ -75,7 +75,7 @@ class MonitoredFederation:
 
     def output(self) -> str:
         """Everything that all processes wrote to standard error."""
-        return "".join(process.said() for process in self.processes)
+        return "".join(process.log_text() for process in self.processes)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFed
     first = files[CLIENTS[0]]
     processes: list[Process] = []
     with ExitStack() as stack:
-        stack.enter_context(none_left_over(processes))
+        stack.enter_context(killed_on_exit(processes))
         for client, file in files.items():
             processes.append(Process(["client", "--config", str(file), "--name", client, "--json"], folder / client))
         processes.append(Process(["server", "--config", str(first), "--json"], folder / "server.log"))
@@ -117,7 +117,7 @@ def until(holds: Callable[[], bool], federation: MonitoredFederation) -> None:
     end = time.monotonic() + TIMEOUT_S
     while True:
         dead = [process for process in federation.processes if not process.running()]
-        assert not dead, dead[0].said()
+        assert not dead, dead[0].log_text()
         try:
             if holds():
                 return

@@ -1,4 +1,4 @@
-"""What the whole-house tests share."""
+"""Fixtures of the tests of a whole federation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a sync costs nothing, if there is such a place: a killed process loses no more there than on a disk."""
+    """A folder in memory where there is one: syncs cost nothing, and a killed process loses no more than on a disk."""
     in_memory = Path("/dev/shm")
     if not os.access(in_memory, os.W_OK):
         yield tmp_path

@@ -1,4 +1,4 @@
-"""Real processes of a federation, started by the command line and stopped by their process id."""
+"""Real `shoal` processes of a federation, started by the command line and stopped by their process id."""
 
 from __future__ import annotations
 
@@ -10,60 +10,61 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-PATIENCE_S = 120
+TIMEOUT_S = 280
+"""pytest's own limit for a test is shortly above; on a busy machine a process takes many times its usual time"""
 
 
 class Process:
-    """One `shoal` process; its standard error goes to a file that is shown when it fails."""
+    """One `shoal` process; its standard error is appended to a file that is shown when it fails."""
 
-    def __init__(self, words: list[str], log: Path) -> None:
-        self.words = words
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self.arguments = arguments
         self._log = log
-        with log.open("ab") as said:
+        with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shoal", *words], stdout=subprocess.DEVNULL, stderr=said, cwd=log.parent
+                [sys.executable, "-m", "shoal", *arguments], stdout=subprocess.DEVNULL, stderr=errors, cwd=log.parent
             )
 
-    def said(self) -> str:
-        """Everything it wrote to standard error, in all its lives."""
+    def log_text(self) -> str:
+        """Everything that this process and those restarted before it wrote to standard error."""
         return self._log.read_text(encoding="utf-8")
 
     def running(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL, whatever it is doing."""
-        kill_at_once([self])
+        """SIGKILL, and wait for the end."""
+        kill_all([self])
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, without waiting for what comes of it."""
+        """Send a signal and return at once."""
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
-        return self._process.wait(PATIENCE_S)
+        """The exit code, once the process has ended."""
+        return self._process.wait(TIMEOUT_S)
 
     def resident_bytes(self) -> int:
-        """What it holds in memory now."""
-        told = subprocess.run(["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True)
-        return 1024 * int(told.stdout)
+        """The memory it uses now."""
+        shown = subprocess.run(["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True)
+        return 1024 * int(shown.stdout)
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+        """SIGTERM, and the exit code."""
         self._process.terminate()
-        return self._process.wait(PATIENCE_S)
+        return self._process.wait(TIMEOUT_S)
 
     def end(self, code: int = 0) -> None:
-        """Wait until it ends by itself, in order or with this exit code."""
-        assert self._process.wait(PATIENCE_S) == code, self.said()
+        """Wait until it ends by itself, with this exit code."""
+        assert self._process.wait(TIMEOUT_S) == code, self.log_text()
 
-    def again(self) -> Process:
-        """The same process once more."""
-        return Process(self.words, self._log)
+    def restarted(self) -> Process:
+        """A new process with the same arguments and the same log file."""
+        return Process(self.arguments, self._log)
 
 
-def kill_at_once(processes: Iterable[Process]) -> None:
-    """SIGKILL for all of them before the first is mourned."""
+def kill_all(processes: Iterable[Process]) -> None:
+    """SIGKILL for all of them, before the end of any is waited for."""
     killed = list(processes)
     for process in killed:
         process.send(signal.SIGKILL)
@@ -72,14 +73,14 @@ def kill_at_once(processes: Iterable[Process]) -> None:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """pytest's own timeout is the patience."""
+    """Return once the condition holds; only pytest's timeout limits the wait."""
     while not holds():
         time.sleep(0.1)
 
 
 @contextlib.contextmanager
-def none_left_over(processes: list[Process]) -> Iterator[None]:
-    """Whatever happens, what was started is stopped."""
+def killed_on_exit(processes: list[Process]) -> Iterator[None]:
+    """Kill whatever of these is still running when the block ends."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A small federation with models in rounds, run in a fixed order: first every reading is taken in, then all talk."""
+"""A small federation with models in rounds: clients read all their readings first, then the rounds are run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onebox.federation import OneBox
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
-from tests.house.small_federation import CLIENTS, all_records, begin, clock
+from tests.house.small_federation import CLIENTS, all_records, clock, create_federation
 
 KMEANS = """
 [[models]]
@@ -22,11 +22,11 @@ quorum = 1
 """
 
 
-def begin_in_rounds(folder: Path, models: str, clients: Sequence[str] = CLIENTS, readings: int = 400) -> Path:
+def create_rounds_federation(folder: Path, models: str, clients: Sequence[str] = CLIENTS, readings: int = 400) -> Path:
     """A federation with these models whose clients have readings but have learnt nothing; returns its file."""
-    file = begin(folder, clients, readings, pool_clients=len(clients))
+    file = create_federation(folder, clients, readings, pool_clients=len(clients))
     text = file.read_text(encoding="utf-8")
-    # Noise differs with each readings log, and with it how many rounds there are: here they are counted.
+    # With noise, which differs for each readings log, the number of rounds would differ too.
     text = text.replace('mode = "formal"\nepsilon_per_reading = 200', 'mode = "off"')
     before, rest = text.split("[[models]]")
     file.write_text(before + models + "[log]" + rest.split("[log]")[1], encoding="utf-8")
@@ -34,7 +34,7 @@ def begin_in_rounds(folder: Path, models: str, clients: Sequence[str] = CLIENTS,
 
 
 def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
-    """Until nothing is left to do."""
+    """Run every client until it is idle, then the federation until all are."""
     config = load_config(file)
     for client in sorted(clients):
         with open_client(config, client, clock=clock) as node:
@@ -45,17 +45,17 @@ def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
 
 
 def snapshots_by_version(config: Config, model: str) -> dict[int, bytes]:
-    """version -> what was published of a model under that number, but for how far the log had been read.
+    """version -> the encoded snapshot of a model, without the positions.
 
     A word repeated after a kill stands in the log twice, so positions depend on kills; nothing else does. What was
     published again under the same number is the same to the bit.
     """
-    said: dict[int, bytes] = {}
+    found: dict[int, bytes] = {}
     for record in all_records(config.log.address, config.contract.snapshots_topic):
         if record.key == model.encode() and record.value is not None:
             snapshot = Snapshot.decode(record.value, record.headers)
-            assert said.setdefault(snapshot.version, record.value) == record.value
-    return {version: _without_positions(value) for version, value in said.items()}
+            assert found.setdefault(snapshot.version, record.value) == record.value
+    return {version: _without_positions(value) for version, value in found.items()}
 
 
 def _without_positions(value: bytes) -> bytes:

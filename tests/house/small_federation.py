@@ -1,4 +1,4 @@
-"""A small federation in a folder: its file, its clients' readings, and its nodes run to the end in a fixed order."""
+"""A small federation in a folder: its file, its clients' readings, and its nodes run in a fixed order until idle."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def write_federation(
     batch_updates_max: int = 4,
     address: str = "sqlite:federation.db",
 ) -> Path:
-    """The federation file of a folder. On a broker, which outlives a test, the federation has a name of its own."""
-    path = folder / "house.toml"
+    """Write a federation file. On a broker, which several tests share, the federation has a unique name."""
+    path = folder / "federation.toml"
     path.write_text(
         FILE.format(
-            name="house" if address.startswith("sqlite:") else f"house-{uuid.uuid4().hex}",
+            name="weather" if address.startswith("sqlite:") else f"weather-{uuid.uuid4().hex}",
             address=address,
             publish_readings=publish_readings,
             batch_readings_max=batch_readings_max,
@@ -87,7 +87,7 @@ def write_federation(
 
 
 def weather(n: int, seed: int) -> NDArray[np.float64]:
-    """(n, 2) made-up readings: three kinds of weather, one of them only in the second half."""
+    """(n, 2) synthetic readings in three clusters, one of them only in the second half."""
     rng = np.random.default_rng(seed)
     kinds = np.array([[5.0, 80.0], [20.0, 50.0], [35.0, 20.0]])
     kind = np.where(np.arange(n) < n // 2, rng.integers(0, 2, n), rng.integers(0, 3, n))
@@ -95,7 +95,7 @@ def weather(n: int, seed: int) -> NDArray[np.float64]:
 
 
 def write_readings(config: Config, client: str, readings: NDArray[np.float64], started_at: float = 1e9) -> None:
-    """Append readings to a client's own log, with something bad among them."""
+    """Append readings to a client's own log, with invalid ones among them."""
     folder = config.client.folder / client
     folder.mkdir(parents=True, exist_ok=True)
     with closing(open_log(f"sqlite:{folder / 'readings.db'}")) as log:
@@ -107,8 +107,8 @@ def write_readings(config: Config, client: str, readings: NDArray[np.float64], s
         log.flush()
 
 
-def begin(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: Any) -> Path:
-    """A federation whose clients have readings but have learnt nothing; returns its file."""
+def create_federation(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: Any) -> Path:
+    """Write the file and the clients' readings of a federation that has learnt nothing; returns the file."""
     file = write_federation(folder, **settings)
     config = load_config(file)
     for seed, client in enumerate(clients):
@@ -117,7 +117,7 @@ def begin(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, *
 
 
 def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:
-    """One client after the other, then the server, each until nothing is left: the order of the log is fixed."""
+    """Run one client after the other, then the server, each until idle, so that the order of the log is fixed."""
     config = load_config(file)
     for client in clients:
         with open_client(config, client, clock=clock) as node:
@@ -129,23 +129,23 @@ def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:
 
 
 def clock() -> float:
-    """Time stands still: what is done must not depend on it."""
+    """A clock that stands still, as results must not depend on time."""
     return 1e9
 
 
 def model_bytes(server: ServerNode) -> bytes:
-    """The server's whole model, to the bit."""
+    """The state of the server's model, encoded."""
     return pack(server.models()["clusters"].state()["half"])
 
 
 def final_model(file: Path) -> bytes:
-    """The model a server has in its checkpoint."""
+    """The model in the server's checkpoint, encoded."""
     with open_server(load_config(file), clock=clock) as server:
         return model_bytes(server)
 
 
 def all_records(address: str, topic: str) -> list[Record]:
-    """Everything in a topic."""
+    """Every record of a topic."""
     with closing(open_log(address)) as log:
         at, found = beginning(log, topic), []
         while True:
@@ -156,15 +156,15 @@ def all_records(address: str, topic: str) -> list[Record]:
 
 
 def updates_by_client(config: Config) -> dict[str, dict[int, list[Update]]]:
-    """client -> sequence -> every update that stands in the log under that number."""
-    heard: dict[str, dict[int, list[Update]]] = {}
+    """client -> sequence number -> every update in the log with that number."""
+    found: dict[str, dict[int, list[Update]]] = {}
     for record in all_records(config.log.address, config.contract.updates_topic):
         update = Update.decode(record.value, record.headers)
-        heard.setdefault(update.client, {}).setdefault(update.sequence, []).append(update)
-    return heard
+        found.setdefault(update.client, {}).setdefault(update.sequence, []).append(update)
+    return found
 
 
-def said(update: Update) -> bytes:
-    """What an update says, without when it was made."""
+def contents(update: Update) -> bytes:
+    """An update encoded without the time it was made."""
     parts: dict[str, Any] = {name: value for name, value in vars(update).items() if name != "made_at"}
     return pack(parts)

@@ -1,4 +1,4 @@
-"""What docs/how-to/backup.md says of backups: servers go on from an old one, clients may move, no log may be older."""
+"""Backups as docs/how-to/backup.md describes them: an old server checkpoint works, an old log does not."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from shoal.config.settings import load_config
 from shoal.errors import LogError
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
+from tests.house.federation_processes import undisturbed_updates, updates_by_client
 from tests.house.small_federation import (
     CLIENTS,
     all_records,
-    begin,
     clock,
+    contents,
+    create_federation,
     final_model,
     run_to_end,
-    said,
     weather,
     write_readings,
 )
-from tests.house.whole_house import undisturbed_updates, updates_by_client
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
@@ -35,10 +35,10 @@ def address(request: pytest.FixtureRequest) -> str:
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def test_a_server_restored_from_an_old_copy_of_its_folder_learns_the_rest_again_to_the_same_model(
+def test_a_server_restored_from_an_old_backup_learns_the_rest_again_to_the_same_model(
     address: str, tmp_path: Path
 ) -> None:
-    file = begin(tmp_path, readings=200, address=address)
+    file = create_federation(tmp_path, readings=200, address=address)
     config = load_config(file)
     run_to_end(file)
     shutil.copytree(config.server.folder, tmp_path / "backup")
@@ -54,23 +54,25 @@ def test_a_server_restored_from_an_old_copy_of_its_folder_learns_the_rest_again_
     assert final_model(file) == late
 
 
-def test_a_client_whose_folder_was_carried_elsewhere_while_it_stood_still_goes_on(address: str, tmp_path: Path) -> None:
-    file = begin(tmp_path, ["attic"], readings=200, pool_clients=1, address=address)
+def test_a_stopped_client_whose_folder_was_moved_continues(address: str, tmp_path: Path) -> None:
+    file = create_federation(tmp_path, ["attic"], readings=200, pool_clients=1, address=address)
     config = load_config(file)
     with open_client(config, "attic", clock=clock) as client:
         assert client.step()
     shutil.move(config.client.folder, tmp_path / "elsewhere")
-    there = config.model_copy(update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})})
-    with open_client(there, "attic", clock=clock) as client:
+    moved = config.model_copy(update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})})
+    with open_client(moved, "attic", clock=clock) as client:
         while client.step():
             pass
-    wanted = undisturbed_updates(there, "attic", tmp_path / "undisturbed")
-    heard = updates_by_client(config)["attic"]
-    assert [{said(update) for update in heard[number]} for number in sorted(heard)] == [{update} for update in wanted]
+    expected = undisturbed_updates(moved, "attic", tmp_path / "undisturbed")
+    published = updates_by_client(config)["attic"]
+    assert [{contents(update) for update in published[number]} for number in sorted(published)] == [
+        {update} for update in expected
+    ]
 
 
-def test_a_log_that_ends_before_the_servers_position_is_refused_and_not_taken_for_its_own(tmp_path: Path) -> None:
-    file = begin(tmp_path, readings=200)
+def test_a_log_that_ends_before_the_servers_position_is_refused(tmp_path: Path) -> None:
+    file = create_federation(tmp_path, readings=200)
     config = load_config(file)
     run_to_end(file, CLIENTS[:1])
     shutil.copy(tmp_path / "federation.db", tmp_path / "backup.db")

@@ -1,4 +1,4 @@
-"""The power is cut between the chunks of updates, at the client's end and at the server's: nothing changes."""
+"""Power cuts between the chunks of an update, on the client and on the server, change nothing."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.power import cut_at_every_call, cut_the_power, in_a_process
-from tests.house.small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
+from tests.house.power_cut import cut_at_every_call, cut_power_at, run_forked
+from tests.house.small_federation import all_records, clock, create_federation, final_model, model_bytes, run_to_end
 
 CLIENTS = ("attic", "cellar")
 RECORD_BYTES_MAX = 1560
-"""a node or two: how many nodes there are depends on the noise, but they never fit into three chunks"""
+"""room for one or two nodes; their number depends on the noise, but they never fit into three chunks"""
 CALLS = ((Checkpoint, "save"), (SqliteLog, "publish"))
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
 
 
 @pytest.fixture(autouse=True)
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic of updates takes a few nodes at a time."""
+    """Let the topic of updates accept records of a few nodes only."""
     monkeypatch.setattr("small_federation.load_config", small_config)
 
 
 def small_config(file: Path) -> Config:
-    """As the file says, but with records so small as no file may say."""
+    """The settings of the file, but with smaller records than a file may set."""
     config = load_config(file)
     return config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": RECORD_BYTES_MAX})})
 
 
 def outcome(file: Path) -> dict[str, Any]:
-    """The model, and what was said in chunks, without when it was made."""
+    """What must not depend on power cuts: the model, the chunks, what is incomplete and what was rejected."""
     config = small_config(file)
-    said: dict[tuple[Any, ...], bytes] = {}
+    chunks: dict[tuple[Any, ...], bytes] = {}
     for record in all_records(config.log.address, config.contract.updates_topic):
         chunk = Update.decode(record.value, record.headers)
         arrays = pack(dict(chunk.arrays))
-        assert said.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays) == arrays
+        assert chunks.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays) == arrays
     with open_server(config, clock=clock) as server:
-        waiting = len(server._reassembly)
-    return {"model": final_model(file), "said": said, "waiting": waiting, "rejected": rejected(file)}
+        incomplete = len(server._reassembly)
+    return {"model": final_model(file), "chunks": chunks, "incomplete": incomplete, "rejected": rejected(file)}
 
 
 def rejected(file: Path) -> int:
@@ -61,8 +61,8 @@ def rejected(file: Path) -> int:
     return len(all_records(config.log.address, config.contract.rejected_topic))
 
 
-def store_each_word_at_once(kind: type) -> None:
-    """From now on, each record is on the disk before the next one is published: a cut leaves half an update there."""
+def flush_after_each_record(kind: type) -> None:
+    """From now on, each record is stored before the next one is published, so that a cut leaves a part of an update."""
     real = kind.publish
 
     def publish(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -74,14 +74,14 @@ def store_each_word_at_once(kind: type) -> None:
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A federation with readings, and the keys that all runs share, before anything was learnt."""
+    """A federation with readings and the noise keys of all runs, before anything was learnt."""
     folder = tmp_path_factory.mktemp("ready-for-chunks")
     sizes = {"publish_readings": 150, "batch_readings_max": 200, "pool_clients": 2, "batch_updates_max": 1}
-    file = begin(folder, CLIENTS, readings=150, **sizes)
+    file = create_federation(folder, CLIENTS, readings=150, **sizes)
     file.write_text(file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8")
     for client in CLIENTS:
         home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
+        Checkpoint(home / "checkpoint.db", f"client {client} of weather").close()
         (home / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
         (home / "noise.key").chmod(0o600)
     return folder
@@ -93,19 +93,19 @@ def test_a_cut_between_chunks_changes_nothing(
     kind: type, name: str, after: bool, ready: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ready, memory_folder / "undisturbed")
-    run_to_end(memory_folder / "undisturbed" / "house.toml", CLIENTS)
-    undisturbed = outcome(memory_folder / "undisturbed" / "house.toml")
-    chunks = Counter((client, sequence) for client, sequence, *_ in undisturbed["said"])
+    run_to_end(memory_folder / "undisturbed" / "federation.toml", CLIENTS)
+    undisturbed = outcome(memory_folder / "undisturbed" / "federation.toml")
+    chunks = Counter((client, sequence) for client, sequence, *_ in undisturbed["chunks"])
     assert len(chunks) >= 2
     assert min(chunks.values()) > 2
 
-    def a_run(number: int) -> Path:
+    def create_run(number: int) -> Path:
         shutil.copytree(ready, memory_folder / f"{number}")
-        return memory_folder / f"{number}" / "house.toml"
+        return memory_folder / f"{number}" / "federation.toml"
 
-    monkeypatch.setattr(SqliteLog, "publish", SqliteLog.publish)  # put back at the end
-    store_each_word_at_once(SqliteLog)
-    cut_at_every_call(kind, name, after, a_run, lambda file: run_to_end(file, CLIENTS), outcome, undisturbed)
+    monkeypatch.setattr(SqliteLog, "publish", SqliteLog.publish)  # restored after the test
+    flush_after_each_record(SqliteLog)
+    cut_at_every_call(kind, name, after, create_run, lambda file: run_to_end(file, CLIENTS), outcome, undisturbed)
 
 
 @pytest.fixture(params=["embedded", "kafka"])
@@ -115,30 +115,30 @@ def address(request: pytest.FixtureRequest) -> str:
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def test_a_client_killed_between_two_chunks_says_them_all_again(address: str, tmp_path: Path) -> None:
-    file = begin(
+def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address: str, tmp_path: Path) -> None:
+    file = create_federation(
         tmp_path, ["attic"], readings=150, publish_readings=150, batch_readings_max=200, pool_clients=1, address=address
     )
     config = small_config(file)
 
-    def until_the_third_part_is_stored() -> None:
+    def until_the_third_chunk_is_stored() -> None:
         with open_client(config, "attic", clock=clock) as client:
             kind = type(client._outbox._log)
-            store_each_word_at_once(kind)
-            cut_the_power(kind, "publish", 3, after=True)
-            # The client's labels and what it refuses go into its own log before it speaks.
-            client._keep_locally = lambda _: None  # type: ignore[method-assign]  # this client alone must not
+            flush_after_each_record(kind)
+            cut_power_at(kind, "publish", 3, after=True)
+            # Labels and rejected readings go to the client's own log before updates are published: they must not count.
+            client._local_results.write = lambda _: None  # type: ignore[method-assign]
             client.step()
 
-    assert in_a_process(until_the_third_part_is_stored) == signal.SIGKILL
-    assert parts_said(config) == [1, 2, 3]
+    assert run_forked(until_the_third_chunk_is_stored) == signal.SIGKILL
+    assert published_chunks(config) == [1, 2, 3]
     with open_server(config, clock=clock) as server:
         assert server.step(10.0)
         assert len(server._reassembly) == 1
     run_to_end(file, ["attic"])
-    wanted = parts_said(config)[-1]
-    assert wanted > 3
-    assert parts_said(config) == [1, 2, 3, *range(1, wanted + 1)]
+    expected = published_chunks(config)[-1]
+    assert expected > 3
+    assert published_chunks(config) == [1, 2, 3, *range(1, expected + 1)]
     with open_server(config, clock=clock) as server:
         snapshot = server.models()["clusters"].snapshot
         assert len(server._reassembly) == 0
@@ -147,9 +147,9 @@ def test_a_client_killed_between_two_chunks_says_them_all_again(address: str, tm
     assert final_model(file) == rebuilt(config, tmp_path / "rebuilt.db")
 
 
-def rebuilt(config: Config, memory: Path) -> bytes:
-    """The model of a server that learns the log from its beginning."""
-    with closing(open_log(config.log)) as log, Checkpoint(memory, "rebuilt") as checkpoint:
+def rebuilt(config: Config, checkpoint_file: Path) -> bytes:
+    """The model of a server that reads the log from its beginning."""
+    with closing(open_log(config.log)) as log, Checkpoint(checkpoint_file, "rebuilt") as checkpoint:
         server = ServerNode(config.contract, config.server, log, checkpoint, rebuild=True, clock=clock)
         server.resume()
         while not server.up_to_date:
@@ -157,6 +157,6 @@ def rebuilt(config: Config, memory: Path) -> bytes:
         return model_bytes(server)
 
 
-def parts_said(config: Config) -> list[int]:
+def published_chunks(config: Config) -> list[int]:
     records = all_records(config.log.address, config.contract.updates_topic)
     return [Update.decode(record.value, record.headers).chunk for record in records]

@@ -1,4 +1,4 @@
-"""Retention has removed what a process had not read yet: an error that says what is lost, or a gap that was allowed."""
+"""Retention removed records that were not read yet: an error names the loss, or an accepted gap is skipped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config_of(folder: Path, accept_gap: bool) -> Config:
 
 
 def publish(address: str, topic: str, values: list[bytes]) -> int:
-    """Append records and let retention do its work; where the topic begins now."""
+    """Append records so that retention removes old ones; returns the first offset kept."""
     with closing(open_log(address)) as log:
         for value in values:
             log.publish(topic, value, headers=Reading.headers())
@@ -67,7 +67,7 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
         assert f'"records_lost": {first - 10}' in told.getvalue()
 
 
-def test_a_server_that_was_away_too_long_says_what_it_has_missed(tmp_path: Path) -> None:
+def test_a_server_that_was_away_too_long_raises_or_skips_the_gap(tmp_path: Path) -> None:
     config = config_of(tmp_path, accept_gap=False)
     config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_retention_bytes=4000)})
     address, topic = config.log.address, config.contract.updates_topic

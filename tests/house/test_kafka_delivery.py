@@ -1,4 +1,4 @@
-"""Five clients and their producers, a server, and a network between them that repeats, holds back and re-orders."""
+"""Five clients and a server with a network between them that repeats, delays and reorders updates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record
-from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.federation_processes import replayed_model
+from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.small_federation import all_records, clock, model_bytes, weather, write_federation
-from tests.house.whole_house import replayed
 from tests.kafka_broker import Broker
 
 CLIENTS = ("attic", "cellar", "garden", "kitchen", "loft")
@@ -28,7 +28,7 @@ HELD_MAX = 25
 
 
 class Network:
-    """Carries updates from one log to another: each at least once, some three times, and in no order at all."""
+    """Copies updates from one log to another: each at least once, some three times, in random order."""
 
     def __init__(self, config: Config, there: Config, seed: int) -> None:
         self._topic = config.contract.updates_topic
@@ -39,23 +39,23 @@ class Network:
         """(client, sequence) of each record as it was delivered"""
 
     def carry(self) -> None:
-        """Take in what came, and deliver some of what is held."""
-        self._held += self._come()
+        """Read new updates and deliver some of those held back."""
+        self._held += self._read_new()
         while len(self._held) > HELD_MAX:
             self._deliver(self._held.pop(self._chance.randrange(len(self._held))))
         self._to.flush()
 
     def empty(self) -> None:
-        """Deliver all that is left, and close."""
-        while came := self._come():
-            self._held += came
+        """Deliver all updates that are held back, and close the logs."""
+        while new := self._read_new():
+            self._held += new
         self._chance.shuffle(self._held)
         for record in self._held:
             self._deliver(record)
         for log in (self._to, self._from):
             log.close()
 
-    def _come(self) -> Sequence[Record]:
+    def _read_new(self) -> Sequence[Record]:
         records, self._at = self._from.read(self._topic, self._at, 100, 0.1)
         return records
 
@@ -66,8 +66,8 @@ class Network:
             self.carried.append((update.client, update.sequence))
 
 
-def as_heard_first(there: Config, scratch: Path) -> Config:
-    """On an embedded log, each update once, where it stood first."""
+def without_repeats(there: Config, scratch: Path) -> Config:
+    """An embedded log with each update once, at its first place."""
     copy = there.model_copy(update={"log": LogSettings(address=f"sqlite:{scratch / 'once.db'}")})
     records = {
         record.value: record for record in reversed(all_records(there.log.address, there.contract.updates_topic))
@@ -80,7 +80,7 @@ def as_heard_first(there: Config, scratch: Path) -> Config:
 
 
 def producer_of(client: str, seed: int, file: Path) -> Process:
-    """A source of this client's own."""
+    """A producer for this client alone."""
     readings = enumerate(weather(READINGS_EACH, seed).tolist())
     rows = [f"{1e9 + number},{client},{warm!r},{damp!r}" for number, (warm, damp) in readings]
     csv = file.with_name(f"{client}.csv")
@@ -93,11 +93,11 @@ def first_of_each(carried: list[tuple[str, int]], client: str) -> list[int]:
     return list(dict.fromkeys(sequence for name, sequence in carried if name == client))
 
 
-def everything_said(log: Log, topic: str) -> bool:
+def all_published(log: Log, topic: str) -> bool:
     return log.bounds(topic)[0][1] >= UPDATES_EACH * len(CLIENTS)
 
 
-def test_five_clients_are_heard_once_each_over_a_network_that_repeats_and_reorders_what_they_say(
+def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reorders_them(
     own_broker: Broker, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     sizes = {"publish_readings": READINGS_EACH // UPDATES_EACH, "pool_clients": len(CLIENTS), "batch_updates_max": 7}
@@ -112,27 +112,27 @@ def test_five_clients_are_heard_once_each_over_a_network_that_repeats_and_reorde
     server = Process(["server", "--config", str(far), "--no-page"], tmp_path / "server.txt")
     clients = [Process(["client", "--config", str(file), "--name", name], tmp_path / f"{name}.txt") for name in CLIENTS]
     processes = [server, *clients, *(producer_of(name, seed, file) for seed, name in enumerate(CLIENTS))]
-    with none_left_over(processes), closing(open_log(config.log)) as log:
-        while not everything_said(log, config.contract.updates_topic):
+    with killed_on_exit(processes), closing(open_log(config.log)) as log:
+        while not all_published(log, config.contract.updates_topic):
             network.carry()
             if len(network.carried) > 100 and processes[0] is server:
                 server.kill()
-                processes[0] = server.again()
+                processes[0] = server.restarted()
         network.empty()
-        wait_until(lambda: processes[0].said().count("snapshot_published") > 0)
+        wait_until(lambda: processes[0].log_text().count("snapshot_published") > 0)
         for process in processes[1:]:
             assert process.stop() == 0
         processes[0].kill()
-        processes[0] = Process([*server.words, "--until-idle", "2"], tmp_path / "server.txt")
+        processes[0] = Process([*server.arguments, "--until-idle", "2"], tmp_path / "server.txt")
         processes[0].end()
 
-    heard = [first_of_each(network.carried, name) for name in CLIENTS]
-    assert all(sorted(numbers) == list(range(1, UPDATES_EACH + 1)) for numbers in heard)
-    assert all(numbers != sorted(numbers) for numbers in heard), "nothing was re-ordered"
+    delivered = [first_of_each(network.carried, name) for name in CLIENTS]
+    assert all(sorted(numbers) == list(range(1, UPDATES_EACH + 1)) for numbers in delivered)
+    assert all(numbers != sorted(numbers) for numbers in delivered), "nothing was reordered"
     assert len(network.carried) > 1.3 * UPDATES_EACH * len(CLIENTS), "nothing was repeated"
     with open_server(there, clock=clock) as node:
         known = node.models()["clusters"].clients.totals()
         assert [entry[:3] for entry in known] == [(name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS]
         assert node.status().rejected == {}
         model = model_bytes(node)
-    assert replayed(as_heard_first(there, tmp_path), tmp_path / "replay.db") == model
+    assert replayed_model(without_repeats(there, tmp_path), tmp_path / "replay.db") == model

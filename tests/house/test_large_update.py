@@ -1,4 +1,4 @@
-"""An update of 8 MiB from a client to the server, over topics that take less than a MiB at once."""
+"""An update of 8 MiB over topics that accept records of less than 1 MiB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Record
 from shoal.transports.kafka.log import KafkaLog
-from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.small_federation import clock, model_bytes, write_readings
 
 MIB = 1024 * 1024
@@ -37,7 +37,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 def wide_federation(folder: Path, address: str) -> Config:
-    """Readings of so many features that a few hundred of them are an update of 8 MiB."""
+    """A federation with so many features that a few hundred readings give an update of 8 MiB."""
     features = "".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1\n' for n in range(FEATURES))
     name = f"wide-{uuid.uuid4().hex}"
     text = f'[federation]\nname = "{name}"\n{features}[privacy]\nmode = "off"\n[[models]]\nname = "clusters"\n'
@@ -66,17 +66,17 @@ def model_of(config: Config) -> tuple[bytes, int]:
         return model_bytes(server), snapshot.updates
 
 
-def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(address: str, tmp_path: Path) -> None:
+def test_an_update_of_8_mib_in_small_records_is_absorbed_as_one(address: str, tmp_path: Path) -> None:
     config = wide_federation(tmp_path, address)
     write_readings(config, "attic", np.random.default_rng(0).uniform(size=(READINGS, FEATURES)))
     file = str(tmp_path / "wide.toml")
     server = Process(["server", "--config", file, "--no-page"], tmp_path / "server.txt")
     client = Process(["client", "--config", file, "--name", "attic", "--until-idle", "2"], tmp_path / "attic.txt")
-    with none_left_over([server, client]):
+    with killed_on_exit([server, client]):
         client.end()
-        wait_until(lambda: "snapshot_published" in server.said())
+        wait_until(lambda: "snapshot_published" in server.log_text())
         assert server.stop() == 0
-    assert "updates=1\n" in client.said()
+    assert "updates=1\n" in client.log_text()
     records = records_of(config)
     chunks = [Update.decode(record.value, record.headers) for record in records]
     whole = join_chunks(chunks, load_algorithm("fcac").update)
@@ -98,12 +98,12 @@ def test_an_update_of_8_mib_is_absorbed_as_one_over_records_of_less_than_one(add
     assert model_of(beside) == (model, 1)
 
 
-def test_a_topic_that_somebody_made_without_a_word_about_sizes_takes_a_whole_record(kafka_bootstrap: str) -> None:
+def test_a_topic_created_with_the_brokers_defaults_takes_the_largest_record(kafka_bootstrap: str) -> None:
     topic = f"as-it-comes-{uuid.uuid4().hex}"
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
         configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
-    assert configs["topic"][topic]["max.message.bytes"]["value"] == "1048588", "what brokers do by themselves"
+    assert configs["topic"][topic]["max.message.bytes"]["value"] == "1048588", "the default of brokers"
     with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
         log.publish(topic, bytes(LogSettings().update_bytes_max))
         log.flush()

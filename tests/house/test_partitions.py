@@ -1,4 +1,4 @@
-"""On brokers or embedded, on one partition or several: each model has its own order, and is the same to the bit."""
+"""A model is the same bit for bit on Kafka or embedded, on one partition or several."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import LogError
 from shoal.protocol.codec import pack
 from shoal.transports.base import partition_of
-from tests.house.rounds_federation import begin_in_rounds
+from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, all_records, clock
 
-# Names that fall on three different partitions of three.
+# These names belong to three different partitions.
 MODELS = """
 [[models]]
 name = "clusters"
@@ -46,7 +46,7 @@ def on_partitions(file: Path, partitions: int) -> Config:
 
 
 def models_after(config: Config) -> dict[str, bytes]:
-    """name -> what the model has learnt, to the bit, when nobody has anything left to do."""
+    """name -> state of the model, encoded, when all processes are idle."""
     with OneBox(config, CLIENTS, clock) as box:
         box.run_until_idle()
         return {
@@ -56,20 +56,20 @@ def models_after(config: Config) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("where", "partitions"), [("sqlite", 3), ("kafka", 1), ("kafka", 3)])
-def test_three_models_on_a_broker_or_on_three_partitions_are_the_models_on_one_embedded(
+def test_models_on_kafka_with_three_partitions_are_those_of_one_embedded_partition(
     where: str, partitions: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    # What is drawn at a start is drawn from the federation's name, so both have the same.
-    name = f"house-{uuid.uuid4().hex}"
+    # The random start depends on the federation's name, so both have the same.
+    name = f"weather-{uuid.uuid4().hex}"
     for folder in (one := tmp_path / "one", other := tmp_path / "other"):
         folder.mkdir()
-        file = begin_in_rounds(folder, MODELS)
-        file.write_text(file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"'), "utf-8")
-    config = on_partitions(other / "house.toml", partitions)
+        file = create_rounds_federation(folder, MODELS)
+        file.write_text(file.read_text(encoding="utf-8").replace('name = "weather"', f'name = "{name}"'), "utf-8")
+    config = on_partitions(other / "federation.toml", partitions)
     if where == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
         config = config.model_copy(update={"log": config.log.model_copy(update={"address": address})})
-    alone = models_after(on_partitions(one / "house.toml", 1))
+    alone = models_after(on_partitions(one / "federation.toml", 1))
     assert models_after(config) == alone
     assert len(alone) == 3
     places = Counter((r.partition, r.key) for r in all_records(config.log.address, config.contract.updates_topic))
@@ -77,8 +77,8 @@ def test_three_models_on_a_broker_or_on_three_partitions_are_the_models_on_one_e
     assert all(partition == partition_of(key, partitions) for partition, key in places)
 
 
-def test_a_log_with_one_partition_is_not_taken_for_one_with_three(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, MODELS)
+def test_a_log_with_another_number_of_partitions_is_refused(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, MODELS)
     with open_server(on_partitions(file, 1), clock=clock):
         pass
     with pytest.raises(LogError, match="partitions is 1, not 3"), open_server(on_partitions(file, 3)):

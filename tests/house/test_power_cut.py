@@ -1,4 +1,4 @@
-"""The power is cut at every call that touches memory or log, once before it and once after it.
+"""Power cuts before and after every call that reads or writes the checkpoint or a log.
 
 Each run is a forked process that kills itself with SIGKILL at its n-th call; another one goes on from what is
 on the disk. Whatever the instant, the final model is the same to the bit, every update stands under its number
@@ -21,24 +21,31 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.power import cut_at_every_call
-from tests.house.small_federation import all_records, begin, final_model, run_to_end, said, updates_by_client
+from tests.house.power_cut import cut_at_every_call
+from tests.house.small_federation import (
+    all_records,
+    contents,
+    create_federation,
+    final_model,
+    run_to_end,
+    updates_by_client,
+)
 
 CLIENTS = ("attic", "cellar")
-# Every call of each, but of the many publish calls (a label for each reading) only each 7th.
+# Every call of each method; of `publish`, which is called for each label, only each 7th.
 CALLS = ((Checkpoint, "save", 1), (SqliteLog, "publish", 7), (SqliteLog, "flush", 1), (SqliteLog, "read", 1))
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
 
 
 def outcome(file: Path) -> dict[str, Any]:
-    """Everything that must not depend on cuts."""
+    """Everything that must not depend on power cuts."""
     config = load_config(file)
     updates = updates_by_client(config)
-    kept = {}
+    local_results = {}
     for client in CLIENTS:
         log = open_log(f"sqlite:{config.client.folder / client / 'readings.db'}")
         labels = latest(log, LABELS)
-        kept[client] = (
+        local_results[client] = (
             {key: record.value for key, record in latest(log, REJECTED).items()},
             sorted(labels),
             {unpack(record.value)["time"] for record in labels.values() if record.value},
@@ -46,8 +53,8 @@ def outcome(file: Path) -> dict[str, Any]:
         log.close()
     return {
         "model": final_model(file),
-        "updates": {c: {n: said(again[0]) for n, again in by.items()} for c, by in updates.items()},
-        "kept": kept,
+        "updates": {c: {n: contents(again[0]) for n, again in by.items()} for c, by in updates.items()},
+        "local_results": local_results,
         "rejected": len(all_records(config.log.address, config.contract.rejected_topic)),
     }
 
@@ -56,34 +63,34 @@ def outcome(file: Path) -> dict[str, Any]:
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation with readings and keys, before anything was learnt."""
     folder = tmp_path_factory.mktemp("ready")
-    begin(folder, CLIENTS, readings=130, publish_readings=40, batch_readings_max=50, pool_clients=2)
+    create_federation(folder, CLIENTS, readings=130, publish_readings=40, batch_readings_max=50, pool_clients=2)
     return folder
 
 
 @pytest.fixture(scope="module")
 def undisturbed(ready: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """How it ends when nothing happens. Keys are made here, and shared by all runs."""
+    """The outcome without a power cut. The noise keys created here are those of all runs."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     shutil.copytree(ready, folder)
-    run_to_end(folder / "house.toml", CLIENTS)
+    run_to_end(folder / "federation.toml", CLIENTS)
     for client in CLIENTS:
         shutil.copy(folder / "clients" / client / "noise.key", ready / f"{client}.key")
-    return outcome(folder / "house.toml")
+    return outcome(folder / "federation.toml")
 
 
-def a_run(ready: Path, folder: Path) -> Path:
-    """A fresh copy, with the same noise keys as all others."""
+def create_run(ready: Path, folder: Path) -> Path:
+    """A new copy with the same noise keys as all others."""
     shutil.copytree(ready, folder)
     for client in CLIENTS:
         home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
+        Checkpoint(home / "checkpoint.db", f"client {client} of weather").close()
         shutil.copy(folder / f"{client}.key", home / "noise.key")
-    return folder / "house.toml"
+    return folder / "federation.toml"
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("kind", "name", "every"), CALLS, ids=[name for _, name, _ in CALLS])
-def test_a_cut_at_any_call_changes_nothing(
+def test_a_power_cut_at_any_call_changes_nothing(
     kind: type, name: str, every: int, after: bool, ready: Path, undisturbed: dict[str, Any], memory_folder: Path
 ) -> None:
     assert undisturbed["updates"].keys() == set(CLIENTS)
@@ -91,7 +98,7 @@ def test_a_cut_at_any_call_changes_nothing(
         kind,
         name,
         after,
-        lambda number: a_run(ready, memory_folder / f"{number}"),
+        lambda number: create_run(ready, memory_folder / f"{number}"),
         lambda file: run_to_end(file, CLIENTS),
         outcome,
         undisturbed,

@@ -1,4 +1,4 @@
-"""A server that comes back after a round's deadline reads every answer that stands in the log before it closes."""
+"""A server that returns after a round's deadline reads every answer in the log before it closes the round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server_node.bootstrap import open_server
 from server_node.node import ServerNode
 from server_node.status import RoundStatus
 from shoal.config.settings import load_config
-from tests.house.rounds_federation import KMEANS, begin_in_rounds
+from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 
 
@@ -27,9 +27,9 @@ def rounds_of(server: ServerNode) -> RoundStatus:
 def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
     partitions: int, tmp_path: Path, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_BYTES", 1)  # a batch comes all the same, one of them
-    file = begin_in_rounds(tmp_path, KMEANS.replace("quorum = 1", "quorum = 1\ndeadline_s = 10"))
-    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"')
+    monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_BYTES", 1)  # at least one batch is returned all the same
+    file = create_rounds_federation(tmp_path, KMEANS.replace("quorum = 1", "quorum = 1\ndeadline_s = 10"))
+    text = file.read_text(encoding="utf-8").replace('name = "weather"', f'name = "weather-{uuid.uuid4().hex}"')
     text = text.replace('address = "sqlite:federation.db"', f'address = "kafka://{kafka_bootstrap}"')
     file.write_text(text.replace("[client]", f"partitions = {partitions}\n[client]", 1), encoding="utf-8")
     config = load_config(file)
@@ -48,4 +48,4 @@ def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
             assert server.step()
             steps += 1
         assert rounds_of(server).counted == len(CLIENTS)
-        assert steps > 1, "all answers came at once: this has tried nothing"
+        assert steps > 1, "all answers came at once, so the test proves nothing"

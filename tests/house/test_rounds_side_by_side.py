@@ -1,4 +1,4 @@
-"""Several models in one federation on the same rows: each gives what its functions give offline, and FCAC goes on."""
+"""Several models in one federation learn the same rows: each gives what its functions give offline."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.base import latest
-from tests.house.rounds_federation import KMEANS, begin_in_rounds
-from tests.house.small_federation import CLIENTS, all_records, clock, model_bytes, said
+from tests.house.rounds_federation import KMEANS, create_rounds_federation
+from tests.house.small_federation import CLIENTS, all_records, clock, contents, model_bytes
 
 FCAC = """
 [[models]]
@@ -55,8 +55,8 @@ def model_of(algorithm: str) -> str:
 ALL = FCAC + "".join(model_of(algorithm) for algorithm in rounds_names())
 
 
-def taken_in(file: Path) -> None:
-    """Every client alone, until it has taken in all its readings."""
+def read_all_readings(file: Path) -> None:
+    """Run each client alone until it has read all its readings."""
     for client in CLIENTS:
         with open_client(load_config(file), client, clock=clock) as node:
             while node.step():
@@ -65,10 +65,10 @@ def taken_in(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A federation with every algorithm there is, gone through all its rounds."""
-    folder = tmp_path_factory.mktemp("house")
-    file = begin_in_rounds(folder, ALL)
-    taken_in(file)
+    """A federation with every algorithm, after all its rounds."""
+    folder = tmp_path_factory.mktemp("federation")
+    file = create_rounds_federation(folder, ALL)
+    read_all_readings(file)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         while box.step():
             for name, model in box.server.models().items():
@@ -109,7 +109,7 @@ ESTIMATORS = {
 
 @pytest.mark.parametrize("algorithm", rounds_names())
 def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: Path) -> None:
-    """From the same start and bounds, under the same policy."""
+    """With the same initial parameters, bounds and policy."""
     with OneBox(load_config(ended), CLIENTS, clock) as box:
         windows = [box.clients[client].window for client in CLIENTS]
         served = box.server.models()[algorithm]
@@ -127,15 +127,15 @@ def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: P
     assert all(np.array_equal(found.params_[name], params[name]) for name in params)
 
 
-def test_models_in_rounds_change_nothing_for_the_one_beside_them(ended: Path, tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, FCAC)
+def test_models_in_rounds_do_not_change_a_streaming_model(ended: Path, tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, FCAC)
     for client in CLIENTS:
         home = tmp_path / "clients" / client
         for name in ("readings.db", "noise.key"):
             home.joinpath(name).write_bytes((ended.parent / "clients" / client / name).read_bytes())
         home.joinpath("noise.key").chmod(0o600)
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
-    taken_in(file)
+        Checkpoint(home / "checkpoint.db", f"client {client} of weather").close()
+    read_all_readings(file)
     with OneBox(load_config(file), CLIENTS, clock) as alone, OneBox(load_config(ended), CLIENTS, clock) as together:
         alone.run_until_idle()
         assert model_bytes(alone.server) == model_bytes(together.server)
@@ -149,8 +149,8 @@ def test_a_client_labels_its_readings_by_every_model(ended: Path) -> None:
     assert {key.split(b"/")[0].decode() for key in keys} == {model.name for model in config.contract.models}
 
 
-def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_found(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, FCAC + AUTO)
+def test_a_model_with_as_many_clusters_as_found_starts_from_the_streaming_model(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, FCAC + AUTO)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         models = box.server.models()
         assert isinstance(models["as-many"], RoundsModel)
@@ -165,15 +165,15 @@ def test_a_model_that_wants_as_many_clusters_as_are_found_starts_from_what_was_f
         assert models["as-many"].sleeping
 
 
-def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Path) -> None:
-    """Else it would depend on how the log was cut into steps, and so on the time."""
+def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(tmp_path: Path) -> None:
+    """Otherwise it would depend on how the log was divided into steps, and so on time."""
     for batch in (1, 1000):
         folder = tmp_path / f"{batch}"
         folder.mkdir()
-        file = begin_in_rounds(folder, KMEANS + FCAC)
+        file = create_rounds_federation(folder, KMEANS + FCAC)
         text = file.read_text(encoding="utf-8").replace("batch_updates_max = 4", f"batch_updates_max = {batch}")
         file.write_text(text, encoding="utf-8")
-        taken_in(file)
+        read_all_readings(file)
         config = load_config(file)
         with open_server(config, clock=clock) as server:
             heaps, clusters = server.models()["heaps"], server.models()["clusters"]
@@ -190,10 +190,10 @@ def test_what_is_found_in_the_same_step_is_what_a_model_starts_from(tmp_path: Pa
             )
 
 
-def test_no_round_closes_before_the_answers_that_stand_in_the_log_are_read(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, KMEANS.replace("quorum = 1", "quorum = 0.5"))
+def test_no_round_closes_before_all_answers_in_the_log_are_read(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, KMEANS.replace("quorum = 1", "quorum = 0.5"))
     file.write_text(file.read_text(encoding="utf-8").replace("batch_updates_max = 4", "batch_updates_max = 1"), "utf-8")
-    taken_in(file)
+    read_all_readings(file)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         answers = set()
         while box.step():
@@ -202,13 +202,13 @@ def test_no_round_closes_before_the_answers_that_stand_in_the_log_are_read(tmp_p
             answers.add(seen.counted)
         assert answers == {0, 3}
         learned = box.server.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"})
-        assert learned == 0, "answers are about the same rows again and again"
+        assert learned == 0, "answers are about the same rows again and again, so they count no reading"
 
 
-def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, KMEANS)
+def test_a_server_that_lost_its_checkpoint_continues_from_its_snapshots(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, KMEANS)
     config = load_config(file)
-    taken_in(file)
+    read_all_readings(file)
     with OneBox(config, CLIENTS, clock) as box:
         for _ in range(4):
             box.step()
@@ -232,14 +232,14 @@ def test_a_server_that_lost_its_memory_goes_on_from_what_it_published(tmp_path: 
         Update.decode(record.value, record.headers)
         for record in all_records(config.log.address, config.contract.updates_topic)
     ]
-    # A last word is repeated after a restart, and is the same word.
-    words = {said(answer) for answer in answers}
+    # A snapshot repeated after a restart has the same bytes.
+    words = {contents(answer) for answer in answers}
     assert len(words) == len({(answer.client, answer.sequence) for answer in answers})
     assert len(words) == len({(answer.client, answer.round) for answer in answers})
     assert not all_records(config.log.address, config.contract.rejected_topic)
 
 
-def test_what_the_page_and_the_table_of_clients_show_is_of_each_client_once(ended: Path) -> None:
+def test_the_status_counts_each_client_once(ended: Path) -> None:
     with open_server(load_config(ended), clock=clock) as server:
         picture = server.status()
     assert [client.client for client in picture.clients] == sorted(CLIENTS)

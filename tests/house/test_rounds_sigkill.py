@@ -1,4 +1,4 @@
-"""Real processes killed in the middle of a round, on every log: the rounds end as if nothing had happened.
+"""Processes killed in the middle of rounds, on both transports, end as if nothing had happened.
 
 What every client knows is taken in before the first round, and a round waits for everybody, so that there is one right
 end: the one of a federation in one process that nobody disturbed.
@@ -25,11 +25,11 @@ from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest
-from tests.house.processes import Process, kill_at_once, none_left_over
-from tests.house.rounds_federation import begin_in_rounds
+from tests.house.processes import Process, kill_all, killed_on_exit
+from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, all_records, clock, model_bytes
 
-ROUNDS_MAX = 28
+ROUNDS_MAX = 40
 MODELS = f"""
 [[models]]
 name = "clusters"
@@ -59,14 +59,14 @@ SERVER, ATTIC, CELLAR, GARDEN = range(4)
 VICTIMS = ((ATTIC,), (SERVER,), (SERVER, CELLAR), (ATTIC, CELLAR, GARDEN), (SERVER,), (GARDEN,))
 EVERY = 4
 """rounds from one kill to the next"""
-PATIENCE_S = 200.0
+TIMEOUT_S = 200.0
 
 
 def federation(folder: Path, name: str, address: str = "sqlite:federation.db") -> Config:
-    """Clients that have taken in all their readings, and a server that has not begun."""
+    """A federation whose clients have read all their readings and whose server has not started."""
     folder.mkdir()
-    file = begin_in_rounds(folder, MODELS, readings=200)
-    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"')
+    file = create_rounds_federation(folder, MODELS, readings=200)
+    text = file.read_text(encoding="utf-8").replace('name = "weather"', f'name = "{name}"')
     file.write_text(text.replace('"sqlite:federation.db"', f'"{address}"'), encoding="utf-8")
     config = load_config(file)
     for client in CLIENTS:
@@ -79,8 +79,10 @@ def federation(folder: Path, name: str, address: str = "sqlite:federation.db") -
 def newest(config: Config, log: Log) -> dict[str, Snapshot]:
     """model -> its newest snapshot."""
     found = latest(log, config.contract.snapshots_topic)
-    said = {model.name: found.get(model.name.encode()) for model in config.contract.models}  # a claim stands there too
-    return {name: Snapshot.decode(one.value, one.headers) for name, one in said.items() if one is not None}
+    records = {
+        model.name: found.get(model.name.encode()) for model in config.contract.models
+    }  # the lease is in this topic too
+    return {name: Snapshot.decode(one.value, one.headers) for name, one in records.items() if one is not None}
 
 
 def round_of(config: Config, log: Log) -> int:
@@ -88,20 +90,20 @@ def round_of(config: Config, log: Log) -> int:
     return 0 if snapshot is None else snapshot.round or 0
 
 
-def asleep(config: Config, log: Log) -> bool:
-    said = newest(config, log)
-    return all(model in said and said[model].round_request is None for model in ("heaps", "fuzzy"))
+def all_asleep(config: Config, log: Log) -> bool:
+    snapshots = newest(config, log)
+    return all(model in snapshots and snapshots[model].round_request is None for model in ("heaps", "fuzzy"))
 
 
 def wait_for(what: Callable[[], bool], processes: list[Process]) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while not what():
-        assert time.monotonic() < until, [process.said()[-2000:] for process in processes]
+        assert time.monotonic() < until, [process.log_text()[-2000:] for process in processes]
         time.sleep(0.01)
 
 
 def outcome(config: Config, server: ServerNode) -> dict[str, Any]:
-    """What the models are, how many rounds there were, and what each client answered in each."""
+    """The models, their number of rounds, and the answer of each client in each round."""
     answers: dict[tuple[str, str, int | None], set[bytes]] = {}
     for record in all_records(config.log.address, config.contract.updates_topic):
         update = Update.decode(record.value, record.headers)
@@ -121,31 +123,31 @@ def outcome(config: Config, server: ServerNode) -> dict[str, Any]:
 def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened(
     where: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    # What is drawn at a start is drawn from the federation's name, so both have the same.
-    name = f"house-{uuid.uuid4().hex}"
+    # The random start depends on the federation's name, so both have the same.
+    name = f"weather-{uuid.uuid4().hex}"
     undisturbed = federation(tmp_path / "undisturbed", name)
     with OneBox(undisturbed, CLIENTS, clock) as box:
         box.run_until_idle()
-        wanted = outcome(undisturbed, box.server)
-    assert wanted["rounds"]["fuzzy"][1:] == (ROUNDS_MAX, len(CLIENTS))
+        expected = outcome(undisturbed, box.server)
+    assert expected["rounds"]["fuzzy"][1:] == (ROUNDS_MAX, len(CLIENTS))
 
     address = "sqlite:federation.db"
     if where == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
-    home = tmp_path / "killed"
-    config = federation(home, name, address)
-    words = [["server", "--config", "house.toml", "--no-page"]]
-    words += [["client", "--config", "house.toml", "--name", client] for client in CLIENTS]
-    processes = [Process(said, home / f"{said[-1]}-{place}.txt") for place, said in enumerate(words)]
-    with none_left_over(processes), closing(open_log(config.log)) as log:
+    folder = tmp_path / "killed"
+    config = federation(folder, name, address)
+    arguments = [["server", "--config", "federation.toml", "--no-page"]]
+    arguments += [["client", "--config", "federation.toml", "--name", client] for client in CLIENTS]
+    processes = [Process(each, folder / f"{each[-1]}-{place}.txt") for place, each in enumerate(arguments)]
+    with killed_on_exit(processes), closing(open_log(config.log)) as log:
         for number, victims in enumerate(VICTIMS):
             wait_for(lambda number=number: round_of(config, log) > EVERY * number, processes)
-            kill_at_once(processes[place] for place in victims)
+            kill_all(processes[place] for place in victims)
             for place in victims:
-                processes[place] = processes[place].again()
-        assert not asleep(config, log), "the last ones were killed after all rounds"
-        wait_for(lambda: asleep(config, log), processes)
+                processes[place] = processes[place].restarted()
+        assert not all_asleep(config, log), "the last processes were killed after all rounds"
+        wait_for(lambda: all_asleep(config, log), processes)
         for process in processes:
-            assert process.stop() == 0, process.said()
+            assert process.stop() == 0, process.log_text()
     with open_server(config, clock=clock) as server:
-        assert outcome(config, server) == wanted
+        assert outcome(config, server) == expected

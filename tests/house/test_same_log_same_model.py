@@ -1,4 +1,4 @@
-"""The log is the model: whoever ran when, and however much was read at once, the same log gives the same model."""
+"""The same log gives the same model, in any batching and with any restarts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
-from tests.house.small_federation import CLIENTS, begin, clock, model_bytes
+from tests.house.small_federation import CLIENTS, clock, create_federation, model_bytes
 
 
 def run_in_any_order(config: Config, chance: random.Random) -> bytes:
-    """Step clients and server as chance has it, until nobody has anything left; the model in the end."""
+    """Step clients and server in random order until all are idle; returns the model."""
     with ExitStack() as stack:
         clients = [stack.enter_context(open_client(config, name, clock=clock)) for name in CLIENTS]
         server = stack.enter_context(open_server(config, clock=clock))
@@ -33,14 +33,14 @@ def run_in_any_order(config: Config, chance: random.Random) -> bytes:
         return model_bytes(server)
 
 
-def replay(config: Config, checkpoint: Path, batch_updates_max: int, stop_every: int | None = None) -> bytes:
-    """Read the log from its beginning with a new server, put away and taken up again every so many steps."""
+def replay(config: Config, checkpoint_file: Path, batch_updates_max: int, stop_every: int | None = None) -> bytes:
+    """The model of a new server that reads the log, and is restarted every `stop_every` steps."""
     settings = config.server.model_copy(update={"batch_updates_max": batch_updates_max})
     with closing(open_log(config.log.address)) as log:
         done = False
         while not done:
-            with Checkpoint(checkpoint, "replay") as memory:
-                server = ServerNode(config.contract, settings, log, memory, rebuild=True, clock=clock)
+            with Checkpoint(checkpoint_file, "replay") as checkpoint:
+                server = ServerNode(config.contract, settings, log, checkpoint, rebuild=True, clock=clock)
                 server.resume()
                 steps = 0
                 while stop_every is None or steps < stop_every:
@@ -54,14 +54,14 @@ def replay(config: Config, checkpoint: Path, batch_updates_max: int, stop_every:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_batching_and_any_restart_give_the_same_model_for_the_same_log(seed: int, tmp_path: Path) -> None:
-    config = load_config(begin(tmp_path, readings=300, publish_readings=20, batch_readings_max=33))
-    lived = run_in_any_order(config, random.Random(seed))
+    config = load_config(create_federation(tmp_path, readings=300, publish_readings=20, batch_readings_max=33))
+    expected = run_in_any_order(config, random.Random(seed))
     for name, batch, stop_every in (("one", 1, None), ("seven", 7, 2), ("all", 10_000, None), ("again", 10_000, None)):
-        assert replay(config, tmp_path / f"{name}.db", batch, stop_every) == lived, name
+        assert replay(config, tmp_path / f"{name}.db", batch, stop_every) == expected, name
 
 
-def test_the_first_pool_is_the_same_whoever_spoke_first(tmp_path: Path) -> None:
-    config = load_config(begin(tmp_path, readings=60, publish_readings=60, pool_clients=3))
+def test_the_first_pool_does_not_depend_on_the_order_of_clients(tmp_path: Path) -> None:
+    config = load_config(create_federation(tmp_path, readings=60, publish_readings=60, pool_clients=3))
     models = set()
     for order in (CLIENTS, CLIENTS[::-1]):
         folder = tmp_path / order[0]
@@ -69,13 +69,13 @@ def test_the_first_pool_is_the_same_whoever_spoke_first(tmp_path: Path) -> None:
         address = f"sqlite:{folder / 'federation.db'}"
         there = config.model_copy(update={"log": config.log.model_copy(update={"address": address})})
         for client in order:
-            copy_said(config, there, client)
+            copy_updates(config, there, client)
         models.add(replay(there, folder / "replay.db", 100))
     assert len(models) == 1
 
 
-def copy_said(config: Config, there: Config, client: str) -> None:
-    """Let a client speak once into the first log, and carry its words over into another."""
+def copy_updates(config: Config, there: Config, client: str) -> None:
+    """Run a client on the first log and copy its updates to another."""
     with open_client(config, client, clock=clock) as node:
         while node.step():
             pass

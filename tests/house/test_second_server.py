@@ -1,4 +1,4 @@
-"""A second server started by mistake: it is turned away, or the first one ends and says so. Both logs are real."""
+"""A second server of a federation is refused, or takes over the lease and ends the first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.small_federation import write_federation
 
 LEASE_RENEW_S = 0.5
@@ -17,7 +17,7 @@ ACQUIRED = "lease_acquired generation="
 
 @pytest.fixture(params=["sqlite", "kafka"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A federation's file."""
+    """A federation file, on each transport."""
     address = f"sqlite:{tmp_path / 'federation.db'}"
     if request.param == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
@@ -28,7 +28,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def in_another_folder(file: Path) -> Path:
-    """The same federation, its server elsewhere."""
+    """The same federation with another folder for its server."""
     other = file.with_name("other.toml")
     other.write_text(file.read_text().replace('folder = "server"', 'folder = "elsewhere"'), encoding="utf-8")
     return other
@@ -36,7 +36,7 @@ def in_another_folder(file: Path) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts servers, and ends what is left of them."""
+    """Starts servers, and kills those still running at the end."""
     started: list[Process] = []
 
     def start(file: Path, *words: str) -> Process:
@@ -44,48 +44,48 @@ def server(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         started.append(Process(["server", "--config", str(file), "--no-page", *words], log))
         return started[-1]
 
-    with none_left_over(started):
+    with killed_on_exit(started):
         yield start
 
 
-def test_a_second_server_is_turned_away_wherever_its_folder_is(file: Path, server: Callable[..., Process]) -> None:
+def test_a_second_server_is_refused_in_any_folder(file: Path, server: Callable[..., Process]) -> None:
     first = server(file)
-    wait_until(lambda: ACQUIRED in first.said())
+    wait_until(lambda: ACQUIRED in first.log_text())
     same = server(file)
     assert same.wait() == REJECTED
-    assert "in use by another process" in same.said()
+    assert "in use by another process" in same.log_text()
     for words in ((), ("--rebuild",)):
         other = server(in_another_folder(file), *words)
         assert other.wait() == REJECTED
-        assert "another server holds the lease of" in other.said()
-        assert ACQUIRED not in other.said()
+        assert "another server holds the lease of" in other.log_text()
+        assert ACQUIRED not in other.log_text()
     assert first.running()
     assert first.stop() == 0
 
 
-def test_who_takes_over_answers_and_the_older_one_ends_and_says_why(file: Path, server: Callable[..., Process]) -> None:
+def test_a_server_that_takes_over_ends_the_older_one(file: Path, server: Callable[..., Process]) -> None:
     first = server(file)
-    wait_until(lambda: ACQUIRED in first.said())
+    wait_until(lambda: ACQUIRED in first.log_text())
     second = server(in_another_folder(file), "--rebuild", "--take-over")
     assert first.wait() == REJECTED
-    assert "another server has taken over" in first.said()
+    assert "another server has taken over" in first.log_text()
     assert second.running()
     back = server(file)
     assert back.wait() == REJECTED
     assert second.stop() == 0
 
 
-def test_a_server_killed_goes_on_at_once_and_one_elsewhere_when_it_is_seen_to_be_dead(
+def test_a_killed_server_restarts_at_once_and_another_waits_for_its_lease_to_expire(
     file: Path, server: Callable[..., Process]
 ) -> None:
     first = server(file)
-    wait_until(lambda: ACQUIRED in first.said())
+    wait_until(lambda: ACQUIRED in first.log_text())
     first.kill()
     again = server(file)
-    wait_until(lambda: ACQUIRED in again.said())
-    assert "retrying" not in again.said()
+    wait_until(lambda: ACQUIRED in again.log_text())
+    assert "retrying" not in again.log_text()
     again.kill()
     elsewhere = server(in_another_folder(file), "--rebuild")
-    wait_until(lambda: ACQUIRED in elsewhere.said())
-    assert "to see whether it still renews it" in elsewhere.said()
+    wait_until(lambda: ACQUIRED in elsewhere.log_text())
+    assert "to see whether it still renews it" in elsewhere.log_text()
     assert elsewhere.stop() == 0

@@ -1,4 +1,4 @@
-"""Separate processes, killed with SIGKILL at random moments and started again, end as if nothing had happened."""
+"""Separate processes, killed with SIGKILL at random moments and restarted, end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -9,77 +9,78 @@ from pathlib import Path
 import pytest
 
 from shoal.config.settings import Config, load_config
-from tests.house.processes import kill_at_once, none_left_over
-from tests.house.small_federation import CLIENTS
-from tests.house.whole_house import (
-    check_nothing_lost_and_nothing_twice,
-    every_reading_came_once,
+from tests.house.federation_processes import (
+    check_exactly_once,
     finish,
+    keep_feeding,
+    prepare_federation,
     start_all,
-    whole_house,
+    wait_for_updates,
 )
+from tests.house.processes import kill_all, killed_on_exit
+from tests.house.small_federation import CLIENTS
 
 KILLS = {"sqlite": 24, "kafka": 50}
 SERVER, CLIENT_PLACES, PRODUCER = 0, (1, 2, 3), 4
 AIMED = 0.5
-"""share of the kills that wait for the instant in which most can go wrong; chance alone seldom meets it"""
+"""share of the kills that wait for a checkpoint being stored, where most can go wrong and chance seldom hits"""
 READINGS_PER_S = {"sqlite": 900, "kafka": 450}
-"""slow enough that readings still come when the last one is killed"""
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
 def address(request: pytest.FixtureRequest) -> str:
-    """Where the federation's log is."""
+    """The address of the federation's log."""
     if request.param == "sqlite":
         return "sqlite:federation.db"
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
 def victims(chance: random.Random) -> tuple[int, ...]:
-    """Who dies next: a client, the server, the producer, or the server and a client in the same instant."""
+    """The processes to kill next: a client, the server, the producer, or the server and a client at once."""
     client = chance.choice(CLIENT_PLACES)
     return chance.choice([(client,), (client,), (SERVER,), (PRODUCER,), (SERVER, client)])
 
 
-def memories(config: Config) -> dict[int, Path]:
-    """place of a process -> the file that changes whenever it remembers."""
-    homes = {SERVER: config.server.folder}
-    homes |= {place: config.client.folder / client for place, client in zip(CLIENT_PLACES, CLIENTS, strict=True)}
-    return {place: home / "checkpoint.db-wal" for place, home in homes.items()}
+def checkpoint_files(config: Config) -> dict[int, Path]:
+    """Place of a process -> the file that changes whenever it stores its checkpoint."""
+    folders = {SERVER: config.server.folder}
+    folders |= {place: config.client.folder / client for place, client in zip(CLIENT_PLACES, CLIENTS, strict=True)}
+    return {place: folder / "checkpoint.db-wal" for place, folder in folders.items()}
 
 
-def wait_until_it_remembers(memory: Path, patience_s: float = 1.0) -> None:
-    """Return while it is remembering, if it does in time; it speaks some milliseconds later."""
+def wait_until_it_stores(file: Path, wait_max_s: float = 1.0) -> None:
+    """Return while the checkpoint is being stored, or after `wait_max_s`; the process publishes some ms later."""
 
-    def seen() -> tuple[int, int] | None:
+    def version() -> tuple[int, int] | None:
         try:
-            about = memory.stat()
+            about = file.stat()
         except FileNotFoundError:
             return None
         return about.st_mtime_ns, about.st_size
 
-    before, until = seen(), time.monotonic() + patience_s
-    while seen() == before and time.monotonic() < until:
+    before, until = version(), time.monotonic() + wait_max_s
+    while version() == before and time.monotonic() < until:
         pass
 
 
 def test_processes_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(tmp_path: Path, address: str) -> None:
-    log = address.partition(":")[0]
-    file = whole_house(tmp_path, address)
-    memory, chance = memories(load_config(file)), random.Random(20231)
+    transport = address.partition(":")[0]
+    file = prepare_federation(tmp_path, address)
+    stored, chance = checkpoint_files(load_config(file)), random.Random(20231)
     killed: list[tuple[int, ...]] = []
-    processes = start_all(file, READINGS_PER_S[log])
-    with none_left_over(processes):
-        while len(killed) < KILLS[log]:
+    processes = start_all(file, READINGS_PER_S[transport])
+    with killed_on_exit(processes):
+        while len(killed) < KILLS[transport]:
+            keep_feeding(processes, file)
             killed.append(victims(chance))
             time.sleep(chance.uniform(0.05, 0.6))
-            if chance.random() < AIMED and killed[-1][-1] in memory:
-                wait_until_it_remembers(memory[killed[-1][-1]])
+            if chance.random() < AIMED and killed[-1][-1] in stored:
+                wait_until_it_stores(stored[killed[-1][-1]])
                 time.sleep(chance.uniform(0.0, 0.004))
-            kill_at_once(processes[place] for place in killed[-1])
+            kill_all(processes[place] for place in killed[-1])
             for place in killed[-1]:
-                processes[place] = processes[place].again()
-        assert not every_reading_came_once(load_config(file)), "the last ones were killed with nothing left to do"
+                processes[place] = processes[place].restarted()
+        wait_for_updates(processes, file)  # so there was work left at the last kill
         finish(processes, tmp_path)
-    assert {len(dead) for dead in killed} == {1, 2}
-    check_nothing_lost_and_nothing_twice(file, tmp_path)
+    assert {len(places) for places in killed} == {1, 2}
+    check_exactly_once(file, tmp_path)

@@ -1,4 +1,4 @@
-"""The memory of a process: either before or after a save, whatever kills it, and never silently empty."""
+"""The checkpoint: as before or as after a save, whatever kills the process, and never silently empty."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 OWNER = "client attic of plant"
 
 
-def word(number: int) -> OutboxRecord:
+def outbox_record(number: int) -> OutboxRecord:
     return OutboxRecord("plant.updates", b"value %d" % number, b"clusters", (("type", b"update"), ("v", b"1")))
 
 
@@ -42,7 +42,7 @@ def checkpoint(path: Path) -> Iterator[Checkpoint]:
         yield opened
 
 
-def test_a_new_checkpoint_remembers_nothing(checkpoint: Checkpoint, path: Path) -> None:
+def test_a_new_checkpoint_is_empty(checkpoint: Checkpoint, path: Path) -> None:
     assert checkpoint.load() is None
     assert checkpoint.pending() == []
     assert sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("checkpoint.db-")) == [
@@ -55,50 +55,50 @@ def test_an_empty_state_is_not_no_state(checkpoint: Checkpoint) -> None:
     assert checkpoint.load() == {}
 
 
-def test_state_and_words_come_back_after_opening_again(path: Path) -> None:
+def test_state_and_outbox_are_kept_over_a_reopening(path: Path) -> None:
     state = {"version": 1, "half": {"weight": np.arange(6.0).reshape(2, 3), "none": None}, "name": "ä", "raw": b"\0"}
     silent = OutboxRecord("t", None, None, ())
     with Checkpoint(path, OWNER) as first:
-        first.save(state, [word(1), silent])
+        first.save(state, [outbox_record(1), silent])
     with Checkpoint(path, OWNER) as second:
         assert pack(second.load()) == pack(state)
-        assert second.pending() == [(1, word(1)), (2, silent)]
+        assert second.pending() == [(1, outbox_record(1)), (2, silent)]
 
 
-def test_only_the_newest_state_is_kept_but_all_words(checkpoint: Checkpoint) -> None:
+def test_only_the_newest_state_is_kept_but_every_record(checkpoint: Checkpoint) -> None:
     for n in range(3):
-        checkpoint.save({"n": n}, [word(n)])
+        checkpoint.save({"n": n}, [outbox_record(n)])
     assert checkpoint.load() == {"n": 2}
-    assert [said for _, said in checkpoint.pending()] == [word(0), word(1), word(2)]
+    assert [record for _, record in checkpoint.pending()] == [outbox_record(0), outbox_record(1), outbox_record(2)]
 
 
-def test_words_known_to_be_published_are_forgotten_at_the_next_save(checkpoint: Checkpoint) -> None:
-    checkpoint.save({}, [word(1), word(2), word(3)])
+def test_published_records_are_deleted_by_the_next_save(checkpoint: Checkpoint) -> None:
+    checkpoint.save({}, [outbox_record(1), outbox_record(2), outbox_record(3)])
     assert [number for number, _ in checkpoint.pending(after=2)] == [3]
-    checkpoint.save({}, [word(4)], published_up_to=2)
-    assert [said for _, said in checkpoint.pending()] == [word(3), word(4)]
+    checkpoint.save({}, [outbox_record(4)], published_up_to=2)
+    assert [record for _, record in checkpoint.pending()] == [outbox_record(3), outbox_record(4)]
 
 
-def test_numbers_of_words_are_never_given_again(path: Path) -> None:
+def test_record_numbers_are_never_used_again(path: Path) -> None:
     with Checkpoint(path, OWNER) as first:
-        first.save({}, [word(1), word(2)])
+        first.save({}, [outbox_record(1), outbox_record(2)])
         first.save({}, [], published_up_to=2)
     with Checkpoint(path, OWNER) as second:
-        second.save({}, [word(3)])
-        assert second.pending() == [(3, word(3))]
+        second.save({}, [outbox_record(3)])
+        assert second.pending() == [(3, outbox_record(3))]
 
 
 def test_a_state_that_cannot_be_written_changes_nothing(checkpoint: Checkpoint) -> None:
-    checkpoint.save({"n": 1}, [word(1)])
+    checkpoint.save({"n": 1}, [outbox_record(1)])
     with pytest.raises(TypeError):
-        checkpoint.save({"n": object()}, [word(2)])
+        checkpoint.save({"n": object()}, [outbox_record(2)])
     with pytest.raises(TypeError):
-        checkpoint.save({"n": 2}, [word(2)._replace(value=object())])  # type: ignore[arg-type]
+        checkpoint.save({"n": 2}, [outbox_record(2)._replace(value=object())])  # type: ignore[arg-type]
     assert checkpoint.load() == {"n": 1}
-    assert checkpoint.pending() == [(1, word(1))]
+    assert checkpoint.pending() == [(1, outbox_record(1))]
 
 
-def test_closing_twice_is_harmless_and_a_closed_one_is_not_called_damaged(path: Path) -> None:
+def test_closing_twice_is_harmless_and_using_a_closed_one_is_not_called_damage(path: Path) -> None:
     opened = Checkpoint(path, OWNER)
     opened.close()
     opened.close()
@@ -116,7 +116,7 @@ Checkpoint(Path(sys.argv[1]), sys.argv[2])
 """
 
 
-def test_anothers_memory_is_refused(path: Path) -> None:
+def test_the_checkpoint_of_another_owner_is_refused(path: Path) -> None:
     Checkpoint(path, OWNER).close()
     with pytest.raises(InvalidState, match=f"the checkpoint of {OWNER}, not of server of plant; give each process"):
         Checkpoint(path, "server of plant")
@@ -124,22 +124,22 @@ def test_anothers_memory_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("saves", [0, 1])
-def test_a_second_process_of_the_same_name_is_turned_away(checkpoint: Checkpoint, path: Path, saves: int) -> None:
+def test_a_second_process_of_the_same_owner_is_refused(checkpoint: Checkpoint, path: Path, saves: int) -> None:
     for _ in range(saves):
         checkpoint.save({"n": 1})
-    told = subprocess.run([sys.executable, "-c", OPENING, path, OWNER], capture_output=True, text=True, check=False)
-    assert told.stderr.rstrip().endswith(f"in use by another process; is {OWNER} running already?")
-    checkpoint.save({"n": 2}, [word(1)])
+    result = subprocess.run([sys.executable, "-c", OPENING, path, OWNER], capture_output=True, text=True, check=False)
+    assert result.stderr.rstrip().endswith(f"in use by another process; is {OWNER} running already?")
+    checkpoint.save({"n": 2}, [outbox_record(1)])
     assert checkpoint.load() == {"n": 2}
 
 
-def test_the_same_process_cannot_open_it_twice_and_can_when_it_is_closed(path: Path) -> None:
+def test_a_process_cannot_open_it_twice_before_it_is_closed(path: Path) -> None:
     with Checkpoint(path, OWNER), pytest.raises(InvalidState, match="in use"):
         Checkpoint(path, OWNER)
     Checkpoint(path, OWNER).close()
 
 
-def test_another_version_of_the_layout_is_refused(path: Path) -> None:
+def test_another_format_version_is_refused(path: Path) -> None:
     Checkpoint(path, OWNER).close()
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE about SET value = '2' WHERE name = 'format'")
@@ -154,7 +154,7 @@ import hashlib, sys
 from pathlib import Path
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
-def words(n):
+def records(n):
     return [OutboxRecord("t", b"%d.%d" % (n, k) + bytes(n * 997 % 50_000), b"k", (("n", b"%d" % n),)) for k in range(2)]
 
 def state(n):
@@ -166,12 +166,12 @@ if __name__ == "__main__":
         print("ready", flush=True)
         while True:
             n += 1
-            checkpoint.save(state(n), words(n), published_up_to=2 * (n - 2))
+            checkpoint.save(state(n), records(n), published_up_to=2 * (n - 2))
             print(n, flush=True)
 """
 
 
-def test_a_kill_at_any_moment_leaves_the_memory_before_or_after_a_save(path: Path, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(path: Path, tmp_path: Path) -> None:
     program = tmp_path / "saving.py"
     program.write_text(SAVING)
     made: dict[str, Any] = {"__name__": "saving"}
@@ -181,26 +181,26 @@ def test_a_kill_at_any_moment_leaves_the_memory_before_or_after_a_save(path: Pat
     for _ in range(25):
         child = subprocess.Popen([sys.executable, program, path], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
-        told = [child.stdout.readline() for _ in range(chance.randrange(12))]
+        result = [child.stdout.readline() for _ in range(chance.randrange(12))]
         child.send_signal(signal.SIGKILL)
-        told += child.stdout.readlines()
+        result += child.stdout.readlines()
         child.stdout.close()
         child.wait()
-        acknowledged = max([saved, *(int(line) for line in told if line.strip().isdigit() and line.endswith("\n"))])
+        acknowledged = max([saved, *(int(line) for line in result if line.strip().isdigit() and line.endswith("\n"))])
         if not path.exists():
-            continue  # killed before there was anything to lose
+            continue  # killed before anything was saved
         with Checkpoint(path, "saver") as checkpoint:
             state = checkpoint.load()
             saved = 0 if state is None else state["n"]
             assert saved in {acknowledged, acknowledged + 1}
             assert state is None or state == made["state"](saved)
-            kept = [word for n in range(max(1, saved - 1), saved + 1) for word in made["words"](n)]
-            assert [word for _, word in checkpoint.pending()] == kept
+            kept = [record for n in range(max(1, saved - 1), saved + 1) for record in made["records"](n)]
+            assert [record for _, record in checkpoint.pending()] == kept
     assert saved > 10, "enough was saved for kills to hit"
 
 
 @pytest.mark.parametrize("call", ["os.link", "os.fsync", "secrets.token_hex", "sqlite3.connect"])
-def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(path: Path, call: str) -> None:
+def test_a_kill_while_the_file_is_created_leaves_none_or_a_whole_one(path: Path, call: str) -> None:
     module, name = call.split(".")
     program = (
         f"import os, secrets, sqlite3, sys; from pathlib import Path; from shoal.runtime.checkpoint import Checkpoint\n"
@@ -218,23 +218,23 @@ def test_a_kill_while_the_file_is_made_leaves_none_or_a_whole_one(path: Path, ca
 
 
 def whole(folder: Path) -> Path:
-    """A closed checkpoint with a state over many pages and a few words."""
+    """A closed checkpoint with a state over many pages and a few outbox records."""
     path = folder / "checkpoint.db"
     with Checkpoint(path, OWNER) as checkpoint:
         for n in range(3):
-            checkpoint.save({"n": n, "large": bytes(range(256)) * 100}, [word(n)])
+            checkpoint.save({"n": n, "large": bytes(range(256)) * 100}, [outbox_record(n)])
     return path
 
 
 def read_all(path: Path) -> bytes:
-    """All that is remembered, as bytes."""
+    """State and outbox, as bytes."""
     with Checkpoint(path, OWNER) as checkpoint:
-        words = [[number, list(said)] for number, said in checkpoint.pending()]
-        return pack([checkpoint.load(), words])
+        records = [[number, list(record)] for number, record in checkpoint.pending()]
+        return pack([checkpoint.load(), records])
 
 
 def outcome(path: Path) -> bytes | str:
-    """What is remembered, or the line it is refused with."""
+    """State and outbox, or the text of the error."""
     try:
         return read_all(path)
     except InvalidState as rejected:
@@ -243,7 +243,7 @@ def outcome(path: Path) -> bytes | str:
 
 @pytest.fixture(scope="module")
 def intact() -> Iterator[tuple[bytes, bytes]]:
-    """The bytes of a whole file, and what it remembers."""
+    """The bytes of an undamaged file, and its state and outbox."""
     with tempfile.TemporaryDirectory() as folder:
         path = whole(Path(folder))
         yield path.read_bytes(), read_all(path)
@@ -261,7 +261,7 @@ def intact() -> Iterator[tuple[bytes, bytes]]:
     ],
     ids=["empty", "zeros", "many zeros", "text", "magic", "page"],
 )
-def test_a_file_that_is_none_of_ours_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.db"
     path.write_bytes(content)
     with pytest.raises(InvalidState, match=r"damaged .*Restore it from a backup, or move the folder away"):
@@ -269,7 +269,7 @@ def test_a_file_that_is_none_of_ours_is_refused_with_what_to_do(tmp_path: Path, 
     assert path.read_bytes() == content, "and nothing is written to it"
 
 
-def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_another_sqlite_database_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.db"
     with closing(sqlite3.connect(path)) as file:
         file.execute("CREATE TABLE customers (name)")
@@ -280,26 +280,26 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path, intact: tuple[bytes, bytes]) -> None:
-    content, remembered = intact
+    content, saved_content = intact
     path = tmp_path / "checkpoint.db"
     for length in {*range(0, len(content), 1024), len(content) - 1}:
         path.write_bytes(content[:length])
-        told = outcome(path)
-        assert isinstance(told, str) or (told == remembered and length >= len(content) - 4096), length
+        result = outcome(path)
+        assert isinstance(result, str) or (result == saved_content and length >= len(content) - 4096), length
 
 
 @pytest.mark.parametrize("filler", [0x00, 0xFF])
 def test_a_page_overwritten_is_refused_or_was_not_in_use(
     tmp_path: Path, intact: tuple[bytes, bytes], filler: int
 ) -> None:
-    content, remembered = intact
+    content, saved_content = intact
     path = tmp_path / "checkpoint.db"
     refusals = 0
     for start in range(0, len(content), 4096):
         path.write_bytes(content[:start] + bytes([filler]) * 4096 + content[start + 4096 :])
-        told = outcome(path)
-        assert isinstance(told, str) or told == remembered, start
-        refusals += isinstance(told, str)
+        result = outcome(path)
+        assert isinstance(result, str) or result == saved_content, start
+        refusals += isinstance(result, str)
     assert refusals > len(content) // 4096 // 2
 
 
@@ -308,16 +308,16 @@ def test_a_page_overwritten_is_refused_or_was_not_in_use(
 def test_flipped_bytes_are_refused_or_hit_what_was_not_in_use(
     tmp_path: Path, intact: tuple[bytes, bytes], data: st.DataObject
 ) -> None:
-    content, remembered = bytearray(intact[0]), intact[1]
+    content, saved_content = bytearray(intact[0]), intact[1]
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     path = tmp_path / "checkpoint.db"
     path.write_bytes(bytes(content))
-    told = outcome(path)
-    assert isinstance(told, str) or told == remembered
+    result = outcome(path)
+    assert isinstance(result, str) or result == saved_content
 
 
-def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = whole(tmp_path)
     content = path.read_bytes()
     assert content.count(b"sqlite_sequence") == 3
@@ -326,7 +326,7 @@ def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) ->
         Checkpoint(path, OWNER)
 
 
-def test_a_state_that_was_taken_out_is_missed(tmp_path: Path) -> None:
+def test_a_state_that_was_removed_is_noticed(tmp_path: Path) -> None:
     path = whole(tmp_path)
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DELETE FROM state")
@@ -344,15 +344,15 @@ def test_an_identity_that_was_removed_is_noticed(tmp_path: Path) -> None:
 
 def test_a_copy_of_a_closed_checkpoint_is_a_backup(tmp_path: Path) -> None:
     path = whole(tmp_path)
-    remembered = read_all(path)
+    saved_content = read_all(path)
     backup = tmp_path / "backup.db"
     shutil.copy(path, backup)
     path.write_bytes(b"")
     shutil.copy(backup, path)
-    assert read_all(path) == remembered
+    assert read_all(path) == saved_content
 
 
-# Disks and rights.
+# Full disks and access rights.
 
 FULL = """
 import resource, sys
@@ -373,28 +373,28 @@ with Checkpoint(Path(sys.argv[1]), sys.argv[2]) as checkpoint:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX")
-def test_a_full_disk_is_waited_out_and_nothing_is_lost(path: Path) -> None:
-    told = subprocess.run([sys.executable, "-c", FULL, path, OWNER], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "cannot be written" in told.stdout
-    assert "make room" in told.stdout
+def test_a_full_disk_is_retriable_and_nothing_is_lost(path: Path) -> None:
+    result = subprocess.run([sys.executable, "-c", FULL, path, OWNER], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "cannot be written" in result.stdout
+    assert "make room" in result.stdout
     with Checkpoint(path, OWNER) as checkpoint:
         assert checkpoint.load() == {"n": 3}
-        assert [said.value for _, said in checkpoint.pending()] == [b"1", b"3"]
+        assert [record.value for _, record in checkpoint.pending()] == [b"1", b"3"]
 
 
-def test_no_room_is_retriable_and_no_rights_are_not() -> None:
+def test_a_full_disk_is_retriable_and_missing_rights_are_not() -> None:
     assert LogUnavailable.retriable
     assert not SettingsError.retriable
     assert not InvalidState.retriable
 
 
-def test_a_folder_in_the_place_of_the_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_raises(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="must be a file that this user may write"):
         Checkpoint(tmp_path, OWNER)
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("")
     with pytest.raises(SettingsError, match="name a folder that this user may write"):
         Checkpoint(tmp_path / "memory" / "deeper" / "checkpoint.db", OWNER)
@@ -416,7 +416,7 @@ except ShoalError as refused:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that anybody may enter, unlike pytest's."""
+    """A folder that every user may enter, unlike pytest's."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -426,21 +426,21 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
 @pytest.mark.parametrize("case", ["folder", "file", "hidden"])
-def test_what_this_user_may_not_write_is_told(open_folder: Path, case: str) -> None:
+def test_a_path_that_this_user_may_not_write_raises(open_folder: Path, case: str) -> None:
     path = open_folder / "checkpoint.db"
     if case == "file":
         Checkpoint(path, OWNER).close()
         path.chmod(0o444)
     open_folder.chmod(0o000 if case == "hidden" else 0o555)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", UNPRIVILEGED, path, OWNER], capture_output=True, text=True, check=False, cwd="/"
     )
     open_folder.chmod(0o755)
-    assert told.stdout.startswith("SettingsError"), told
-    assert "this user may write" in told.stdout
+    assert result.stdout.startswith("SettingsError"), result
+    assert "this user may write" in result.stdout
 
 
-def test_every_refusal_is_one_of_ours(tmp_path: Path) -> None:
+def test_every_error_is_one_of_ours(tmp_path: Path) -> None:
     for wrong in (Path("/dev/null/x/checkpoint.db"), tmp_path):
         with pytest.raises(ShoalError):
             Checkpoint(wrong, OWNER)

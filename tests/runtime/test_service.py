@@ -1,4 +1,4 @@
-"""The life of a process: what can be retried is waited out from memory, everything else ends it."""
+"""The main loop: retriable errors rebuild the node after a wait, all others end the process."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from shoal.runtime.service import run, stopped_by_signals
 
 
 class Script:
-    """A node whose steps are written down: True, False, or what to raise. It counts its lives."""
+    """A node whose steps are given: True, False, or an error to raise. It counts how often it is built."""
 
     def __init__(self, *steps: bool | ShoalError, built: tuple[ShoalError | None, ...] = ()) -> None:
         self.steps = list(steps)
         self.built = list(built)
-        self.lives = 0
-        self.left = 0
+        self.built_count = 0
+        self.closed_count = 0
         self.waited: list[float] = []
 
     @contextmanager
     def build(self) -> Iterator[Script]:
-        self.lives += 1
+        self.built_count += 1
         trouble = self.built.pop(0) if self.built else None
         if trouble is not None:
             raise trouble
         try:
             yield self
         finally:
-            self.left += 1
+            self.closed_count += 1
 
     def step(self, timeout_s: float = 0.0) -> bool:
         self.waited.append(timeout_s)
@@ -47,7 +47,7 @@ class Script:
 
 @pytest.fixture
 def stop() -> threading.Event:
-    """A stop that does not wait, so that no test does."""
+    """A stop event whose `wait` returns at once."""
 
     class Impatient(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
@@ -60,23 +60,23 @@ def test_a_stop_before_the_start_builds_nothing(stop: threading.Event) -> None:
     stop.set()
     script = Script()
     run(script.build, stop)
-    assert script.lives == 0
+    assert script.built_count == 0
 
 
-def test_it_steps_until_nothing_came_for_long_enough(stop: threading.Event) -> None:
+def test_it_steps_until_it_was_idle_for_long_enough(stop: threading.Event) -> None:
     script = Script(True, False, False, True)
     run(script.build, stop, until_idle_s=0.75, poll_s=0.25)
     assert script.waited == [0.25] * 7
-    assert (script.lives, script.left) == (1, 1)
+    assert (script.built_count, script.closed_count) == (1, 1)
 
 
-def test_idle_from_the_beginning_ends_too(stop: threading.Event) -> None:
+def test_it_ends_also_when_it_is_idle_from_the_beginning(stop: threading.Event) -> None:
     script = Script()
     run(script.build, stop, until_idle_s=0.0)
     assert len(script.waited) == 1
 
 
-def test_a_stop_ends_it_after_the_step_under_way(stop: threading.Event) -> None:
+def test_a_stop_ends_it_after_the_current_step(stop: threading.Event) -> None:
     script = Script()
     step = script.step
 
@@ -88,32 +88,32 @@ def test_a_stop_ends_it_after_the_step_under_way(stop: threading.Event) -> None:
     script.step = last  # type: ignore[method-assign]
     run(script.build, stop)
     assert len(script.waited) == 4
-    assert script.left == 1
+    assert script.closed_count == 1
 
 
-def test_after_a_retriable_error_a_new_node_goes_on_from_memory(stop: threading.Event) -> None:
+def test_after_a_retriable_error_a_new_node_is_built(stop: threading.Event) -> None:
     script = Script(True, LogUnavailable("away"), LogUnavailable("away"), True)
     run(script.build, stop, until_idle_s=0.0)
-    assert (script.lives, script.left) == (3, 3)
+    assert (script.built_count, script.closed_count) == (3, 3)
 
 
-def test_a_node_that_cannot_be_built_just_now_is_built_later(stop: threading.Event) -> None:
+def test_building_is_retried_after_a_retriable_error(stop: threading.Event) -> None:
     script = Script(built=(LogUnavailable("away"), LogUnavailable("away"), None))
     run(script.build, stop, until_idle_s=0.0)
-    assert (script.lives, script.left) == (3, 1)
+    assert (script.built_count, script.closed_count) == (3, 1)
 
 
-def test_waits_grow_to_a_limit_and_begin_again_after_success() -> None:
+def test_retry_intervals_grow_to_a_limit_and_start_again_after_success() -> None:
     waits: list[float] = []
 
-    class Noting(threading.Event):
+    class Recording(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             assert timeout is not None
             waits.append(timeout)
             return False
 
     away = [LogUnavailable("away")] * 8
-    run(Script(*away, True, LogUnavailable("away")).build, Noting(), until_idle_s=0.0)
+    run(Script(*away, True, LogUnavailable("away")).build, Recording(), until_idle_s=0.0)
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 0.2]
 
 
@@ -132,7 +132,7 @@ def test_an_error_of_the_hook_is_one_of_the_step(stop: threading.Event) -> None:
             raise errors.pop()
 
     run(script.build, stop, until_idle_s=0.0, on_step=fail_once)
-    assert (script.lives, script.left) == (2, 2)
+    assert (script.built_count, script.closed_count) == (2, 2)
     with pytest.raises(InvalidState):
         run(script.build, stop, on_step=lambda _: (_ for _ in ()).throw(InvalidState("damaged")))
 
@@ -142,7 +142,7 @@ def test_other_errors_end_it(stop: threading.Event, error: ShoalError) -> None:
     script = Script(True, error, True)
     with pytest.raises(type(error)):
         run(script.build, stop)
-    assert (script.lives, script.left) == (1, 1)
+    assert (script.built_count, script.closed_count) == (1, 1)
     with pytest.raises(type(error)):
         run(Script(built=(error,)).build, stop)
 
@@ -155,11 +155,11 @@ def test_a_stop_while_waiting_ends_it() -> None:
 
     script = Script(LogUnavailable("away"))
     run(script.build, Stopped())
-    assert script.lives == 1
+    assert script.built_count == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_the_first_signal_asks_and_the_second_insists() -> None:
+def test_the_first_signal_sets_stop_and_the_second_raises() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with stopped_by_signals() as stop:
         assert not stop.is_set()
@@ -170,11 +170,11 @@ def test_the_first_signal_asks_and_the_second_insists() -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-# What a service says to systemd.
+# Notifications to systemd.
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_is_told_that_the_loop_runs_and_that_it_still_turns(
+def test_systemd_is_notified_of_the_start_and_of_every_step(
     stop: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
 ) -> None:
     name = f"shoal-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
@@ -183,12 +183,12 @@ def test_systemd_is_told_that_the_loop_runs_and_that_it_still_turns(
         systemd.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
         run(Script(True, False).build, stop, until_idle_s=0.5)
-        heard = [systemd.recv(100) for _ in range(4)]
-    assert heard == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+        received = [systemd.recv(100) for _ in range(4)]
+    assert received == [b"READY=1", *[b"WATCHDOG=1"] * 3]
 
 
-def test_nobody_is_told_where_nobody_listens(
+def test_a_notify_socket_that_is_gone_is_ignored(
     stop: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
     run(Script(True).build, stop, until_idle_s=0.5)

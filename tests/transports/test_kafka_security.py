@@ -31,7 +31,7 @@ from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
 from shoal.transports.kafka.transport import KafkaSettings
 from tests.house.processes import Process
-from tests.house.small_federation import begin, write_federation
+from tests.house.small_federation import create_federation, write_federation
 from tests.kafka_broker import Broker
 from tests.kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
 
@@ -124,7 +124,7 @@ def rules_on_the_page(federation: str) -> list[ACL]:
 def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work(
     broker: Broker, tmp_path: Path
 ) -> None:
-    file = begin(tmp_path, ["attic"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
+    file = create_federation(tmp_path, ["attic"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
     admin_log = log_of(broker, ADMIN, ADMIN_PASSWORD)
     with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._reach)) as admin:
         contract = load_config(file).contract
@@ -154,7 +154,9 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
 def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_heard(
     broker: Broker, tmp_path: Path
 ) -> None:
-    file = begin(tmp_path, ["attic", "cellar"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
+    file = create_federation(
+        tmp_path, ["attic", "cellar"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}"
+    )
     text = file.read_text(encoding="utf-8").replace("label = true", 'signing_key_file = "{client}.key"')
     file.write_text(text + 'client_keys = "keys"\n', encoding="utf-8")
     config = load_config(file)
@@ -236,9 +238,9 @@ def test_a_process_of_a_stranger_ends_with_the_reason(command: list[str], broker
     file.write_text(text, encoding="utf-8")
     process = Process([*command, "--config", str(file)], tmp_path / "said.txt")
     process.end(LOG_ERROR)
-    assert "user and secret_file" in process.said()
-    assert "a guess" not in process.said()
-    assert "Traceback" not in process.said()
+    assert "user and secret_file" in process.log_text()
+    assert "a guess" not in process.log_text()
+    assert "Traceback" not in process.log_text()
 
 
 def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""Who comes late or back after long: the snapshots have been compacted, calls were missed, old updates are gone."""
+"""Clients that join late or return after long: snapshots are compacted, rounds are over, old updates are gone."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from shoal.protocol.topics import LABELS, ensure_topics
 from shoal.runtime.readings_log import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
-from tests.house.processes import Process, none_left_over, wait_until
+from tests.house.federation_processes import (
+    have_published,
+    prepare_federation,
+    replayed_model,
+    start_all,
+    undisturbed_updates,
+)
+from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.small_federation import (
     CLIENTS,
     all_records,
-    begin,
+    contents,
+    create_federation,
     final_model,
     run_to_end,
-    said,
     weather,
     write_readings,
 )
-from tests.house.whole_house import at_work, replayed, start_all, undisturbed_updates, whole_house
 
-HURRY = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+FAST_COMPACTION = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 AWAY = CLIENTS[2]
 HEAPS = """
 [[models]]
@@ -41,20 +47,20 @@ rounds_max = 1000
 tolerance = 0
 wake_s = 0.2
 [log]"""
-"""a model that calls again and again, whoever answers: it hardly sleeps when nothing moves any more"""
+"""a model that requests round after round and hardly sleeps"""
 
 
-def hurry_the_cleaner(config: Config, bootstrap: str) -> None:
+def compact_quickly(config: Config, bootstrap: str) -> None:
     """Let the brokers compact the snapshots within seconds."""
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-    topic = ConfigResource(ConfigResourceType.TOPIC, config.contract.snapshots_topic, HURRY)
+    topic = ConfigResource(ConfigResourceType.TOPIC, config.contract.snapshots_topic, FAST_COMPACTION)
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         admin.alter_configs([topic])
 
 
-def is_cleaned(config: Config) -> bool:
-    """Whether of the snapshots of the one model that clients label by only a few of many are left."""
+def is_compacted(config: Config) -> bool:
+    """Whether only the newest of many snapshots of the model `clusters` are left."""
     kept = all_records(config.log.address, config.contract.snapshots_topic)
     of_model = [record for record in kept if record.key == b"clusters"]
     return bool(of_model) and len(of_model) <= 2 and newest(config, "clusters").version > 3
@@ -67,42 +73,44 @@ def newest(config: Config, model: str) -> Snapshot:
 
 
 def newest_round(config: Config) -> int:
-    """Of the calls that have been made; 0 before the first."""
+    """The newest round of the model `heaps`; 0 before the first."""
     with closing(open_log(config.log)) as log:
         record = latest(log, config.contract.snapshots_topic).get(b"heaps")
     return 0 if record is None else Snapshot.decode(record.value, record.headers).round or 0
 
 
 def updates(records: list[Record], model: str, client: str) -> list[Update]:
-    heard = [Update.decode(record.value, record.headers) for record in records]
-    return [update for update in heard if (update.model, update.client) == (model, client)]
+    decoded = [Update.decode(record.value, record.headers) for record in records]
+    return [update for update in decoded if (update.model, update.client) == (model, client)]
 
 
-def told(records: list[Record]) -> set[bytes]:
-    """What the client that was away has said of its clusters."""
-    return {said(update) for update in updates(records, "clusters", AWAY)}
+def cluster_updates(records: list[Record]) -> set[bytes]:
+    """The updates of the client that was away for the model `clusters`."""
+    return {contents(update) for update in updates(records, "clusters", AWAY)}
 
 
 def answers(records: list[Record]) -> dict[int, int]:
-    """The rounds that the client that was away has answered, by the number of its answer."""
+    """Sequence number of each answer of the client that was away -> the round it answers."""
     return {update.sequence: update.round or 0 for update in updates(records, "heaps", AWAY)}
 
 
-def test_who_joins_late_reads_only_what_the_cleaner_has_left_of_the_snapshots_and_labels_by_the_newest(
+def test_a_client_that_joins_late_labels_by_the_newest_snapshot_of_a_compacted_topic(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    # What the late one learns is too little to be said, so that no newer snapshot comes of it.
-    file = begin(tmp_path, readings=400, publish_readings=20, address=f"kafka://{kafka_bootstrap}")
+    # The late client learns too little for an update, so that no newer snapshot follows from it.
+    file = create_federation(tmp_path, readings=400, publish_readings=20, address=f"kafka://{kafka_bootstrap}")
     file.write_text(
         file.read_text(encoding="utf-8").replace("[server]", "[server]\nlease_renew_s = 0.2"), encoding="utf-8"
     )
     config = load_config(file)
-    hurry_the_cleaner(config, kafka_bootstrap)
+    compact_quickly(config, kafka_bootstrap)
     run_to_end(file)
     write_readings(config, "loft", weather(15, 9))
     server = Process(["server", "--config", str(file), "--no-page"], tmp_path / "server.txt")
-    with none_left_over([server]):
-        wait_until(lambda: is_cleaned(config))  # the newest segment never is: the server's claims make it an older one
+    with killed_on_exit([server]):
+        wait_until(
+            lambda: is_compacted(config)
+        )  # brokers never compact the newest segment: the server's leases fill it
         version = newest(config, "clusters").version
         late = Process(["client", "--config", str(file), "--name", "loft", "--until-idle", "1"], tmp_path / "loft.txt")
         late.end()
@@ -112,51 +120,51 @@ def test_who_joins_late_reads_only_what_the_cleaner_has_left_of_the_snapshots_an
     assert {label["version"] for label in labels} == {version}
 
 
-def test_a_client_that_was_away_for_long_says_what_it_has_learnt_and_answers_no_call_that_is_over(
+def test_a_client_that_was_away_for_long_publishes_what_it_learns_and_answers_no_old_request(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    file = whole_house(tmp_path, f"kafka://{kafka_bootstrap}")
+    file = prepare_federation(tmp_path, f"kafka://{kafka_bootstrap}")
     file.write_text(file.read_text(encoding="utf-8").replace("[log]", HEAPS, 1), encoding="utf-8")
     config = load_config(file)
-    hurry_the_cleaner(config, kafka_bootstrap)
+    compact_quickly(config, kafka_bootstrap)
     topic = config.contract.updates_topic
     processes = start_all(file, 1200)
     server, *clients, producer = processes
-    with none_left_over(processes):
-        wait_until(lambda: at_work(clients))
+    with killed_on_exit(processes):
+        wait_until(lambda: have_published(clients))
         assert clients[2].stop() == 0
         left_at = newest_round(config)
         producer.end()
-        wait_until(lambda: is_cleaned(config) and newest_round(config) > left_at + 5)
-        # What the server has read is dropped by the brokers.
+        wait_until(lambda: is_compacted(config) and newest_round(config) > left_at + 5)
+        # Brokers remove what the server has read.
         cut = newest(config, "clusters").read_up_to[0]
         gone = [record for record in all_records(config.log.address, topic) if record.offset < cut]
         with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
             admin.delete_records({TopicPartition(topic, 0): cut})
-        # While nobody writes into the client's folder: it is copied.
-        wanted = undisturbed_updates(config, AWAY, tmp_path / "undisturbed")
+        # The folder is copied while no process writes to it.
+        expected = undisturbed_updates(config, AWAY, tmp_path / "undisturbed")
         back_at = newest_round(config)
         before = answers(gone + all_records(config.log.address, topic))
-        clients[2] = processes[3] = clients[2].again()
-        # What it said last it says again, as nothing remembers that it was heard.
+        clients[2] = processes[3] = clients[2].restarted()
+        # It repeats its newest update, which is not known to be published.
         wait_until(lambda: len(answers(gone + all_records(config.log.address, topic))) > len(before) + 2)
-        wait_until(lambda: told(gone + all_records(config.log.address, topic)) >= set(wanted))
+        wait_until(lambda: cluster_updates(gone + all_records(config.log.address, topic)) >= set(expected))
         for process in (*clients, server):
             assert process.stop() == 0
     records = gone + all_records(config.log.address, topic)
     after = answers(records)
     assert before.items() <= after.items()
-    assert min(called for number, called in after.items() if number not in before) >= back_at
-    assert told(records) == set(wanted)
+    assert min(answered for number, answered in after.items() if number not in before) >= back_at
+    assert cluster_updates(records) == set(expected)
     assert final_model(file) == whole_model(config, records, tmp_path)
 
 
 def whole_model(config: Config, records: list[Record], scratch: Path) -> bytes:
-    """What a server makes of all updates, those that are gone too."""
+    """The model of a server that reads all updates, also those that brokers removed."""
     there = config.model_copy(update={"log": LogSettings(address=f"sqlite:{scratch / 'copy.db'}")})
     with closing(open_log(there.log)) as log:
         ensure_topics(log, config.contract, there.log)
         for record in records:
             if record.key == b"clusters":
                 log.publish(record.topic, record.value, record.key, record.headers)
-    return replayed(there, scratch / "replay.db")
+    return replayed_model(there, scratch / "replay.db")

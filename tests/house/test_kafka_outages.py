@@ -1,4 +1,4 @@
-"""A house over a broker that goes away while readings go on, and over one that keeps too little."""
+"""Federations on a broker that is stopped while readings continue, and on one that keeps too few updates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.messages import Update
 from shoal.transports import open_log
-from tests.house.processes import Process, none_left_over
-from tests.house.small_federation import all_records, begin, clock, final_model, run_to_end, updates_by_client
-from tests.house.whole_house import check_nothing_lost_and_nothing_twice, finish, start_all, whole_house
+from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all
+from tests.house.processes import Process, killed_on_exit
+from tests.house.small_federation import (
+    all_records,
+    clock,
+    create_federation,
+    final_model,
+    run_to_end,
+    updates_by_client,
+)
 from tests.kafka_broker import Broker
 
 KEPT_BYTES = 1_500_000
@@ -26,31 +33,31 @@ LOG_ERROR = 4
 
 
 def end_of(config: Config, topic: str) -> int:
-    """The offset that its next record would get."""
+    """The offset of the next record in partition 0."""
     with closing(open_log(config.log)) as log:
         return log.bounds(topic)[0][1]
 
 
-def test_a_broker_that_is_stopped_and_killed_during_traffic_costs_time_and_nothing_else(
+def test_a_broker_that_is_stopped_and_killed_during_traffic_loses_and_repeats_nothing(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    file = whole_house(tmp_path, f"kafka://{own_broker.bootstrap}")
+    file = prepare_federation(tmp_path, f"kafka://{own_broker.bootstrap}")
     chance = random.Random(7)
     processes = start_all(file)
-    with none_left_over(processes):
+    with killed_on_exit(processes):
         for end in (own_broker.stop, own_broker.kill, own_broker.kill):
             time.sleep(chance.uniform(0.5, 2.0))
             end()
             time.sleep(chance.uniform(0.0, 3.0))
             own_broker.start()
         finish(processes, tmp_path)
-    check_nothing_lost_and_nothing_twice(file, tmp_path)
+    check_exactly_once(file, tmp_path)
 
 
-def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_nothing(
+def test_a_server_that_retention_has_overtaken_names_the_loss_and_learns_nothing(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    file = begin(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
+    file = create_federation(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
     config = load_config(file)
     run_to_end(file)
     with closing(open_log(config.log)) as log:
@@ -65,7 +72,7 @@ def test_a_server_that_retention_has_overtaken_says_what_is_gone_and_learns_noth
         server.step()
 
 
-def test_brokers_that_kept_too_little_while_the_server_was_away_end_it_with_what_is_gone_unless_a_gap_is_allowed(
+def test_updates_removed_while_the_server_was_away_end_it_unless_a_gap_is_accepted(
     own_broker: Broker, tmp_path: Path
 ) -> None:
     file = begin(tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}")
@@ -75,31 +82,33 @@ def test_brokers_that_kept_too_little_while_the_server_was_away_end_it_with_what
     run_to_end(file)
     read_up_to = len(all_records(config.log.address, topic := config.contract.updates_topic))
     with closing(open_log(config.log)) as log:
-        while log.bounds(topic)[0][0] <= read_up_to:  # the brokers' own retention, whenever they look
+        while log.bounds(topic)[0][0] <= read_up_to:  # brokers apply retention only from time to time
             log.publish(topic, bytes(KEPT_BYTES // 8), b"clusters", Update.headers())
             log.flush()
     strict = Process(["server", "--config", str(file), "--no-page"], tmp_path / "strict.txt")
     strict.end(LOG_ERROR)
-    gone = re.search(rf"{topic}/0: the next position to read is {read_up_to}, .* (\d+) records are lost", strict.said())
-    assert gone is not None, strict.said()
+    gone = re.search(
+        rf"{topic}/0: the next position to read is {read_up_to}, .* (\d+) records are lost", strict.log_text()
+    )
+    assert gone is not None, strict.log_text()
     assert int(gone[1]) > 0
     before = final_model(file)
     file.write_text(text.replace("[server]", "[server]\naccept_gap = true"), encoding="utf-8")
     easy = Process(["server", "--config", str(file), "--no-page", "--until-idle", "2"], tmp_path / "easy.txt")
     easy.end()
-    lost = sum(map(int, re.findall(r"gap_accepted .*records_lost=(\d+)", easy.said())))
+    lost = sum(map(int, re.findall(r"gap_accepted .*records_lost=(\d+)", easy.log_text())))
     assert lost >= int(gone[1])
     assert end_of(config, config.contract.rejected_topic) == end_of(config, topic) - read_up_to - lost
     assert final_model(file) == before
 
 
-def test_tools_that_look_for_lag_see_how_far_the_server_is(kafka_bootstrap: str, tmp_path: Path) -> None:
-    file = begin(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
+def test_kafka_tools_see_the_position_of_the_server(kafka_bootstrap: str, tmp_path: Path) -> None:
+    file = create_federation(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
     config = load_config(file)
     place, reader = TopicPartition(config.contract.updates_topic, 0), f"{config.contract.federation}.server"
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin, closing(open_log(config.log)) as log:
         shown = None
-        while shown is None:  # the first group of a broker is refused until it has made room for groups
+        while shown is None:  # a new broker refuses the first groups
             run_to_end(file)
             (end,) = (end for _, end in log.bounds(place.topic).values())
             found = admin.list_group_offsets({reader: None})[reader]
@@ -110,10 +119,8 @@ def test_tools_that_look_for_lag_see_how_far_the_server_is(kafka_bootstrap: str,
     assert shown == end
 
 
-def test_the_same_updates_delivered_again_and_in_another_order_change_nothing(
-    kafka_bootstrap: str, tmp_path: Path
-) -> None:
-    file = begin(tmp_path, readings=200, address=f"kafka://{kafka_bootstrap}")
+def test_updates_delivered_again_in_another_order_change_nothing(kafka_bootstrap: str, tmp_path: Path) -> None:
+    file = create_federation(tmp_path, readings=200, address=f"kafka://{kafka_bootstrap}")
     config = load_config(file)
     run_to_end(file)
     before = final_model(file)
@@ -128,14 +135,12 @@ def test_the_same_updates_delivered_again_and_in_another_order_change_nothing(
             pass
         assert server.up_to_date
     assert final_model(file) == before
-    heard = updates_by_client(config)
-    assert {len(again) for by_number in heard.values() for again in by_number.values()} == {3}
+    published = updates_by_client(config)
+    assert {len(again) for by_number in published.values() for again in by_number.values()} == {3}
 
 
-def test_ten_thousand_malformed_messages_are_set_aside_each_and_change_nothing(
-    kafka_bootstrap: str, tmp_path: Path
-) -> None:
-    file = begin(tmp_path, readings=100, batch_updates_max=200, address=f"kafka://{kafka_bootstrap}")
+def test_ten_thousand_malformed_messages_are_rejected_and_change_nothing(kafka_bootstrap: str, tmp_path: Path) -> None:
+    file = create_federation(tmp_path, readings=100, batch_updates_max=200, address=f"kafka://{kafka_bootstrap}")
     config = load_config(file)
     run_to_end(file)
     before = final_model(file)

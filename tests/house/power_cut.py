@@ -1,4 +1,4 @@
-"""Cutting the power: a forked process kills itself with SIGKILL at its n-th call of a method."""
+"""Simulates a power cut: a forked process kills itself with SIGKILL at its n-th call of a method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def in_a_process(work: Callable[[], None]) -> int:
+def run_forked(work: Callable[[], None]) -> int:
     """Run `work` in a forked process; the signal that ended it, or 0."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -25,12 +25,12 @@ def in_a_process(work: Callable[[], None]) -> int:
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "a process failed by itself"
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "the process failed without a power cut"
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
-def cut_the_power(kind: type, name: str, number: int, after: bool) -> None:
-    """From now on, the process dies at the `number`-th call of this method."""
+def cut_power_at(kind: type, name: str, number: int, after: bool) -> None:
+    """From now on, this process dies at the `number`-th call of the method, before or after the call."""
     real = getattr(kind, name)
     calls = itertools.count(1)
 
@@ -50,28 +50,28 @@ def cut_at_every_call(
     kind: type,
     name: str,
     after: bool,
-    begin: Callable[[int], Path],
+    create: Callable[[int], Path],
     run: Callable[[Path], None],
     outcome: Callable[[Path], Any],
     undisturbed: Any,
     every: int = 1,
 ) -> None:
-    """Cut at each call of a method, or each `every`-th, a run then goes on to the same end as the undisturbed one.
+    """Check that a run that is cut at a call and then repeated has the outcome of the undisturbed run.
 
-    `begin` makes the federation file of a run in a folder of its own.
+    For each call of a method, or each `every`-th. `create` makes the federation file of a run in a folder of its own.
     """
     for number in itertools.count(1, every):
-        file = begin(number)
+        file = create(number)
 
-        def until_the_cut(file: Path = file, number: int = number) -> None:
-            cut_the_power(kind, name, number, after)
+        def run_until_cut(file: Path = file, number: int = number) -> None:
+            cut_power_at(kind, name, number, after)
             run(file)
 
-        ended_by = in_a_process(until_the_cut)
+        ended_by = run_forked(run_until_cut)
         if ended_by == 0:
-            assert number > 5, "the cut never happened"
+            assert number > 5, "the power was never cut"
             return
         assert ended_by == signal.SIGKILL
-        assert in_a_process(lambda file=file: run(file)) == 0
+        assert run_forked(lambda file=file: run(file)) == 0
         assert outcome(file) == undisturbed, f"call {number} of {name}"
         shutil.rmtree(file.parent)

@@ -1,4 +1,4 @@
-"""A model in rounds is woken by a word in the log."""
+"""`shoal wake` starts new rounds of a sleeping model by a message in the log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Wake
 from shoal.transports import open_log
-from tests.house.rounds_federation import KMEANS, begin_in_rounds
-from tests.house.small_federation import CLIENTS, all_records, begin, clock
+from tests.house.rounds_federation import KMEANS, create_rounds_federation
+from tests.house.small_federation import CLIENTS, all_records, clock, create_federation
 
 FCAC = '[[models]]\nname = "clusters"\nalgorithm = "fcac"\n'
 
@@ -30,13 +30,13 @@ def version_of(box: OneBox) -> int:
     return model.snapshot.version
 
 
-def test_a_federation_without_rounds_has_nobody_to_wake(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(wake, ["--config", str(begin(tmp_path)), "--json"])
+def test_a_federation_without_models_in_rounds_has_nothing_to_wake(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(wake, ["--config", str(create_federation(tmp_path)), "--json"])
     assert json.loads(ended.output) == {"wake_requested": []}
 
 
-def test_a_model_asleep_looks_at_its_rows_when_it_is_asked_to_and_once(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, FCAC + KMEANS)
+def test_a_sleeping_model_starts_new_rounds_once_when_it_is_woken(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, FCAC + KMEANS)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         box.run_until_idle()
         before = version_of(box)
@@ -49,8 +49,8 @@ def test_a_model_asleep_looks_at_its_rows_when_it_is_asked_to_and_once(tmp_path:
         assert version_of(box) == after
 
 
-def test_a_server_that_was_away_finds_the_wish_when_it_comes_back(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, KMEANS)
+def test_a_server_that_was_away_reads_the_wake_when_it_returns(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, KMEANS)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         box.run_until_idle()
         before = version_of(box)
@@ -60,8 +60,8 @@ def test_a_server_that_was_away_finds_the_wish_when_it_comes_back(tmp_path: Path
         assert version_of(box) > before
 
 
-def test_what_has_no_rounds_cannot_be_woken(tmp_path: Path) -> None:
-    file = begin_in_rounds(tmp_path, FCAC + KMEANS)
+def test_a_model_without_rounds_cannot_be_woken(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, FCAC + KMEANS)
     for name in ("clusters", "nobody"):
         ended = CliRunner().invoke(wake, ["--config", str(file), "--model", name])
         assert isinstance(ended.exception, SettingsError)
@@ -71,9 +71,9 @@ def test_what_has_no_rounds_cannot_be_woken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "wrong"), [("model", {"model": "clusters"}), ("model", {"model": "no"}), ("contract", {"contract": "0"})]
 )
-def test_a_wish_that_is_none_of_ours_is_set_aside(tmp_path: Path, reason: str, wrong: dict[str, str]) -> None:
-    config = load_config(begin_in_rounds(tmp_path, FCAC + KMEANS))
-    parts = {"federation": "house", "contract": config.contract.digest, "model": "heaps", **wrong}
+def test_an_invalid_wake_is_rejected(tmp_path: Path, reason: str, wrong: dict[str, str]) -> None:
+    config = load_config(create_rounds_federation(tmp_path, FCAC + KMEANS))
+    parts = {"federation": "weather", "contract": config.contract.digest, "model": "heaps", **wrong}
     with OneBox(config, CLIENTS, clock) as box, closing(open_log(config.log)) as log:
         log.publish(config.contract.updates_topic, Wake(**parts).encode(), b"heaps", Wake.headers())
         log.flush()

@@ -1,4 +1,4 @@
-"""A federation whose clients sign: nobody speaks in another's name, and honest words get through."""
+"""A federation with signed updates: forged ones are rejected, genuine ones are absorbed."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from shoal.protocol.signatures import HEADER, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Headers, latest
-from tests.house.small_federation import all_records, begin, clock, final_model, model_bytes, run_to_end
+from tests.house.small_federation import all_records, clock, create_federation, final_model, model_bytes, run_to_end
 
 CLIENTS = ("attic", "cellar")
 
 
-def signed_house(folder: Path, clients: Sequence[str] = CLIENTS, **sizes: int) -> Path:
-    """A federation with readings, whose clients sign and whose server asks for it."""
-    file = begin(folder, clients, readings=120, pool_clients=len(clients), **sizes)
-    let_it_sign(file)
+def create_signed_federation(folder: Path, clients: Sequence[str] = CLIENTS, **sizes: int) -> Path:
+    """A federation with readings whose clients sign and whose server requires it."""
+    file = create_federation(folder, clients, readings=120, pool_clients=len(clients), **sizes)
+    require_signatures(file)
     for client in clients:
         make_key(file, client)
     return file
 
 
-def let_it_sign(file: Path) -> None:
+def require_signatures(file: Path) -> None:
     text = file.read_text(encoding="utf-8").replace("label = true", 'signing_key_file = "{client}/signing.key"')
     file.write_text(text + 'client_keys = "keys"\n', encoding="utf-8")
 
 
 def make_key(file: Path, client: str, *more: str) -> str:
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         keys_group, ["new", "--config", str(file), "--name", client, *more], catch_exceptions=False
     )
-    assert told.exit_code == 0
-    return told.output
+    assert result.exit_code == 0
+    return result.output
 
 
 def key_of(file: Path, client: str) -> bytes:
@@ -59,10 +59,10 @@ def signed(config: Config, value: bytes, key: bytes) -> Headers:
     return (*Update.headers(), (HEADER, signature(key, config.contract.updates_topic, value)))
 
 
-def publish(config: Config, *words: tuple[bytes, Headers]) -> None:
+def publish(config: Config, *messages: tuple[bytes, Headers]) -> None:
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        for value, headers in words:
+        for value, headers in messages:
             log.publish(config.contract.updates_topic, value, b"clusters", headers)
         log.flush()
 
@@ -75,12 +75,12 @@ def rejected(config: Config) -> list[tuple[str, bytes]]:
 
 def updates_of(config: Config, client: str) -> list[tuple[bytes, Headers]]:
     records = all_records(config.log.address, config.contract.updates_topic)
-    said = [(record.value or b"", record.headers) for record in records]
-    return [word for word in said if Update.decode(*word).client == client]
+    messages = [(record.value or b"", record.headers) for record in records]
+    return [message for message in messages if Update.decode(*message).client == client]
 
 
 def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+    file = create_signed_federation(tmp_path)
     config = load_config(file)
     run_to_end(file, CLIENTS)
     assert rejected(config) == []
@@ -96,8 +96,8 @@ def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path
         assert model_bytes(server) == with_signatures
 
 
-def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_updates_in_the_name_of_another_client_are_rejected(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     config = load_config(file)
     with open_client(config, "attic", clock=clock) as client:
         while client.step():
@@ -106,20 +106,20 @@ def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp
     in_cellars_name = replace(Update.decode(genuine, Update.headers()), client="cellar").encode()
     stranger = replace(Update.decode(genuine, Update.headers()), client="stranger").encode()
     tampered = replace(Update.decode(genuine, Update.headers()), sequence=77).encode()
-    attics = key_of(file, "attic")
+    attic_key = key_of(file, "attic")
     forged = [
         (in_cellars_name, Update.headers()),
-        (in_cellars_name, signed(config, in_cellars_name, attics)),
-        (stranger, signed(config, stranger, attics)),
-        (tampered, signed(config, genuine, attics)),
+        (in_cellars_name, signed(config, in_cellars_name, attic_key)),
+        (stranger, signed(config, stranger, attic_key)),
+        (tampered, signed(config, genuine, attic_key)),
     ]
     publish(config, *forged)
     run_to_end(file, CLIENTS)
     assert rejected(config) == [("signature", value) for value, _ in forged]
     with open_server(config, clock=clock) as server:
-        heard = {client: updates for client, updates, *_ in server.models()["clusters"].clients.totals()}
-        assert heard == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
-        assert heard["cellar"] > 0
+        absorbed = {client: updates for client, updates, *_ in server.models()["clusters"].clients.totals()}
+        assert absorbed == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
+        assert absorbed["cellar"] > 0
         publish(config, forged[0])
         server.step()
         count = server.metrics.registry.get_sample_value("shoal_rejected_messages_total", {"reason": "signature"})
@@ -128,14 +128,14 @@ def test_whoever_speaks_in_anothers_name_is_set_aside_and_the_other_is_heard(tmp
 
 
 def updates_of_signed(config: Config, client: str) -> set[bytes]:
-    """The different updates of a client that are signed by it."""
+    """The distinct updates of a client that have its signature."""
     key = read_keys(config.server.client_keys / f"{client}.key")[0] if config.server.client_keys else b""
-    words = updates_of(config, client)
-    return {value for value, headers in words if headers == signed(config, value, key)}
+    messages = updates_of(config, client)
+    return {value for value, headers in messages if headers == signed(config, value, key)}
 
 
-def test_a_genuine_message_that_somebody_repeats_later_changes_nothing(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_a_genuine_message_repeated_later_changes_nothing(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     config = load_config(file)
     run_to_end(file, CLIENTS)
     before = final_model(file)
@@ -146,8 +146,8 @@ def test_a_genuine_message_that_somebody_repeats_later_changes_nothing(tmp_path:
     assert rejected(config) == []
 
 
-def test_a_message_of_another_federation_is_not_believed_though_its_key_is_the_same(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_a_signature_for_another_federation_is_rejected_also_with_the_same_key(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     config = load_config(file)
     run_to_end(file, CLIENTS)
     value = replace(Update.decode(*updates_of(config, "attic")[0]), sequence=99).encode()
@@ -157,24 +157,24 @@ def test_a_message_of_another_federation_is_not_believed_though_its_key_is_the_s
     assert rejected(config) == [("signature", value)]
 
 
-def test_every_part_is_signed_and_a_forged_one_does_not_keep_its_update_from_becoming_whole(tmp_path: Path) -> None:
-    file = signed_house(tmp_path, ["attic"], publish_readings=120)
+def test_every_chunk_is_signed_and_a_forged_one_does_not_stop_reassembly(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path, ["attic"], publish_readings=120)
     config = load_config(file)
     small = config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": 1700})})
     with open_client(small, "attic", clock=clock) as client:
         while client.step():
             pass
-    words = updates_of(config, "attic")
-    assert len(words) > 2
-    parts = [Update.decode(*word) for word in words]
-    forged = replace(parts[1], arrays=parts[0].arrays).encode()
+    messages = updates_of(config, "attic")
+    assert len(messages) > 2
+    chunks = [Update.decode(*message) for message in messages]
+    forged = replace(chunks[1], arrays=chunks[0].arrays).encode()
     elsewhere = config.model_copy(
         update={
             "log": small.log.model_copy(update={"address": f"sqlite:{tmp_path / 'again.db'}"}),
             "server": config.server.model_copy(update={"folder": tmp_path / "again"}),
         }
     )
-    publish(elsewhere, words[0], (forged, words[1][1]), (forged, Update.headers()), *words[1:])
+    publish(elsewhere, messages[0], (forged, messages[1][1]), (forged, Update.headers()), *messages[1:])
     with open_server(elsewhere, clock=clock) as server:
         while server.step():
             pass
@@ -182,8 +182,8 @@ def test_every_part_is_signed_and_a_forged_one_does_not_keep_its_update_from_bec
     assert [reason for reason, _ in rejected(elsewhere)] == ["signature", "signature"]
 
 
-def test_what_was_set_aside_for_want_of_a_key_is_absorbed_when_the_key_has_come(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_updates_rejected_without_a_key_are_absorbed_when_requeued_with_it(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     config = load_config(file)
     kept = (tmp_path / "keys" / "cellar.key").rename(tmp_path / "cellar.key")
     run_to_end(file, CLIENTS)
@@ -191,55 +191,55 @@ def test_what_was_set_aside_for_want_of_a_key_is_absorbed_when_the_key_has_come(
     kept.rename(tmp_path / "keys" / "cellar.key")
     for record in all_records(config.log.address, config.contract.rejected_topic):
         assert record.key is not None
-        told = CliRunner().invoke(rejected_group, ["requeue", "--config", str(file), record.key.decode()])
-        assert told.exit_code == 0, told.output
+        result = CliRunner().invoke(rejected_group, ["requeue", "--config", str(file), record.key.decode()])
+        assert result.exit_code == 0, result.output
     run_to_end(file, CLIENTS)
     with open_server(config, clock=clock) as server:
         assert [client for client, *_ in server.models()["clusters"].clients.totals()] == list(CLIENTS)
         assert server.status().rejected == {}
 
 
-def test_a_key_is_changed_without_a_word_lost(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_a_key_is_changed_without_losing_an_update(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     config = load_config(file)
     with open_client(config, "attic", clock=clock) as client:
         client.step()
     old = key_of(file, "attic")
     make_key(file, "attic", "--again")
     assert read_keys(tmp_path / "keys" / "attic.key") == [key_of(file, "attic"), old]
-    # The last words are repeated, and are signed with what is the key now.
+    # The newest updates are repeated, signed with the key as it is now.
     run_to_end(file, CLIENTS)
     new = key_of(file, "attic")
-    words = updates_of(config, "attic")
-    with_old = [headers == signed(config, value, old) for value, headers in words]
-    assert [headers == signed(config, value, new) for value, headers in words] == [not which for which in with_old]
+    messages = updates_of(config, "attic")
+    with_old = [headers == signed(config, value, old) for value, headers in messages]
+    assert [headers == signed(config, value, new) for value, headers in messages] == [not which for which in with_old]
     assert set(with_old) == {True, False}
     assert with_old == sorted(with_old, reverse=True)
     assert rejected(config) == []
 
 
-def test_words_from_before_a_client_had_a_key_are_signed_when_they_are_repeated(tmp_path: Path) -> None:
-    file = begin(tmp_path, CLIENTS, readings=120, pool_clients=2)
+def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_published(tmp_path: Path) -> None:
+    file = create_federation(tmp_path, CLIENTS, readings=120, pool_clients=2)
     config = load_config(file)
     with open_client(config, "attic", clock=clock) as client:
-        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # it remembers, and is cut off
+        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # updates are stored and not published
         client.step()
-    let_it_sign(file)
+    require_signatures(file)
     for client_with_key in CLIENTS:
         make_key(file, client_with_key)
     run_to_end(file, CLIENTS)
     assert rejected(config) == []
 
 
-def test_a_client_without_its_key_does_not_begin(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_a_client_without_its_key_does_not_start(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     (tmp_path / "attic" / "signing.key").unlink()
     with pytest.raises(SettingsError, match=r"signing\.key cannot be read"), open_client(load_config(file), "attic"):
         pass
 
 
-def test_anybody_who_may_write_may_wake_and_it_speaks_in_nobodys_name(tmp_path: Path) -> None:
-    file = signed_house(tmp_path)
+def test_a_wake_needs_no_signature(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path)
     more = '[[models]]\nname = "heaps"\nalgorithm = "kmeans"\noptions = { clusters = 2 }\n[log]'
     file.write_text(file.read_text(encoding="utf-8").replace("[log]", more), encoding="utf-8")
     config = load_config(file)
@@ -251,8 +251,8 @@ def test_anybody_who_may_write_may_wake_and_it_speaks_in_nobodys_name(tmp_path: 
     assert ("type", Wake.TYPE.encode()) in all_records(config.log.address, config.contract.updates_topic)[0].headers
 
 
-def test_splitting_and_signing_leave_room_for_each_other(tmp_path: Path) -> None:
-    file = signed_house(tmp_path, ["attic"])
+def test_chunks_leave_room_for_the_signature(tmp_path: Path) -> None:
+    file = create_signed_federation(tmp_path, ["attic"])
     config = load_config(file)
     run_to_end(file, ["attic"])
     update = Update.decode(*updates_of(config, "attic")[0])

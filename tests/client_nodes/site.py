@@ -1,4 +1,4 @@
-"""A client's premises with real logs and a real checkpoint, and a federation's log to speak into."""
+"""A client's site with real logs and a real checkpoint, and a federation's log to publish to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Site:
         self.client = client
         self.settings = ClientSettings(**{"publish_readings": 50, "publish_s": 86_400.0, **settings})
         self.clock = Clock()
-        # The source's identity is part of the noise: made here, once, so that copies of a site have it too.
+        # The noise depends on the log's identity: the log is created here, so that copies of a site have the same.
         with self.readings():
             pass
 
@@ -70,34 +70,36 @@ class Site:
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
             ensure_topics(log, agreed)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
-            premises = ClientResources(local, checkpoint, key)
-            node = ClientNode(agreed, self.client, self.settings, premises, log, metrics or ClientMetrics(), self.clock)
+            resources = ClientResources(local, checkpoint, key)
+            node = ClientNode(
+                agreed, self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
+            )
             node.resume()
             yield node
 
-    def measure(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:
+    def add_readings(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:
         """Append readings, a second apart; `started_at` None: without a time."""
         times = [None if started_at is None else started_at + n for n in range(len(values))]
-        self.append(
+        self.add_records(
             *((Reading(time, value).encode(), Reading.headers()) for time, value in zip(times, values, strict=True))
         )
 
-    def append(self, *records: tuple[bytes | None, Headers]) -> None:
-        """Append whatever it is to the readings log."""
+    def add_records(self, *records: tuple[bytes | None, Headers]) -> None:
+        """Append these records to the readings log."""
         with self.readings() as log:
             for value, headers in records:
                 log.publish(READINGS, value, None, headers)
             log.flush()
 
     def run(self) -> dict[str, int]:
-        """A client until nothing is left; its totals."""
+        """Run a client until it is idle; returns its totals."""
         with self.node() as node:
             while node.step():
                 pass
             return node.totals
 
-    def said(self) -> list[Record]:
-        """All that was published."""
+    def published(self) -> list[Record]:
+        """Every update record that was published."""
         with self.federation() as log:
             found: list[Record] = []
             at = {0: 0}
@@ -108,7 +110,7 @@ class Site:
                 found += records
 
     def updates(self) -> list[Update]:
-        return [Update.decode(record.value, record.headers) for record in self.said()]
+        return [Update.decode(record.value, record.headers) for record in self.published()]
 
     def rejected(self) -> dict[bytes, Record]:
         with self.readings() as log:

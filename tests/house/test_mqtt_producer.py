@@ -1,4 +1,4 @@
-"""From the sensors to the clusters: MQTT, a producer, a client, a server. And the producer killed at every call."""
+"""From MQTT sensors to clusters, and an MQTT producer that is killed at every call that stores or acknowledges."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
-from tests.house.power import cut_the_power, in_a_process
-from tests.house.processes import PATIENCE_S, Process, none_left_over
+from tests.house.power_cut import cut_power_at, run_forked
+from tests.house.processes import TIMEOUT_S, Process, killed_on_exit
 from tests.house.small_federation import all_records, weather, write_federation
 from tests.mosquitto_broker import Mosquitto, Sensor
 
 pytestmark = [
     pytest.mark.needs("mosquitto"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are how the power is cut here"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process"),
 ]
 CLIENT = "attic"
 CALLS = [(Checkpoint, "save"), (Outlet, "publish"), (Outlet, "flush"), (Connection, "acknowledge")]
@@ -51,10 +51,10 @@ def own_broker(can_run_mosquitto: None, tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 def with_sensors(folder: Path, port: int, settings: str = "") -> Config:
-    """A federation of two features, with the sensors of each client at a broker."""
+    """A federation of two features whose sensors publish to an MQTT broker."""
     file = write_federation(folder, pool_clients=1)
     topics = f'[mqtt.topics]\nwarm = "{folder.name}/{{client}}/warm"\ndamp = "{folder.name}/{{client}}/damp"\n'
-    # However long a kill takes, the values of a reading belong together: here they have the times they arrive.
+    # The values have their times of arrival: also those before and after a kill must make one reading.
     settings += "\ntolerance_s = 3600"
     client_id = f'client_id = "{folder.name}-{{client}}"'
     mqtt_table = f'[mqtt]\nhost = "127.0.0.1"\nport = {port}\n{client_id}\n{settings}\n{topics}'
@@ -62,8 +62,8 @@ def with_sensors(folder: Path, port: int, settings: str = "") -> Config:
     return load_config(file)
 
 
-def said_by(config: Config, folder: Path, rows: Any) -> list[tuple[str, str | bytes]]:
-    """What the sensors of the client say of these rows, one value to a message."""
+def messages_of(config: Config, folder: Path, rows: Any) -> list[tuple[str, str | bytes]]:
+    """(MQTT topic, payload) of these rows, one value in each message."""
     names = ("warm", "damp")
     return [
         (f"{folder.name}/{CLIENT}/{name}", repr(value))
@@ -72,10 +72,10 @@ def said_by(config: Config, folder: Path, rows: Any) -> list[tuple[str, str | by
     ]
 
 
-def listened(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Tally:
-    """Listen until so many readings are stored, in all lives, and nothing comes any more."""
+def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Tally:
+    """Run the producer until it has stored `readings` in all its runs and no message arrives."""
     tally = Tally(Silence(topics_of(config.mqtt, config.contract, CLIENT), 0.0))
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     with open_mqtt_ingest(config, CLIENT, config.client.folder, tally) as listener:
         while listener.step(quiet_s) or tally.position < readings:
             assert time.monotonic() < end
@@ -100,64 +100,64 @@ def test_a_producer_killed_at_any_call_loses_no_message_and_stores_none_twice(
     after: bool,
 ) -> None:
     config = with_sensors(tmp_path, mosquitto_port)
-    listened(config)
+    ingest_all(config)
     rows = np.arange(60.0).reshape(30, 2)
     with Sensor(mosquitto_port) as sensor:
-        sensor.say_all(said_by(config, tmp_path, rows))
-    # An odd number: the power is cut while one value of a reading waits for the other.
+        sensor.say_all(messages_of(config, tmp_path, rows))
+    # An odd number, so that the power is cut between the two values of a reading.
     monkeypatch.setattr(mqtt, "BATCH_MESSAGES_MAX", 7)
 
-    def life() -> None:
-        cut_the_power(*call, number, after)
-        listened(config, len(rows))
+    def run() -> None:
+        cut_power_at(*call, number, after)
+        ingest_all(config, len(rows))
 
-    assert in_a_process(life) == signal.SIGKILL
-    listened(config, len(rows))
+    assert run_forked(run) == signal.SIGKILL
+    ingest_all(config, len(rows))
     assert stored(config) == rows.tolist()
 
 
 def until(holds: Callable[[], bool], process: Process) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not holds():
-        assert process.running(), process.said()
-        assert time.monotonic() < end, process.said()
+        assert process.running(), process.log_text()
+        assert time.monotonic() < end, process.log_text()
         time.sleep(0.05)
 
 
-def test_a_producer_and_a_broker_stopped_at_random_moments_while_sensors_speak_end_with_every_reading(
+def test_a_producer_and_a_broker_stopped_at_random_moments_store_every_reading(
     tmp_path: Path, own_broker: Mosquitto
 ) -> None:
     config = with_sensors(tmp_path, own_broker.port)
     rows = np.arange(1200.0).reshape(600, 2)
     chance = random.Random(20232)
-    words = ["producer", "--config", str(tmp_path / "house.toml"), "--mqtt", "--name", CLIENT]
+    words = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
     processes = [Process(words, tmp_path / "producer.txt")]
-    with none_left_over(processes):
-        until(lambda: "mqtt_connected" in processes[0].said(), processes[0])
+    with killed_on_exit(processes):
+        until(lambda: "mqtt_connected" in processes[0].log_text(), processes[0])
         for part in range(4):
             with Sensor(own_broker.port) as sensor:
-                sensor.say_all(said_by(config, tmp_path, rows[150 * part : 150 * part + 75]))
+                sensor.say_all(messages_of(config, tmp_path, rows[150 * part : 150 * part + 75]))
                 time.sleep(chance.uniform(0.0, 0.2))
                 processes[0].kill()
-                sensor.say_all(said_by(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)]))
+                sensor.say_all(messages_of(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)]))
             if part == 1:
                 own_broker.stop()
-            processes[0] = processes[0].again()
+            processes[0] = processes[0].restarted()
             if part == 1:
-                until(lambda: "retrying" in processes[0].said(), processes[0])
+                until(lambda: "retrying" in processes[0].log_text(), processes[0])
                 own_broker.start()
         until(lambda: len(stored(config)) >= len(rows), processes[0])
-        assert processes[0].stop() == 0, processes[0].said()
+        assert processes[0].stop() == 0, processes[0].log_text()
     assert stored(config) == rows.tolist()
 
 
-def test_what_sensors_say_becomes_clusters(tmp_path: Path, mosquitto_port: int) -> None:
+def test_values_of_sensors_become_clusters(tmp_path: Path, mosquitto_port: int) -> None:
     config = with_sensors(tmp_path, mosquitto_port)
-    listened(config)
+    ingest_all(config)
     rows = weather(600, 7)
     with Sensor(mosquitto_port) as sensor:
-        sensor.say_all(said_by(config, tmp_path, rows))
-    assert listened(config, 600).published == 600
+        sensor.say_all(messages_of(config, tmp_path, rows))
+    assert ingest_all(config, 600).published == 600
     with open_client(config, CLIENT) as client:
         while client.step():
             pass
@@ -168,25 +168,25 @@ def test_what_sensors_say_becomes_clusters(tmp_path: Path, mosquitto_port: int) 
         assert server.models()["clusters"].snapshot.clusters >= 2
 
 
-def test_the_command_says_what_it_did_and_stops_when_asked(tmp_path: Path, own_broker: Mosquitto) -> None:
+def test_the_command_reports_what_it_did_and_stops_on_sigterm(tmp_path: Path, own_broker: Mosquitto) -> None:
     config = with_sensors(tmp_path, own_broker.port, "silent_s = 0.5")
-    file = tmp_path / "house.toml"
+    file = tmp_path / "federation.toml"
     words = [sys.executable, "-m", "shoal", "producer", "--config", str(file), "--mqtt", "--name", CLIENT, "--json"]
-    with (tmp_path / "said.txt").open("w") as said:
-        producer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True)
+    with (tmp_path / "log.txt").open("w") as errors:
+        producer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
-        end = time.monotonic() + PATIENCE_S
-        while "mqtt_connected" not in (tmp_path / "said.txt").read_text():
+        end = time.monotonic() + TIMEOUT_S
+        while "mqtt_connected" not in (tmp_path / "log.txt").read_text():
             assert time.monotonic() < end
             time.sleep(0.05)
         with Sensor(own_broker.port) as sensor:
-            sensor.say_all(said_by(config, tmp_path, np.arange(20.0).reshape(10, 2)))
+            sensor.say_all(messages_of(config, tmp_path, np.arange(20.0).reshape(10, 2)))
             sensor.say(f"{tmp_path.name}/{CLIENT}/warm", "broken")
-        while "sensor_silent" not in (tmp_path / "said.txt").read_text() or len(stored(config)) < 10:
+        while "sensor_silent" not in (tmp_path / "log.txt").read_text() or len(stored(config)) < 10:
             assert time.monotonic() < end
             time.sleep(0.05)
         producer.terminate()
-        done = json.loads(producer.communicate(timeout=PATIENCE_S)[0])
+        done = json.loads(producer.communicate(timeout=TIMEOUT_S)[0])
     finally:
         producer.kill()
         producer.wait()
@@ -194,7 +194,7 @@ def test_the_command_says_what_it_did_and_stops_when_asked(tmp_path: Path, own_b
     assert (done["published"], done["clients"], done["position"]) == (10, {CLIENT: 10}, 10)
     assert done["faults"] == {"not_a_number": 1}
     assert not done["finished"]
-    events = [json.loads(line) for line in (tmp_path / "said.txt").read_text().splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in (tmp_path / "log.txt").read_text().splitlines() if line.startswith("{")]
     assert {"started", "mqtt_connected", "sensor_silent", "messages_rejected"} <= {event["event"] for event in events}
 
 
@@ -206,10 +206,10 @@ def test_a_wrong_password_ends_the_command_with_one_line(tmp_path: Path, can_run
     broker = Mosquitto(folder, f"allow_anonymous false\npassword_file {folder}/passwords")
     (tmp_path / "secret").write_text("wrong-one")
     with_sensors(tmp_path, broker.port, 'user = "producer"\nsecret_file = "secret"')
-    words = ["producer", "--config", str(tmp_path / "house.toml"), "--mqtt", "--name", CLIENT]
+    words = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "shoal", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            [sys.executable, "-m", "shoal", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     finally:
         broker.stop()
