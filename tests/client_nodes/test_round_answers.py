@@ -236,4 +236,5 @@ def test_the_window_holds_rows_after_privacy(tmp_path: Path) -> None:
     with site.node() as node:
         assert len(node.window) == 50
         unit = (raw - [-10, 0]) / [60, 100]
-        assert not np.isclose(node.window, unit).any(axis=1).any()
+        # Noise may be 0 by chance: about once in 16 000 values.
+        assert np.isclose(node.window, unit).sum() <= 2

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is 
 @pytest.fixture(autouse=True)
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the topic of updates accept records of a few nodes only."""
-    monkeypatch.setattr("small_federation.load_config", small_config)
+    monkeypatch.setattr("tests.house.small_federation.load_config", small_config)
 
 
 def small_config(file: Path) -> Config:
