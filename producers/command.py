@@ -19,7 +19,7 @@ from producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
 from producers.progress import Display, display_on
 from producers.publisher import client_folder
 from producers.pump import Pump
-from producers.report import Done, report
+from producers.report import ProducerTotals, report
 from producers.source import Source
 from producers.synthetic.source import NAMES, Synthetic, federation_file
 from shoal.config.base import check_client_name
@@ -117,7 +117,9 @@ def producer(**options: Any) -> None:
     pump = _pump(source, config, folder, pacing, bookmark, options["limit"])
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     _run(pump, display_on(sys.stderr, time.monotonic, options["as_json"]))
-    done = Done(pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity)
+    done = ProducerTotals(
+        pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity
+    )
     report(done, time.monotonic() - began, options["as_json"])
 
 

@@ -49,7 +49,7 @@ class Meter:
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
         rate = "" if self.rate is None else f", {self.rate:,.0f} per second"
-        left = "" if self.remaining_s is None else f", {spoken(self.remaining_s)} left"
+        left = "" if self.remaining_s is None else f", {duration_text(self.remaining_s)} left"
         return f"{self.position:,}{of} readings{rate}{left}"
 
 
@@ -65,7 +65,7 @@ class Display(Protocol):
         ...
 
 
-class Regular:
+class PeriodicDisplay:
     """Says how far it is every `every_s` seconds, in a way of its own."""
 
     def __init__(self, clock: Callable[[], float], every_s: float) -> None:
@@ -88,7 +88,7 @@ class Regular:
         raise NotImplementedError
 
 
-class PlainLines(Regular):
+class LineDisplay(PeriodicDisplay):
     """A line every few seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S) -> None:
@@ -99,7 +99,7 @@ class PlainLines(Regular):
         print(self._meter, file=self._stream, flush=True)
 
 
-class Events(Regular):
+class EventDisplay(PeriodicDisplay):
     """An event once a minute, for a log that programs read."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = EVENT_EVERY_S) -> None:
@@ -111,7 +111,7 @@ class Events(Regular):
         log_event("readings_stored", readings=position, total=total, per_second=per_second)
 
 
-class LiveBar:
+class BarDisplay:
     """One line that changes, by rich. Raises ImportError without it."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
@@ -139,16 +139,16 @@ class LiveBar:
 def display_on(stream: TextIO, clock: Callable[[], float], as_events: bool = False) -> Display:
     """The best display for `stream`; with `as_events` it is told to programs, as all else is."""
     if as_events:
-        return Events(clock)
+        return EventDisplay(clock)
     if stream.isatty():
         try:
-            return LiveBar(stream, clock)
+            return BarDisplay(stream, clock)
         except ImportError:
             pass
-    return PlainLines(stream, clock)
+    return LineDisplay(stream, clock)
 
 
-def spoken(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """45 -> "45 s", 125 -> "2 min 5 s", 8000 -> "2 h 13 min"."""
     whole = round(seconds)
     for name, smaller, size in (("d", "h", 86400), ("h", "min", 3600), ("min", "s", 60)):

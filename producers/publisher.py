@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import Sourced
+from producers.source import SourceRow
 from shoal.errors import OffsetOutOfRange, SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
     """the last row of the source that stands there; -1 for none"""
 
 
-class Outlet:
+class ReadingsPublisher:
     """An open readings log, kept as `kept` says; `source` is what the records of this run carry."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Outlet:
         self.last_row = known.last_row if known and self.intact else -1
         self._catch_up()
 
-    def publish(self, row: int, sourced: Sourced) -> None:
+    def publish(self, row: int, sourced: SourceRow) -> None:
         """Append a row, if it is not there already; stored for certain only after `flush`."""
         reading = Reading(sourced.time, sourced.values)
         marks = (("source", self._source), ("row", str(row).encode()))

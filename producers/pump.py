@@ -15,16 +15,16 @@ from collections.abc import Callable
 
 from producers.bookmark import Bookmark
 from producers.pacing import Pacing
-from producers.publisher import Mark, Outlet
-from producers.source import Source, Sourced
+from producers.publisher import Mark, ReadingsPublisher
+from producers.source import Source, SourceRow
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
-NOTE_EVERY_S = 1.0
+SAVE_EVERY_S = 1.0
 """of the clock: the note only saves looking through what came after it"""
-GATHER_S = 0.05
+LINGER_S = 0.05
 """of the clock: a store makes the disk wait, so rows that are due one by one are stored together, this much later"""
 RETRY_S = (0.1, 30.0)
 """a log that is away is asked again after the first, then twice as long, at most the second"""
@@ -60,13 +60,13 @@ class Pump:
         self._bookmark = bookmark or Bookmark()
         self._limit, self._batch_rows_max, self._kept = limit, batch_rows_max, kept
         self._run = f"{source.identity}.{self._bookmark.run}"
-        self._outlets: dict[str, Outlet] = {}
+        self._publishers: dict[str, ReadingsPublisher] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
-        self._ahead: deque[Sourced] = deque()
-        self._pending: list[tuple[int, Sourced]] = []
+        self._read_ahead: deque[SourceRow] = deque()
+        self._pending: list[tuple[int, SourceRow]] = []
         self._next_row: int | None = None
         self._due: float | None = None
-        self._noted_at = self._retry_at = self._gathered_at = -math.inf
+        self._saved_at = self._retry_at = self._linger_until = -math.inf
         self._failures = 0
         self.finished = False
         """every row of the source (up to the limit) is stored"""
@@ -89,23 +89,23 @@ class Pump:
     @property
     def wait_s(self) -> float:
         """How long `step` will have nothing to do; 0 when it has."""
-        until = max(self._retry_at, self._gathered_at, -math.inf if self._due is None or self._pending else self._due)
+        until = max(self._retry_at, self._linger_until, -math.inf if self._due is None or self._pending else self._due)
         return max(0.0, until - self._clock())
 
     def step(self) -> bool:
         """Store the rows that are due, one batch at most; False when there was none. Raises what cannot be retried."""
         now = self._clock()
-        if self.finished or now < max(self._retry_at, self._gathered_at):
+        if self.finished or now < max(self._retry_at, self._linger_until):
             return False
         try:
             if self._next_row is None:
-                self._find_place()
+                self._find_start()
             ended = self._take_due(now)
             stored = self._store_pending(now)
-            if ended or now >= self._noted_at + NOTE_EVERY_S:
+            if ended or now >= self._saved_at + SAVE_EVERY_S:
                 self._note(now)
         except LogUnavailable as away:
-            self._stumble(now, away)
+            self._retry_later(now, away)
             return False
         self.finished, self._failures = ended, 0
         return stored
@@ -115,17 +115,17 @@ class Pump:
         with contextlib.suppress(LogUnavailable):
             if not self._pending and self._next_row is not None:
                 self._note(self._clock())
-        self._close_outlets()
+        self._close_publishers()
         self._bookmark.close()
 
-    def _find_place(self) -> None:
+    def _find_start(self) -> None:
         """The first row that may not be stored: the note's, or an earlier one if a log has lost rows since."""
         row = self._bookmark.row
         for client in self._bookmark.marks:
-            outlet = self._outlet(client)
-            if not outlet.intact:
+            publisher = self._publisher(client)
+            if not publisher.intact:
                 log_event("readings_log_replaced", logging.WARNING, client=client)
-                row = min(row, outlet.last_row + 1)
+                row = min(row, publisher.last_row + 1)
         self._source.skip(row)
         self._next_row = row
 
@@ -135,21 +135,21 @@ class Pump:
         while len(self._pending) < self._batch_rows_max:
             if self._limit is not None and self._next_row >= self._limit:
                 return True
-            if not self._ahead:
+            if not self._read_ahead:
                 try:
-                    self._ahead.extend(self._source.read(self._batch_rows_max))
+                    self._read_ahead.extend(self._source.read(self._batch_rows_max))
                 except ShoalError:
                     if self._pending:
                         # The rows before the damaged place first; the source says it again at the next step.
                         return False
                     raise
-                if not self._ahead:
+                if not self._read_ahead:
                     return True
             if self._due is None:
-                self._due = self._pacing.due(self._ahead[0].time, now)
+                self._due = self._pacing.due(self._read_ahead[0].time, now)
             if self._due > now:
                 return False
-            row = self._ahead.popleft()
+            row = self._read_ahead.popleft()
             self._pending.append((self._next_row, row._replace(time=self._pacing.time_of(row.time))))
             self._next_row += 1
             self._due = None
@@ -160,31 +160,31 @@ class Pump:
             return False
         stored: Counter[str] = Counter()
         for row, sourced in self._pending:
-            outlet = self._outlet(sourced.client)
-            if row > outlet.last_row:
-                outlet.publish(row, sourced)
+            publisher = self._publisher(sourced.client)
+            if row > publisher.last_row:
+                publisher.publish(row, sourced)
                 stored[sourced.client] += 1
         for client in stored:
-            self._outlets[client].flush()
+            self._publishers[client].flush()
         self.published += stored
         self.already_there += len(self._pending) - stored.total()
         if self._due is not None:  # a row waits for its time, and those behind it will come one by one as well
-            self._gathered_at = now + GATHER_S
+            self._linger_until = now + LINGER_S
         self._pending.clear()
         return True
 
     def _note(self, now: float) -> None:
-        self._noted_at = now
+        self._saved_at = now
         if self.position != self._bookmark.row:
-            self._marks |= {client: outlet.mark() for client, outlet in self._outlets.items()}
+            self._marks |= {client: publisher.mark() for client, publisher in self._publishers.items()}
             self._bookmark.note(self.position, self._marks)
 
-    def _outlet(self, client: str) -> Outlet:
-        if client not in self._outlets:
+    def _publisher(self, client: str) -> ReadingsPublisher:
+        if client not in self._publishers:
             log = self._logs(client)
             try:
-                outlet = Outlet(log, READINGS, self._run, self._marks.get(client), self._kept)
-                if not outlet.intact and self._next_row is not None:
+                publisher = ReadingsPublisher(log, READINGS, self._run, self._marks.get(client), self._kept)
+                if not publisher.intact and self._next_row is not None:
                     raise InvalidState(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "
                         "it publishes what is missing"
@@ -192,19 +192,19 @@ class Pump:
             except BaseException:
                 log.close()
                 raise
-            self._outlets[client] = outlet
-        return self._outlets[client]
+            self._publishers[client] = publisher
+        return self._publishers[client]
 
-    def _stumble(self, now: float, away: LogUnavailable) -> None:
+    def _retry_later(self, now: float, away: LogUnavailable) -> None:
         # Nobody knows what of the batch is stored: opened anew, the logs will say.
-        self._close_outlets()
+        self._close_publishers()
         delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
         self._failures = min(self._failures + 1, 30)
         self._retry_at = now + delay_s
         log_event("retrying", logging.WARNING, error=str(away), retry_s=delay_s)
 
-    def _close_outlets(self) -> None:
-        while self._outlets:
-            _, outlet = self._outlets.popitem()
+    def _close_publishers(self) -> None:
+        while self._publishers:
+            _, publisher = self._publishers.popitem()
             with contextlib.suppress(ShoalError):
-                outlet.close()
+                publisher.close()

@@ -30,7 +30,7 @@ FAULTS = {
 """what each kind of fault of a row, a message or a reading means"""
 
 
-class Done(NamedTuple):
+class ProducerTotals(NamedTuple):
     """What a producer did."""
 
     finished: bool
@@ -46,7 +46,7 @@ class Done(NamedTuple):
     """its identity"""
 
 
-def report(done: Done, seconds: float, as_json: bool) -> None:
+def report(done: ProducerTotals, seconds: float, as_json: bool) -> None:
     """Print it."""
     published = sum(done.published.values())
     rate = published / seconds if seconds > 0 else 0.0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Sourced(NamedTuple):
+class SourceRow(NamedTuple):
     """One row of a source: a reading to be, and whose it is."""
 
     client: str
@@ -50,7 +50,7 @@ class Source(Protocol):
         """What was wrong with the rows read so far, by kind; they were passed on all the same."""
         ...
 
-    def read(self, limit: int) -> list[Sourced]:
+    def read(self, limit: int) -> list[SourceRow]:
         """The next rows, at most `limit`; none when the source has ended. Raises `InvalidData` for a damaged file."""
         ...
 

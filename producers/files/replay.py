@@ -14,10 +14,10 @@ import numpy as np
 from producers.files.parsing import seconds_of, text_of, values_of
 from producers.files.split import CLASSES_MAX, Split
 from producers.files.tables import Cells, open_table, require_columns
-from producers.source import Sourced, identity_of
+from producers.source import SourceRow, identity_of
 from shoal.errors import SettingsError, ShoalError
 
-Dealt = tuple[str, Cells | None]
+AssignedRow = tuple[str, Cells | None]
 """(client, cells of the wanted columns or None for a broken row)"""
 
 
@@ -66,7 +66,7 @@ class Replay:
         self._span = Span()
         self._shift_s = 0.0
         self._broken: ShoalError | None = None
-        self._kept: list[Dealt] | None = None
+        self._kept: list[AssignedRow] | None = None
         self._total: int | None = None
         self._rows = self._one_pass()
 
@@ -105,9 +105,9 @@ class Replay:
         """See `Source.faults`: "ragged", "unreadable", "no_time"."""
         return self._faults
 
-    def read(self, limit: int) -> list[Sourced]:
+    def read(self, limit: int) -> list[SourceRow]:
         """See `Source.read`. Before a damaged place, all rows ahead of it are given out."""
-        rows: list[Sourced] = []
+        rows: list[SourceRow] = []
         while len(rows) < limit and self._broken is None:
             try:
                 dealt = next(self._rows, None)
@@ -143,27 +143,27 @@ class Replay:
         self._rows = self._one_pass()
         return True
 
-    def _one_pass(self) -> Iterator[Dealt]:
-        rows = self._shuffled() if self._shuffle else self._dealt()
+    def _one_pass(self) -> Iterator[AssignedRow]:
+        rows = self._shuffled() if self._shuffle else self._assigned()
         return self._spanned(rows) if self._loop and self._repetition == 0 else rows
 
-    def _spanned(self, rows: Iterator[Dealt]) -> Iterator[Dealt]:
+    def _spanned(self, rows: Iterator[AssignedRow]) -> Iterator[AssignedRow]:
         """The first time through a loop: notice how many rows there are and what time they cover."""
         for client, cells in rows:
             self._span.add(self._time(cells))
             yield client, cells
 
-    def _shuffled(self) -> Iterator[Dealt]:
+    def _shuffled(self) -> Iterator[AssignedRow]:
         if self._kept is None:
-            self._kept = list(self._dealt())
+            self._kept = list(self._assigned())
         order = np.random.default_rng([self._seed, self._repetition]).permutation(len(self._kept))
         return (self._kept[place] for place in order)
 
-    def _dealt(self) -> Iterator[Dealt]:
-        deal = self._split.dealer(self._counts)
+    def _assigned(self) -> Iterator[AssignedRow]:
+        assign = self._split.assigner(self._counts)
         found = self._only is None
         for cells, text in self._with_split_text():
-            client = deal(text)
+            client = assign(text)
             if self._only in (None, client):
                 found = True
                 yield client, cells
@@ -189,9 +189,9 @@ class Replay:
         self._faults.clear()
         return dict(counts)
 
-    def _sourced(self, client: str, cells: Cells | None) -> Sourced:
+    def _sourced(self, client: str, cells: Cells | None) -> SourceRow:
         if cells is None:
-            return Sourced(client, None, [])
+            return SourceRow(client, None, [])
         features = len(self._columns.features)
         time = self._time(cells)
         if time is not None:
@@ -201,7 +201,7 @@ class Replay:
         label = None
         if self._columns.label is not None:
             label = text_of(cells[features + (self._columns.time is not None)])
-        return Sourced(client, time, values_of(cells[:features]), label)
+        return SourceRow(client, time, values_of(cells[:features]), label)
 
     def _time(self, cells: Cells | None) -> float | None:
         if self._columns.time is None or cells is None:

@@ -27,7 +27,7 @@ RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN
 
 Counts = Mapping[str, int]
 """rows per text in the rule's column; everything under "" when it has none"""
-Dealer = Callable[[str], str]
+Assigner = Callable[[str], str]
 """called with the text in the rule's column of each row, in order -> the row's client"""
 
 
@@ -41,7 +41,7 @@ class Split(Protocol):
 
     @property
     def counts_first(self) -> bool:
-        """Whether `dealer` needs the counts."""
+        """Whether `assigner` needs the counts."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Split(Protocol):
         """The rule with everything that decides whose a row is."""
         ...
 
-    def dealer(self, counts: Counts) -> Dealer:
+    def assigner(self, counts: Counts) -> Assigner:
         """A dealer for one pass over the rows."""
         ...
 
@@ -107,10 +107,10 @@ class ByColumn:
         self.column = column
         self.name = f"column:{column}"
 
-    def dealer(self, counts: Counts) -> Dealer:
+    def assigner(self, counts: Counts) -> Assigner:
         names: dict[str, str] = {}
 
-        def deal(text: str) -> str:
+        def assign(text: str) -> str:
             if text not in names:
                 if len(names) == CLIENTS_MAX:
                     raise SettingsError(
@@ -119,7 +119,7 @@ class ByColumn:
                 names[text] = safe_name(text)
             return names[text]
 
-        return deal
+        return assign
 
 
 class RoundRobin:
@@ -132,7 +132,7 @@ class RoundRobin:
         self._names = numbered(clients)
         self.name = f"round-robin:{clients}"
 
-    def dealer(self, counts: Counts) -> Dealer:
+    def assigner(self, counts: Counts) -> Assigner:
         turn = itertools.cycle(self._names)
         return lambda _: next(turn)
 
@@ -147,7 +147,7 @@ class Blocks:
         self._names = numbered(clients)
         self.name = f"blocks:{clients}"
 
-    def dealer(self, counts: Counts) -> Dealer:
+    def assigner(self, counts: Counts) -> Assigner:
         rows = itertools.count()
         total = max(1, sum(counts.values()))
         return lambda _: self._names[min(next(rows) * len(self._names) // total, len(self._names) - 1)]
@@ -164,7 +164,7 @@ class LabelSkew:
         self._seed = seed
         self.name = f"label-skew:{column}:{clients}:{seed}"
 
-    def dealer(self, counts: Counts) -> Dealer:
+    def assigner(self, counts: Counts) -> Assigner:
         shards = SHARDS_PER_CLIENT * len(self._names)
         order = np.random.default_rng([self._seed, shards]).permutation(shards)
         owners: list[str] = [self._names[place // SHARDS_PER_CLIENT] for place in order]
@@ -173,13 +173,13 @@ class LabelSkew:
         # The place that the next row of a class has among the rows sorted by class: no row need be kept to sort them.
         places = dict(zip(labels, itertools.accumulate((counts[label] for label in labels), initial=0), strict=False))
 
-        def deal(text: str) -> str:
+        def assign(text: str) -> str:
             place = places.get(text, 0)
             places[text] = place + 1
             shard: int = min(place * shards // total, shards - 1)
             return owners[shard]
 
-        return deal
+        return assign
 
 
 class Dirichlet:
@@ -193,17 +193,17 @@ class Dirichlet:
         self._alpha, self._seed = alpha, seed
         self.name = f"dirichlet:{column}:{clients}:{alpha!r}:{seed}"
 
-    def dealer(self, counts: Counts) -> Dealer:
+    def assigner(self, counts: Counts) -> Assigner:
         draws: dict[str, itertools.chain[int]] = {}
 
-        def deal(text: str) -> str:
+        def assign(text: str) -> str:
             if text not in draws:
                 if len(draws) == CLASSES_MAX:
                     raise SettingsError(f"column {self.column!r} has more than {CLASSES_MAX} classes; is it the label?")
                 draws[text] = self._drawn(text)
             return self._names[next(draws[text])]
 
-        return deal
+        return assign
 
     def _drawn(self, label: str) -> itertools.chain[int]:
         digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest()

@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """feature, by its place in the contract -> value; at least one"""
 
 
-class Joined(NamedTuple):
+class AlignedReading(NamedTuple):
     """A whole reading."""
 
     time: float
@@ -61,7 +61,7 @@ class Value(NamedTuple):
     value: float
 
 
-class Joiner:
+class Aligner:
     """Takes parts in, gives readings out, and counts what it drops."""
 
     def __init__(self, rules: Rules) -> None:
@@ -85,7 +85,7 @@ class Joiner:
         """Readings that wait for values."""
         return len(self._open)
 
-    def add(self, part: Part) -> list[Joined]:
+    def add(self, part: Part) -> list[AlignedReading]:
         """Take one part in; the readings that are settled by it, in the order of their times."""
         if self._repeats(part):
             self.counts["repeated"] += 1
@@ -105,7 +105,7 @@ class Joiner:
             joined += self._settle_up_to(min(map(_high, self._open)))
         return joined
 
-    def wait(self, until: float) -> list[Joined]:
+    def wait(self, until: float) -> list[AlignedReading]:
         """It is `until` in event time: give out, or up, what has waited long enough. Older parts may still come."""
         return self._settle_up_to(math.nextafter(until - self._rules.wait_s, -math.inf))
 
@@ -141,14 +141,14 @@ class Joiner:
                 best, nearest = group, apart
         return best
 
-    def _settle_up_to(self, time: float) -> list[Joined]:
+    def _settle_up_to(self, time: float) -> list[AlignedReading]:
         due = sorted((group for group in self._open if _high(group) <= time), key=_high)
         if not due:
             return []
         self._open = [group for group in self._open if _high(group) > time]
         return [joined for group in due if (joined := self._settle(group)) is not None]
 
-    def _settle(self, group: dict[int, Value]) -> Joined | None:
+    def _settle(self, group: dict[int, Value]) -> AlignedReading | None:
         time = _high(group)
         whole = self._filled(group, time)
         for feature, value in group.items():
@@ -160,7 +160,7 @@ class Joiner:
             return None
         self.counts["joined"] += 1
         self.counts["held"] += len(group) < self._rules.width
-        return Joined(time, np.array([whole[feature].value for feature in range(self._rules.width)]))
+        return AlignedReading(time, np.array([whole[feature].value for feature in range(self._rules.width)]))
 
     def _filled(self, group: dict[int, Value], time: float) -> dict[int, Value]:
         if self._rules.missing == "drop":

@@ -17,7 +17,7 @@ TOPIC_BYTES_MAX = 65535
 """of MQTT"""
 
 
-class Wanted(NamedTuple):
+class TopicField(NamedTuple):
     """One feature in the messages of a topic."""
 
     feature: int
@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
     """the JSON field it is in; empty where the message is the number"""
 
 
-class Said(NamedTuple):
+class ParsedPayload(NamedTuple):
     """One message, understood."""
 
     part: Part | None
@@ -35,30 +35,30 @@ class Said(NamedTuple):
     """a reason, one of `report.FAULTS`, for each value that cannot be used, or for the message as a whole"""
 
 
-def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[Wanted]]:
+def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[TopicField]]:
     """topic -> the features in its messages. Raises `SettingsError` when there are none, or a topic cannot be."""
     if not settings.topics:
         raise SettingsError("--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature")
-    wanted: dict[str, list[Wanted]] = {}
+    wanted: dict[str, list[TopicField]] = {}
     for place, feature in enumerate(contract.features):
         topic, _, field = settings.topics[feature.name].replace("{client}", client).partition("#")
         if len(topic.encode()) > TOPIC_BYTES_MAX:
             raise SettingsError(f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes")
-        wanted.setdefault(topic, []).append(Wanted(place, field))
+        wanted.setdefault(topic, []).append(TopicField(place, field))
     for topic, there in wanted.items():
         if len({field == "" for _, field in there}) > 1:
             raise SettingsError(f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both")
     return wanted
 
 
-def understood(payload: bytes, wanted: Sequence[Wanted], settings: MqttSettings, now: float) -> Said:
+def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MqttSettings, now: float) -> ParsedPayload:
     """A message that arrived at `now` (seconds since 1970), by the rules of the settings. Never raises."""
     if len(payload) > settings.payload_bytes_max:
-        return Said(None, ["oversized"])
+        return ParsedPayload(None, ["oversized"])
     try:
         text = payload.decode()
     except UnicodeDecodeError:
-        return Said(None, ["not_text"])
+        return ParsedPayload(None, ["not_text"])
     if not wanted[0].field:
         return _said(now, {feature: text.strip() for feature, _ in wanted})
     try:
@@ -66,14 +66,14 @@ def understood(payload: bytes, wanted: Sequence[Wanted], settings: MqttSettings,
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        return Said(None, ["not_json"])
+        return ParsedPayload(None, ["not_json"])
     time = seconds_of(_at(fields, settings.time)) if settings.time else now
     if time is None or time > now + settings.ahead_s:
-        return Said(None, ["timeless" if time is None else "ahead"])
+        return ParsedPayload(None, ["timeless" if time is None else "ahead"])
     return _said(time, {feature: _at(fields, field) for feature, field in wanted})
 
 
-def _said(time: float, cells: Mapping[int, Any]) -> Said:
+def _said(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
     values: dict[int, float] = {}
     rejected: list[str] = []
     for feature, cell in cells.items():
@@ -84,7 +84,7 @@ def _said(time: float, cells: Mapping[int, Any]) -> Said:
             rejected.append("missing")
         else:
             rejected.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
-    return Said(Part(time, values) if values else None, rejected)
+    return ParsedPayload(Part(time, values) if values else None, rejected)
 
 
 def _at(fields: dict[str, Any], path: str) -> Any:

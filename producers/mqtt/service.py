@@ -9,12 +9,12 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import Listener, Place, Tally
+from producers.mqtt.ingest import IngestCounts, IngestResources, MqttIngest
 from producers.mqtt.payloads import topics_of
-from producers.mqtt.silence import Silence
+from producers.mqtt.silence import SilenceMonitor
 from producers.progress import Display, display_on
 from producers.publisher import client_folder
-from producers.report import Done
+from producers.report import ProducerTotals
 from shoal.config.settings import Config
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.checkpoint import Checkpoint
@@ -22,23 +22,23 @@ from shoal.runtime.readings_log import open_readings
 from shoal.runtime.service import run, stopped_by_signals
 
 
-def listen(config: Config, client: str, folder: Path, as_events: bool = False) -> Done:
+def listen(config: Config, client: str, folder: Path, as_events: bool = False) -> ProducerTotals:
     """Listen for `client` until SIGTERM or Ctrl-C; waits out a broker or a disk that is away.
 
     folder: the folder of the clients' folders; as_events: progress is told as events.
     Raises what waiting does not mend.
     """
-    tally = Tally(Silence(topics_of(config.mqtt, config.contract, client), config.mqtt.silent_s))
+    counts = IngestCounts(SilenceMonitor(topics_of(config.mqtt, config.contract, client), config.mqtt.silent_s))
     with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, as_events)) as display:
 
         @contextmanager
         def shown() -> Iterator[Shown]:
-            with open_mqtt_ingest(config, client, folder, tally) as listener:
-                yield Shown(listener, tally, display)
+            with open_mqtt_ingest(config, client, folder, counts) as listener:
+                yield Shown(listener, counts, display)
 
         run(shown, stop)
-    return Done(
-        False, {client: tally.published}, tally.already_there, tally.position, tally.faults, config.mqtt.address
+    return ProducerTotals(
+        False, {client: counts.published}, counts.already_there, counts.position, counts.faults, config.mqtt.address
     )
 
 
@@ -47,10 +47,10 @@ def open_mqtt_ingest(
     config: Config,
     client: str,
     folder: Path,
-    tally: Tally,
+    counts: IngestCounts,
     clock: Callable[[], float] = time.time,
     steady: Callable[[], float] = time.monotonic,
-) -> Iterator[Listener]:
+) -> Iterator[MqttIngest]:
     """The listener as its folder remembers it, let go of at the end. Raises `InvalidState`, or as `Connection`."""
     settings, contract = config.mqtt, config.contract
     topics = topics_of(settings, contract, client)
@@ -60,10 +60,10 @@ def open_mqtt_ingest(
         owner = f"the MQTT producer of client {client} of {contract.federation}"
         checkpoint = stack.enter_context(Checkpoint(home / "mqtt.db", owner))
         readings = stack.enter_context(closing(open_readings(config, client, folder)))
-        listener = Listener(
+        listener = MqttIngest(
             settings,
-            Place(client, contract.width, topics, checkpoint, readings, readings_settings(config.client)),
-            tally,
+            IngestResources(client, contract.width, topics, checkpoint, readings, readings_settings(config.client)),
+            counts,
             lambda: Connection(settings, client_id, topics, with_retained=bool(settings.time), steady=steady),
             clock=clock,
             steady=steady,
@@ -74,11 +74,11 @@ def open_mqtt_ingest(
 class Shown:
     """A listener whose progress is shown."""
 
-    def __init__(self, listener: Listener, tally: Tally, display: Display) -> None:
-        self._listener, self._tally, self._display = listener, tally, display
+    def __init__(self, listener: MqttIngest, counts: IngestCounts, display: Display) -> None:
+        self._listener, self._counts, self._display = listener, counts, display
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """See `Listener.step`."""
+        """See `MqttIngest.step`."""
         busy = self._listener.step(timeout_s)
-        self._display.show(self._tally.position, None)
+        self._display.show(self._counts.position, None)
         return busy

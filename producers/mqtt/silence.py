@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Silence:
+class SilenceMonitor:
     """`silent_s` 0: nobody minds. Times are of any steady clock, in seconds."""
 
     def __init__(self, topics: Iterable[str], silent_s: float) -> None:

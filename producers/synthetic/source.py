@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.files.split import CLIENTS_MAX, numbered
-from producers.source import Sourced, identity_of
+from producers.source import SourceRow, identity_of
 from producers.synthetic.gaussians import Gaussians
 from producers.synthetic.plant import Plant
 from shoal.config.contract import Feature
@@ -89,7 +89,7 @@ class Synthetic:
         """See `Source.position`."""
         return self._position
 
-    def read(self, limit: int) -> list[Sourced]:
+    def read(self, limit: int) -> list[SourceRow]:
         """See `Source.read`; always `limit` rows."""
         rows = [self._row(number) for number in range(self._position, self._position + limit)]
         self._position += limit
@@ -99,7 +99,7 @@ class Synthetic:
         """See `Source.skip`; at once."""
         self._position += rows
 
-    def _row(self, number: int) -> Sourced:
+    def _row(self, number: int) -> SourceRow:
         tick, client = divmod(number, len(self._clients))
         wanted, place = divmod(tick, self._stream.block_rows)
         block = self._blocks[client]
@@ -108,7 +108,7 @@ class Synthetic:
             block = Block(wanted, np.ascontiguousarray(values[:, self._picked]), labels)
             self._blocks[client] = block
         time = BEGINNING_S + tick * self._stream.interval_s
-        return Sourced(self._clients[client], time, block.values[place], block.labels[place])
+        return SourceRow(self._clients[client], time, block.values[place], block.labels[place])
 
 
 def federation_file(name: str, seed: int = 0) -> str:

@@ -19,11 +19,11 @@ import pytest
 from client_nodes.bootstrap import open_client
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import Tally
+from producers.mqtt.ingest import IngestCounts
 from producers.mqtt.payloads import topics_of
 from producers.mqtt.service import open_mqtt_ingest
-from producers.mqtt.silence import Silence
-from producers.publisher import Outlet
+from producers.mqtt.silence import SilenceMonitor
+from producers.publisher import ReadingsPublisher
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
@@ -39,7 +39,12 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process"),
 ]
 CLIENT = "attic"
-CALLS = [(Checkpoint, "save"), (Outlet, "publish"), (Outlet, "flush"), (Connection, "acknowledge")]
+CALLS = [
+    (Checkpoint, "save"),
+    (ReadingsPublisher, "publish"),
+    (ReadingsPublisher, "flush"),
+    (Connection, "acknowledge"),
+]
 
 
 @pytest.fixture
@@ -72,14 +77,14 @@ def messages_of(config: Config, folder: Path, rows: Any) -> list[tuple[str, str 
     ]
 
 
-def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Tally:
+def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> IngestCounts:
     """Run the producer until it has stored `readings` in all its runs and no message arrives."""
-    tally = Tally(Silence(topics_of(config.mqtt, config.contract, CLIENT), 0.0))
+    counts = IngestCounts(SilenceMonitor(topics_of(config.mqtt, config.contract, CLIENT), 0.0))
     end = time.monotonic() + TIMEOUT_S
-    with open_mqtt_ingest(config, CLIENT, config.client.folder, tally) as listener:
-        while listener.step(quiet_s) or tally.position < readings:
+    with open_mqtt_ingest(config, CLIENT, config.client.folder, counts) as listener:
+        while listener.step(quiet_s) or counts.position < readings:
             assert time.monotonic() < end
-    return tally
+    return counts
 
 
 def stored(config: Config) -> list[list[float]]:

@@ -7,10 +7,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from producers.mqtt.ingest import Tally
+from producers.mqtt.ingest import IngestCounts
 from producers.mqtt.payloads import topics_of
 from producers.mqtt.service import open_mqtt_ingest
-from producers.mqtt.silence import Silence
+from producers.mqtt.silence import SilenceMonitor
 from shoal.config.settings import Config, load_config
 from tests.mosquitto_broker import PATIENCE_S
 from tests.producers.running_producer import stored_in
@@ -69,24 +69,24 @@ class Ingest:
                 damp=self.damp + fields[1],
             )
         )
-        self.tally = self.new_tally()
+        self.counts = self.new_tally()
 
     @property
     def config(self) -> Config:
         return load_config(self.file)
 
-    def new_tally(self) -> Tally:
+    def new_tally(self) -> IngestCounts:
         settings = self.config.mqtt
-        return Tally(Silence(topics_of(settings, self.config.contract, CLIENT), settings.silent_s))
+        return IngestCounts(SilenceMonitor(topics_of(settings, self.config.contract, CLIENT), settings.silent_s))
 
-    def listen(self, readings: int = 0, faults: int = 0, **clocks: Any) -> Tally:
+    def listen(self, readings: int = 0, faults: int = 0, **clocks: Any) -> IngestCounts:
         """One life: until so many readings are stored and so many faults counted, and nothing comes any more."""
-        self.tally = tally = self.new_tally()
-        with open_mqtt_ingest(self.config, CLIENT, self.folder / "clients", tally, **clocks) as listener:
+        self.counts = counts = self.new_tally()
+        with open_mqtt_ingest(self.config, CLIENT, self.folder / "clients", counts, **clocks) as listener:
             end = time.monotonic() + PATIENCE_S
-            while listener.step(QUIET_S) or tally.published < readings or tally.faults.total() < faults:
-                assert time.monotonic() < end, (tally.published, tally.faults)
-        return tally
+            while listener.step(QUIET_S) or counts.published < readings or counts.faults.total() < faults:
+                assert time.monotonic() < end, (counts.published, counts.faults)
+        return counts
 
     def readings(self) -> list[list[Any]]:
         """The values of every reading stored, in the order of the log."""

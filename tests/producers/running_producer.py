@@ -11,7 +11,7 @@ import numpy as np
 
 from producers.files.replay import Columns, Replay
 from producers.files.split import RoundRobin, Split
-from producers.source import Sourced
+from producers.source import SourceRow
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
@@ -78,14 +78,14 @@ def replay(*files: Path, split: Split | None = None, **options: Any) -> Replay:
     return Replay(files, columns, split or RoundRobin(2), **options)
 
 
-def all_of(source: Any, at_once: int = 7) -> list[Sourced]:
+def all_of(source: Any, at_once: int = 7) -> list[SourceRow]:
     """Everything a source gives."""
-    rows: list[Sourced] = []
+    rows: list[SourceRow] = []
     while found := source.read(at_once):
         rows += found
     return rows
 
 
-def comparable(rows: Iterable[Sourced]) -> list[tuple[Any, ...]]:
+def comparable(rows: Iterable[SourceRow]) -> list[tuple[Any, ...]]:
     """Rows that can be compared: NaN is equal to NaN."""
     return [(row.client, row.time, repr(np.asarray(row.values).tolist()), row.label) for row in rows]

@@ -9,39 +9,39 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.mqtt.alignment import Joined, Joiner, Part, Rules
+from producers.mqtt.alignment import AlignedReading, Aligner, Part, Rules
 from shoal.protocol.codec import pack, unpack
 
 TWO = Rules(width=2, tolerance_s=1.0, wait_s=10.0)
 
 
-def joined(rules: Rules, *parts: tuple[float, int, float]) -> tuple[list[list[float]], Joiner]:
+def joined(rules: Rules, *parts: tuple[float, int, float]) -> tuple[list[list[float]], Aligner]:
     """(time, feature, value) one after the other -> [time, *values] of each reading, and the joiner."""
-    joiner = Joiner(rules)
-    out = [reading for time, feature, value in parts for reading in joiner.add(Part(time, {feature: value}))]
-    return plain(out), joiner
+    aligner = Aligner(rules)
+    out = [reading for time, feature, value in parts for reading in aligner.add(Part(time, {feature: value}))]
+    return plain(out), aligner
 
 
-def plain(readings: list[Joined]) -> list[list[float]]:
+def plain(readings: list[AlignedReading]) -> list[list[float]]:
     return [[reading.time, *reading.values] for reading in readings]
 
 
 def test_nothing_said_is_nothing_joined() -> None:
-    joiner = Joiner(TWO)
-    assert joiner.wait(-math.inf) == joiner.wait(1e9) == []
-    assert joiner.counts.total() == joiner.pending == 0
+    aligner = Aligner(TWO)
+    assert aligner.wait(-math.inf) == aligner.wait(1e9) == []
+    assert aligner.counts.total() == aligner.pending == 0
 
 
 def test_values_of_two_sensors_near_in_time_are_one_reading_with_the_later_time() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (5.9, 1, 2.0))
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (5.9, 1, 2.0))
     assert out == [[5.9, 1.0, 2.0]]
-    assert joiner.pending == 0
+    assert aligner.pending == 0
 
 
 def test_values_further_apart_than_the_tolerance_are_two_readings() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (6.1, 1, 2.0))
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (6.1, 1, 2.0))
     assert out == []
-    assert joiner.pending == 2
+    assert aligner.pending == 2
 
 
 def test_a_tolerance_of_nothing_joins_equal_times() -> None:
@@ -51,14 +51,14 @@ def test_a_tolerance_of_nothing_joins_equal_times() -> None:
 
 
 def test_one_message_with_all_values_is_a_reading_at_once() -> None:
-    joiner = Joiner(TWO)
-    assert plain(joiner.add(Part(3.0, {0: 1.0, 1: 2.0}))) == [[3.0, 1.0, 2.0]]
+    aligner = Aligner(TWO)
+    assert plain(aligner.add(Part(3.0, {0: 1.0, 1: 2.0}))) == [[3.0, 1.0, 2.0]]
 
 
 def test_a_value_goes_to_the_nearest_reading_that_lacks_it() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (5.8, 0, 2.0), (5.9, 1, 3.0))
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (5.8, 0, 2.0), (5.9, 1, 3.0))
     assert out == [[5.9, 2.0, 3.0]]
-    assert joiner.counts["incomplete"] == 1, "the one before it cannot come later"
+    assert aligner.counts["incomplete"] == 1, "the one before it cannot come later"
 
 
 def test_of_equally_near_readings_the_oldest_takes_the_value() -> None:
@@ -67,28 +67,28 @@ def test_of_equally_near_readings_the_oldest_takes_the_value() -> None:
 
 
 def test_a_reading_that_waited_long_enough_is_dropped_and_counted() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (15.0, 0, 2.0))
-    assert (out, joiner.pending) == ([], 2)
-    assert joiner.add(Part(15.1, {0: 3.0})) == []
-    assert (joiner.counts["incomplete"], joiner.pending) == (1, 2)
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (15.0, 0, 2.0))
+    assert (out, aligner.pending) == ([], 2)
+    assert aligner.add(Part(15.1, {0: 3.0})) == []
+    assert (aligner.counts["incomplete"], aligner.pending) == (1, 2)
 
 
 def test_time_that_passes_without_a_word_counts_too_but_does_not_make_later_words_late() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0))
-    assert joiner.wait(15.0) == []
-    assert joiner.pending == 1
-    joiner.wait(15.1)
-    assert (out, joiner.pending, joiner.counts["incomplete"]) == ([], 0, 1)
-    joiner.wait(1000.0)
-    assert joiner.add(Part(6.0, {0: 2.0})) == []
-    assert plain(joiner.add(Part(6.0, {1: 3.0}))) == [[6.0, 2.0, 3.0]]
+    out, aligner = joined(TWO, (5.0, 0, 1.0))
+    assert aligner.wait(15.0) == []
+    assert aligner.pending == 1
+    aligner.wait(15.1)
+    assert (out, aligner.pending, aligner.counts["incomplete"]) == ([], 0, 1)
+    aligner.wait(1000.0)
+    assert aligner.add(Part(6.0, {0: 2.0})) == []
+    assert plain(aligner.add(Part(6.0, {1: 3.0}))) == [[6.0, 2.0, 3.0]]
 
 
 def test_missing_values_are_held_from_the_past_and_only_if_they_are_fresh() -> None:
     hold = TWO._replace(missing="hold", hold_s=20.0)
-    out, joiner = joined(hold, (5.0, 0, 1.0), (5.0, 1, 2.0), (15.0, 0, 3.0), (25.1, 0, 4.0), (40.0, 0, 5.0))
+    out, aligner = joined(hold, (5.0, 0, 1.0), (5.0, 1, 2.0), (15.0, 0, 3.0), (25.1, 0, 4.0), (40.0, 0, 5.0))
     assert out == [[5.0, 1.0, 2.0], [15.0, 3.0, 2.0]]
-    assert joiner.counts == {"joined": 2, "held": 1, "incomplete": 1}
+    assert aligner.counts == {"joined": 2, "held": 1, "incomplete": 1}
 
 
 def test_a_value_of_a_dropped_reading_can_be_held() -> None:
@@ -98,15 +98,15 @@ def test_a_value_of_a_dropped_reading_can_be_held() -> None:
 
 
 def test_a_value_older_than_the_newest_reading_is_late_and_changes_nothing() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (5.0, 1, 2.0), (4.9, 0, 9.0), (6.5, 0, 3.0), (6.5, 1, 4.0))
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (5.0, 1, 2.0), (4.9, 0, 9.0), (6.5, 0, 3.0), (6.5, 1, 4.0))
     assert out == [[5.0, 1.0, 2.0], [6.5, 3.0, 4.0]]
-    assert joiner.counts["late"] == 1
+    assert aligner.counts["late"] == 1
 
 
 def test_a_value_of_the_very_time_of_a_reading_that_was_given_up_is_late() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (20.0, 0, 2.0), (5.0, 1, 3.0))
-    assert (out, joiner.pending) == ([], 1)
-    assert joiner.counts == {"incomplete": 1, "late": 1}
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (20.0, 0, 2.0), (5.0, 1, 3.0))
+    assert (out, aligner.pending) == ([], 1)
+    assert aligner.counts == {"incomplete": 1, "late": 1}
 
 
 def test_readings_that_waited_come_out_in_the_order_of_their_times_not_of_their_coming() -> None:
@@ -123,17 +123,17 @@ def test_the_value_held_is_the_sensors_newest_whatever_reading_it_was_in() -> No
 
 
 def test_the_same_value_again_is_dropped_whether_its_reading_waits_or_is_out() -> None:
-    out, joiner = joined(TWO, (5.0, 0, 1.0), (5.0, 0, 1.0), (5.0, 1, 2.0), (5.0, 1, 2.0), (5.0, 0, 1.0))
+    out, aligner = joined(TWO, (5.0, 0, 1.0), (5.0, 0, 1.0), (5.0, 1, 2.0), (5.0, 1, 2.0), (5.0, 0, 1.0))
     assert out == [[5.0, 1.0, 2.0]]
-    assert joiner.counts["repeated"] == 3
-    assert joiner.pending == 0
+    assert aligner.counts["repeated"] == 3
+    assert aligner.pending == 0
 
 
 def test_what_waits_is_bounded() -> None:
     rules = TWO._replace(wait_s=1e9, groups_max=5)
-    _, joiner = joined(rules, *[(10.0 * number, 0, 1.0) for number in range(50)])
-    assert joiner.pending == 5
-    assert joiner.counts["incomplete"] == 45
+    _, aligner = joined(rules, *[(10.0 * number, 0, 1.0) for number in range(50)])
+    assert aligner.pending == 5
+    assert aligner.counts["incomplete"] == 45
 
 
 # Whatever comes.
@@ -153,21 +153,21 @@ RULES = st.builds(
 )
 
 
-def fed(joiner: Joiner, parts: list[Part]) -> list[list[float]]:
-    return plain([reading for part in parts for reading in joiner.add(part)])
+def fed(aligner: Aligner, parts: list[Part]) -> list[list[float]]:
+    return plain([reading for part in parts for reading in aligner.add(part)])
 
 
 @given(RULES, PARTS)
 def test_readings_come_out_in_the_order_of_their_times_and_every_part_is_accounted_for(
     rules: Rules, parts: list[Part]
 ) -> None:
-    joiner = Joiner(rules)
-    out = fed(joiner, parts) + plain(joiner.wait(math.inf))
+    aligner = Aligner(rules)
+    out = fed(aligner, parts) + plain(aligner.wait(math.inf))
     assert [time for time, *_ in out] == sorted(time for time, *_ in out)
-    assert joiner.pending == 0
-    assert len(out) == joiner.counts["joined"]
-    taken = len(parts) - joiner.counts["late"] - joiner.counts["repeated"]
-    settled = joiner.counts["joined"] + joiner.counts["incomplete"]
+    assert aligner.pending == 0
+    assert len(out) == aligner.counts["joined"]
+    taken = len(parts) - aligner.counts["late"] - aligner.counts["repeated"]
+    settled = aligner.counts["joined"] + aligner.counts["incomplete"]
     assert (settled == 0) == (taken == 0)
     assert settled <= taken
 
@@ -176,7 +176,7 @@ def test_readings_come_out_in_the_order_of_their_times_and_every_part_is_account
 def test_the_parts_of_a_reading_are_no_further_apart_than_the_tolerance(rules: Rules, parts: list[Part]) -> None:
     # Each value is its own time, so a reading shows when its values were measured.
     clocks = [Part(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
-    for time, *values in fed(Joiner(rules._replace(missing="drop")), clocks):
+    for time, *values in fed(Aligner(rules._replace(missing="drop")), clocks):
         assert max(values) == time
         assert max(values) - min(values) <= rules.tolerance_s
 
@@ -184,7 +184,7 @@ def test_the_parts_of_a_reading_are_no_further_apart_than_the_tolerance(rules: R
 @given(RULES, PARTS)
 def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, parts: list[Part]) -> None:
     clocks = [Part(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
-    for time, *values in fed(Joiner(rules._replace(missing="hold")), clocks):
+    for time, *values in fed(Aligner(rules._replace(missing="hold")), clocks):
         assert max(values) == time
         assert min(values) >= time - max(rules.hold_s, rules.tolerance_s)
 
@@ -193,7 +193,7 @@ def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, pa
 def test_a_joiner_restored_at_any_moment_goes_on_as_if_nothing_had_happened(
     rules: Rules, parts: list[Part], cut: int
 ) -> None:
-    whole, first, second = Joiner(rules), Joiner(rules), Joiner(rules)
+    whole, first, second = Aligner(rules), Aligner(rules), Aligner(rules)
     expected = fed(whole, parts)
     found = fed(first, parts[:cut])
     second.restore(unpack(pack(first.state())))
@@ -203,10 +203,10 @@ def test_a_joiner_restored_at_any_moment_goes_on_as_if_nothing_had_happened(
 
 @given(RULES, PARTS)
 def test_what_waits_is_bounded_whatever_comes(rules: Rules, parts: list[Part]) -> None:
-    joiner = Joiner(rules)
+    aligner = Aligner(rules)
     for part in parts:
-        joiner.add(part)
-        assert joiner.pending <= rules.groups_max
+        aligner.add(part)
+        assert aligner.pending <= rules.groups_max
 
 
 @st.composite
@@ -231,17 +231,17 @@ def test_sensors_in_step_give_every_reading_once_whoever_is_heard_first_and_howe
 ) -> None:
     rows, heard = said
     rules = Rules(width=3, tolerance_s=2.0, wait_s=1e9)
-    out = fed(Joiner(rules), heard)
+    out = fed(Aligner(rules), heard)
     assert [tuple(values) for _, *values in out] == rows
     again = list(heard)
     for _ in range(data.draw(st.integers(0, 5))):
         # A message that comes a second time comes after the first, and before the next of its sensor.
         place = data.draw(st.integers(0, len(again) - 1))
         again.insert(place + 1, again[place])
-    assert fed(Joiner(rules), again) == out
+    assert fed(Aligner(rules), again) == out
 
 
 def test_a_reading_is_an_array_of_floats_in_the_order_of_the_contract() -> None:
-    (reading,) = Joiner(TWO).add(Part(0.0, {1: 2.0, 0: 1.0}))
+    (reading,) = Aligner(TWO).add(Part(0.0, {1: 2.0, 0: 1.0}))
     assert reading.values.dtype == np.float64
     assert reading.values.tolist() == [1.0, 2.0]

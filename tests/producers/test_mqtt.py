@@ -14,7 +14,7 @@ import pytest
 
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import Listener
+from producers.mqtt.ingest import MqttIngest
 from producers.mqtt.service import open_mqtt_ingest
 from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from tests.mosquitto_broker import Mosquitto, Sensor
@@ -43,7 +43,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Any:
     return lambda event: [vars(record)["fields"] for record in caplog.records if record.getMessage() == event]
 
 
-def listen_on(listener: Listener) -> None:
+def listen_on(listener: MqttIngest) -> None:
     """For ten seconds at most."""
     for _ in range(100):
         listener.step(0.1)
@@ -59,7 +59,7 @@ def test_messages_that_came_while_nobody_listened_are_joined_and_stored(
         sensor.say_all([message for number in range(300) for message in hearing.pair(number)])
     assert hearing.listen(readings=300).published == 300
     assert hearing.readings() == [[float(number)] * 2 for number in range(300)]
-    assert hearing.tally.faults == {}
+    assert hearing.counts.faults == {}
     assert hearing.listen().published == 0, "what was acknowledged does not come again"
 
 
@@ -78,10 +78,10 @@ def test_a_broker_that_goes_away_is_told_and_what_was_stored_is_not_stored_again
     tmp_path: Path, own_broker: Mosquitto
 ) -> None:
     hearing = Ingest(tmp_path, own_broker.port)
-    with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally) as listener:
+    with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.counts) as listener:
         with Sensor(own_broker.port) as sensor:
             sensor.say_all([message for number in range(5) for message in hearing.pair(number)])
-        while hearing.tally.published < 5:
+        while hearing.counts.published < 5:
             listener.step(0.1)
         own_broker.stop()
         with pytest.raises(LogUnavailable, match="cannot be reached"):
@@ -104,7 +104,7 @@ def test_messages_keep_their_own_times_in_whatever_order_the_sensors_are_heard(
         sensor.say_all([pair[0] for pair in said[:10]] + [pair[1] for pair in said[:10]])
         sensor.say_all([message for pair in said[10:] for message in pair])
     hearing.listen(readings=11)
-    assert hearing.tally.faults == {"incomplete": 9, "late": 9}, "by default a reading waits 10 s of its own time"
+    assert hearing.counts.faults == {"incomplete": 9, "late": 9}, "by default a reading waits 10 s of its own time"
     assert hearing.times() == [THEN + 60 * number for number in range(9, 20)]
     assert hearing.readings() == [[float(number)] * 2 for number in range(9, 20)]
 
@@ -129,7 +129,7 @@ def test_values_that_lack_are_held_when_the_file_says_so(tmp_path: Path, mosquit
     # The last one is given out when a second has passed without a word.
     hearing.listen(readings=4)
     assert hearing.readings() == [[1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [4.0, 1.0]]
-    assert hearing.tally.faults == {"held": 3}
+    assert hearing.counts.faults == {"held": 3}
 
 
 def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int) -> None:
@@ -140,7 +140,7 @@ def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int
             sensor.say_all([message for message in hearing.timed(number, THEN + 60 * number) for _ in range(3)])
     hearing.listen(readings=5, faults=20)
     assert hearing.readings() == [[float(number)] * 2 for number in range(5)]
-    assert hearing.tally.faults == {"repeated": 20}
+    assert hearing.counts.faults == {"repeated": 20}
 
 
 def test_what_the_broker_sends_again_is_known_though_it_has_no_time(tmp_path: Path, mosquitto_port: int) -> None:
@@ -153,7 +153,7 @@ def test_what_the_broker_sends_again_is_known_though_it_has_no_time(tmp_path: Pa
         patch.setattr(Connection, "acknowledge", lambda self, messages: None)
         hearing.listen(readings=8)
     hearing.listen(faults=16)
-    assert hearing.tally.faults == {"repeated": 16}
+    assert hearing.counts.faults == {"repeated": 16}
     assert hearing.readings() == [[float(number)] * 2 for number in range(8)]
     assert hearing.listen().faults == {}
 
@@ -207,7 +207,7 @@ def test_garbage_is_counted_by_reason_and_never_shown(
     hearing.listen(readings=1, faults=9)
     assert hearing.readings() == [[7.0, 7.0]]
     reasons = ["not_text", "not_json", "timeless", "infinite", "missing", "ahead", "oversized"]
-    assert hearing.tally.faults == dict.fromkeys(reasons, 1) | {"not_a_number": 2}
+    assert hearing.counts.faults == dict.fromkeys(reasons, 1) | {"not_a_number": 2}
     told = {(fields["reason"], fields["topic"]): fields["messages"] for fields in said("messages_rejected")}
     assert told["not_a_number", hearing.warm] == 2
     assert len(told) == 8
@@ -222,11 +222,11 @@ def test_a_silent_sensor_is_told_once_and_once_more_when_it_is_back(
     with (
         Sensor(mosquitto_port) as sensor,
         open_mqtt_ingest(
-            hearing.config, CLIENT, tmp_path / "clients", hearing.tally, steady=time.monotonic
+            hearing.config, CLIENT, tmp_path / "clients", hearing.counts, steady=time.monotonic
         ) as listener,
     ):
         listener._steady = steady
-        hearing.tally.silence.listen(steady())
+        hearing.counts.silence.listen(steady())
         steady.now += 29
         sensor.say(hearing.warm, "1")
         while not listener.step(0.1):
@@ -277,7 +277,7 @@ def test_times_go_on_when_the_clock_is_set_back(tmp_path: Path, mosquitto_port: 
 def test_one_client_has_one_listener(tmp_path: Path, mosquitto_port: int) -> None:
     hearing = Ingest(tmp_path, mosquitto_port)
     with (
-        open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally),
+        open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.counts),
         pytest.raises(InvalidState, match=r"is the MQTT producer of client attic of .* running already"),
     ):
         hearing.listen()
@@ -352,7 +352,7 @@ def test_an_unknown_host_is_told(tmp_path: Path, mosquitto_port: int) -> None:
 
 def test_two_producers_who_push_each_other_out_are_told(tmp_path: Path, mosquitto_port: int) -> None:
     hearing = Ingest(tmp_path, mosquitto_port)
-    with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.tally) as listener:
+    with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "clients", hearing.counts) as listener:
         with open_mqtt_ingest(hearing.config, CLIENT, tmp_path / "elsewhere", hearing.new_tally()):
             pass
         with pytest.raises(LogUnavailable, match="does another producer use our client_id"):

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.mqtt.alignment import Part
-from producers.mqtt.payloads import Said, Wanted, topics_of, understood
+from producers.mqtt.payloads import ParsedPayload, TopicField, parse_payload, topics_of
 from producers.report import FAULTS
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import SettingsError
 
 NOW = 1_700_000_000.0
-PLAIN = [Wanted(0, "")]
-JSON = [Wanted(0, "warm"), Wanted(2, "air.damp")]
+PLAIN = [TopicField(0, "")]
+JSON = [TopicField(0, "warm"), TopicField(2, "air.damp")]
 
 
 def contract(*names: str) -> Contract:
@@ -29,18 +29,20 @@ def contract(*names: str) -> Contract:
     )
 
 
-def said(payload: str | bytes, wanted: list[Wanted] = JSON, **settings: Any) -> Said:
+def said(payload: str | bytes, wanted: list[TopicField] = JSON, **settings: Any) -> ParsedPayload:
     raw = payload.encode() if isinstance(payload, str) else payload
-    return understood(raw, wanted, MqttSettings(**settings), NOW)
+    return parse_payload(raw, wanted, MqttSettings(**settings), NOW)
 
 
 @pytest.mark.parametrize("text", ["21.5", " 21.5\n", "2.15e1", "+21.5"])
 def test_a_plain_number_is_of_the_time_it_arrives(text: str) -> None:
-    assert said(text, PLAIN) == Said(Part(NOW, {0: 21.5}), [])
+    assert said(text, PLAIN) == ParsedPayload(Part(NOW, {0: 21.5}), [])
 
 
 def test_fields_of_an_object_are_found_by_name_and_inside_one_another() -> None:
-    assert said('{"warm": 21, "air": {"damp": "40.5"}, "more": [1]}') == Said(Part(NOW, {0: 21.0, 2: 40.5}), [])
+    assert said('{"warm": 21, "air": {"damp": "40.5"}, "more": [1]}') == ParsedPayload(
+        Part(NOW, {0: 21.0, 2: 40.5}), []
+    )
 
 
 def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
@@ -62,13 +64,13 @@ def test_the_time_is_the_messages_own(written: str, time: float) -> None:
 
 @pytest.mark.parametrize("written", ["null", '"yesterday"', "true", "[]", "{}", "1e30", "NaN", "1" + "0" * 400])
 def test_a_time_that_is_none_makes_a_message_of_no_use(written: str) -> None:
-    assert said(f'{{"warm": 1, "t": {written}}}', time="t") == Said(None, ["timeless"])
-    assert said('{"warm": 1}', time="t") == Said(None, ["timeless"])
+    assert said(f'{{"warm": 1, "t": {written}}}', time="t") == ParsedPayload(None, ["timeless"])
+    assert said('{"warm": 1}', time="t") == ParsedPayload(None, ["timeless"])
 
 
 def test_a_time_in_the_future_would_make_everybody_else_late() -> None:
     message = json.dumps({"warm": 1, "air": {"damp": 2}, "t": NOW + 61})
-    assert said(message, time="t") == Said(None, ["ahead"])
+    assert said(message, time="t") == ParsedPayload(None, ["ahead"])
     assert said(message, time="t", ahead_s=61).part is not None
 
 
@@ -86,7 +88,7 @@ def test_a_time_in_the_future_would_make_everybody_else_late() -> None:
     ],
 )
 def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str) -> None:
-    assert said(payload) == Said(None, [reason])
+    assert said(payload) == ParsedPayload(None, [reason])
 
 
 @pytest.mark.parametrize(
@@ -104,14 +106,14 @@ def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str)
     ],
 )
 def test_a_value_that_is_no_number_is_refused_and_the_others_are_used(value: str, reason: str) -> None:
-    assert said(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == Said(Part(NOW, {2: 2.0}), [reason])
+    assert said(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(Part(NOW, {2: 2.0}), [reason])
 
 
 @pytest.mark.parametrize(
     ("text", "reason"), [("", "missing"), ("wet", "not_a_number"), ("nan", "not_a_number"), ("inf", "infinite")]
 )
 def test_a_plain_message_that_is_no_number_is_refused(text: str, reason: str) -> None:
-    assert said(text, PLAIN) == Said(None, [reason])
+    assert said(text, PLAIN) == ParsedPayload(None, [reason])
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists))
@@ -121,7 +123,7 @@ def test_nothing_that_can_be_sent_does_harm_and_every_reason_has_its_words(paylo
     )
     for wanted in (PLAIN, JSON):
         for settings in (MqttSettings(), MqttSettings(time="t")):
-            found = understood(raw, wanted, settings, NOW)
+            found = parse_payload(raw, wanted, settings, NOW)
             assert found.part is not None or found.rejected
             assert set(found.rejected) <= set(FAULTS)
 
@@ -129,8 +131,8 @@ def test_nothing_that_can_be_sent_does_harm_and_every_reason_has_its_words(paylo
 def test_several_features_may_be_of_one_topic() -> None:
     settings = MqttSettings(topics={"a": "hall#warm", "b": "roof", "c": "hall#damp"})
     assert topics_of(settings, contract("a", "b", "c"), "x") == {
-        "hall": [Wanted(0, "warm"), Wanted(2, "damp")],
-        "roof": [Wanted(1, "")],
+        "hall": [TopicField(0, "warm"), TopicField(2, "damp")],
+        "roof": [TopicField(1, "")],
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from producers.progress import LiveBar, Meter, PlainLines, display_on, spoken
+from producers.progress import BarDisplay, LineDisplay, Meter, display_on, duration_text
 from shoal.telemetry.events import start_logging
 from tests.producers.running_producer import Clock
 
@@ -61,7 +61,7 @@ def test_noting_very_often_takes_no_more_memory_than_the_window() -> None:
 
 def test_plain_lines_come_every_few_seconds() -> None:
     clock, stream = Clock(), io.StringIO()
-    display = PlainLines(stream, clock, every_s=5)
+    display = LineDisplay(stream, clock, every_s=5)
     for second in range(12):
         clock.now = 1000.0 + second
         display.show(second * 2, 100)
@@ -94,10 +94,10 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_gets_a_bar_and_anything_else_lines() -> None:
     pytest.importorskip("rich")
-    assert isinstance(display_on(io.StringIO(), Clock()), PlainLines)
+    assert isinstance(display_on(io.StringIO(), Clock()), LineDisplay)
     terminal = Terminal()
     display = display_on(terminal, Clock())
-    assert isinstance(display, LiveBar)
+    assert isinstance(display, BarDisplay)
     display.show(3, 10)
     display.show(4, None)
     display.close()
@@ -113,7 +113,7 @@ def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> 
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", without_rich)
-    assert isinstance(display_on(Terminal(), Clock()), PlainLines)
+    assert isinstance(display_on(Terminal(), Clock()), LineDisplay)
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> 
     [(0, "0 s"), (45.4, "45 s"), (125, "2 min 5 s"), (8000, "2 h 13 min"), (200_000, "2 d 7 h"), (3599.9, "1 h 0 min")],
 )
 def test_times_are_said_in_two_units(seconds: float, text: str) -> None:
-    assert spoken(seconds) == text
+    assert duration_text(seconds) == text

@@ -11,7 +11,7 @@ from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
 from producers.pacing import Pacing
 from producers.publisher import Mark
-from producers.pump import GATHER_S, Pump
+from producers.pump import LINGER_S, Pump
 from shoal.errors import SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
@@ -102,9 +102,9 @@ def test_rows_that_are_due_one_by_one_are_stored_a_few_together(tmp_path: Path, 
     pump = pump_of(replay(path), tmp_path, clock, pacing=Pacing(rate=1000))
     assert pump.step()
     assert pump.position == 1
-    clock.now += 0.9 * GATHER_S
+    clock.now += 0.9 * LINGER_S
     assert not pump.step()
-    assert 0 < pump.wait_s <= GATHER_S
+    assert 0 < pump.wait_s <= LINGER_S
     clock.now += pump.wait_s
     assert pump.step()
-    assert pump.position == 1 + int(1000 * GATHER_S)
+    assert pump.position == 1 + int(1000 * LINGER_S)

@@ -50,7 +50,7 @@ def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_betwe
     bookmark.begin_again()
     killed = pump_of(replay(path), tmp_path, bookmark=bookmark, batch_rows_max=20)
     killed.step()
-    killed._close_outlets()
+    killed._close_publishers()
     bookmark.close()
     drained(pump_of(replay(path), tmp_path))
     assert rows_by_client(tmp_path) == {client: rows * 2 for client, rows in as_it_should_be().items()}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from producers.mqtt.silence import Silence
+from producers.mqtt.silence import SilenceMonitor
 
 
 def test_a_silence_is_told_once() -> None:
-    silence = Silence(["a", "b"], 60.0)
+    silence = SilenceMonitor(["a", "b"], 60.0)
     silence.listen(0.0)
     silence.hear("b", 30.0)
     assert silence.newly_silent(59.9) == []
@@ -16,7 +16,7 @@ def test_a_silence_is_told_once() -> None:
 
 
 def test_the_end_of_a_silence_says_how_long_it_was() -> None:
-    silence = Silence(["a"], 60.0)
+    silence = SilenceMonitor(["a"], 60.0)
     silence.listen(0.0)
     assert silence.hear("a", 10.0) is None
     assert silence.newly_silent(70.0) == ["a"]
@@ -26,7 +26,7 @@ def test_the_end_of_a_silence_says_how_long_it_was() -> None:
 
 
 def test_nobody_is_silent_while_nobody_could_be_heard() -> None:
-    silence = Silence(["a", "b"], 60.0)
+    silence = SilenceMonitor(["a", "b"], 60.0)
     silence.listen(0.0)
     assert silence.newly_silent(60.0) == ["a", "b"]
     silence.hear("b", 61.0)
@@ -37,6 +37,6 @@ def test_nobody_is_silent_while_nobody_could_be_heard() -> None:
 
 
 def test_nobody_minds_when_told_so() -> None:
-    silence = Silence(["a"], 0.0)
+    silence = SilenceMonitor(["a"], 0.0)
     silence.listen(0.0)
     assert silence.newly_silent(1e9) == []

@@ -21,8 +21,8 @@ texts = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), max_size=300)
 def dealt(rule: str, keys: list[str], clients: int, seed: int = 0) -> list[str]:
     split = split_of(rule, clients, seed)
     counts = Counter(keys if split.column else [""] * len(keys)) if split.counts_first else {}
-    deal = split.dealer(counts)
-    return [deal(key) for key in keys]
+    assign = split.assigner(counts)
+    return [assign(key) for key in keys]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -125,15 +125,15 @@ def test_a_number_of_clients_that_cannot_be_is_refused(clients: int) -> None:
 
 
 def test_a_column_that_names_too_many_clients_is_refused() -> None:
-    deal: Any = split_of("column:time", 1, 0).dealer({})
-    assert len(set(map(deal, map(str, range(CLIENTS_MAX))))) == CLIENTS_MAX
+    assign: Any = split_of("column:time", 1, 0).assigner({})
+    assert len(set(map(assign, map(str, range(CLIENTS_MAX))))) == CLIENTS_MAX
     with pytest.raises(SettingsError, match="is it the column of the client"):
-        deal("one more")
+        assign("one more")
 
 
 def test_a_label_of_too_many_classes_is_refused() -> None:
-    deal: Any = split_of("dirichlet:time:1", 1, 0).dealer({})
+    assign: Any = split_of("dirichlet:time:1", 1, 0).assigner({})
     for number in range(10_000):
-        deal(str(number))
+        assign(str(number))
     with pytest.raises(SettingsError, match="is it the label"):
-        deal("one more")
+        assign("one more")
