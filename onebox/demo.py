@@ -140,7 +140,7 @@ def open_demo(
             clock=time.monotonic,
             pacing=Pacing(rate=ROWS / seconds),
             bookmark=Bookmark(),
-            kept=readings_settings(config.client),
+            topic_settings=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
         yield Demo(config, pump, box, StatusBoard(first_status(config)))

@@ -1,4 +1,5 @@
-"""Producers: where readings come from (`replay`, `synthetic`), whose they are (`split`), and the pump that paces them.
+"""Producers: sources of readings (`files`, `synthetic`, `mqtt`), and the pump that paces them into readings logs.
 
-The door is `shoal producer` (`command.py`). As a library: a `Source` (`source.py`) handed to a `Pump` (`pump.py`).
+Start at `command.py`, the command `shoal producer`. A source type (`source_type.py`) brings its options and settings;
+one of numbered rows (`pumped.py`) opens a `Source` (`source.py`) that a `Pump` (`pump.py`) stores.
 """

@@ -1,4 +1,7 @@
-"""Where a producer goes on: a note that saves looking through the logs. What has been published, the logs know."""
+"""The bookmark: the row at which a producer continues, so that it need not search the logs for it.
+
+The logs themselves say what has been published; see `producers.publisher`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from shoal.runtime.checkpoint import Checkpoint
 
 
 class Bookmark:
-    """The place in one source; in a file that one producer at a time can open, or in memory only.
+    """The position in one source, in a file that one producer at a time can open, or in memory only.
 
-    Rows before `row` stand in the logs that `marks` describes, or did when it was noted. Rows from `row` on may
-    stand there too: `producers.publisher` finds out. `run` counts how often the source was published on purpose.
+    All rows before `row` were stored, in the logs that `marks` describes, when the bookmark was saved. Later rows may
+    be stored too: `producers.publisher` finds them. `run` counts how often the source was published on purpose.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
@@ -25,20 +28,20 @@ class Bookmark:
         if checkpoint is not None and (state := checkpoint.load()) is not None:
             self._restore(state)
 
-    def note(self, row: int, marks: dict[str, Mark]) -> None:
-        """Everything before `row` is stored. Raises `LogUnavailable` when the disk does not take it."""
+    def save(self, row: int, marks: dict[str, Mark]) -> None:
+        """Record that everything before `row` is stored. Raises `LogUnavailable` when the disk cannot be written."""
         self.row, self.marks = row, dict(marks)
         if self._checkpoint is not None:
             marked = {client: list(mark) for client, mark in self.marks.items()}
             self._checkpoint.save({"run": self.run, "row": self.row, "marks": marked})
 
-    def begin_again(self) -> None:
-        """The next rows are published though an earlier run has published them."""
+    def start_again(self) -> None:
+        """Start from the first row, and publish rows though an earlier run has published them."""
         self.run += 1
-        self.note(0, {})
+        self.save(0, {})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._checkpoint is not None:
             self._checkpoint.close()
 
@@ -48,7 +51,7 @@ class Bookmark:
             self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidState(
-                "the producer's bookmark is of another version; delete it, the logs know the place"
+                "the producer's bookmark is of another version; delete it: the position is found in the logs"
             ) from None
 
 
@@ -57,7 +60,7 @@ def open_bookmark(folder: Path, source: str) -> Bookmark:
 
     Raises `InvalidState` while another producer of the same source is running, or when the file is damaged.
     """
-    # A client's name has no dot, so this is nobody's folder.
+    # A client's name has no dot, so this is no client's folder.
     checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")
     try:
         return Bookmark(checkpoint)

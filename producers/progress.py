@@ -1,4 +1,4 @@
-"""How far, how fast, how long still: a live bar on a terminal, else a line now and then, for people or as JSON."""
+"""Progress of a producer: a bar on a terminal, otherwise a line at intervals, as text or as a JSON event."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol, TextIO
 from shoal.telemetry.events import log_event
 
 WINDOW_S = 10.0
-"""the rate is that of the last seconds"""
+"""the rate is that of the last so many seconds"""
 LINE_EVERY_S = 5.0
 EVENT_EVERY_S = 60.0
-"""of a producer that runs for months, and whose log is kept"""
+"""rare, because the log of a producer that runs for months is kept"""
 
 
 class Meter:
-    """Rate and remaining time from positions noted now and then; `now` is of any steady clock, in seconds."""
+    """Rate and remaining time, computed from positions; `now` is of any steady clock, in seconds."""
 
     def __init__(self) -> None:
         self._notes: deque[tuple[float, int]] = deque()
@@ -33,7 +33,7 @@ class Meter:
 
     @property
     def rate(self) -> float | None:
-        """Rows per second over the last seconds; None before anything can be said."""
+        """Rows per second over the last seconds; None before there are two positions."""
         if len(self._notes) < 2:
             return None
         (since, rows_then), (now, rows_now) = self._notes[0], self._notes[-1]
@@ -54,19 +54,19 @@ class Meter:
 
 
 class Display(Protocol):
-    """Shows a meter."""
+    """Shows the progress of a producer."""
 
     def show(self, position: int, total: int | None) -> None:
-        """Called as often as one likes."""
+        """Show `position` of `total` rows, None when the total is unknown. It may be called at any rate."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
 class PeriodicDisplay:
-    """Says how far it is every `every_s` seconds, in a way of its own."""
+    """Base of displays that print the progress every `every_s` seconds."""
 
     def __init__(self, clock: Callable[[], float], every_s: float) -> None:
         self._clock, self._every_s = clock, every_s
@@ -79,40 +79,40 @@ class PeriodicDisplay:
         self._meter.note(now, position, total)
         if now >= self._next_at:
             self._next_at = now + self._every_s
-            self._say(position, total)
+            self._print(position, total)
 
     def close(self) -> None:
-        """Nothing to undo."""
+        """See `Display.close`; there is nothing to restore."""
 
-    def _say(self, position: int, total: int | None) -> None:
+    def _print(self, position: int, total: int | None) -> None:
         raise NotImplementedError
 
 
 class LineDisplay(PeriodicDisplay):
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S) -> None:
         super().__init__(clock, every_s)
         self._stream = stream
 
-    def _say(self, position: int, total: int | None) -> None:
+    def _print(self, position: int, total: int | None) -> None:
         print(self._meter, file=self._stream, flush=True)
 
 
 class EventDisplay(PeriodicDisplay):
-    """An event once a minute, for a log that programs read."""
+    """Logs an event once a minute, for programs that read the log."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = EVENT_EVERY_S) -> None:
         super().__init__(clock, every_s)
 
-    def _say(self, position: int, total: int | None) -> None:
+    def _print(self, position: int, total: int | None) -> None:
         rate = self._meter.rate
         per_second = None if rate is None else round(rate, 1)
         log_event("readings_stored", readings=position, total=total, per_second=per_second)
 
 
 class BarDisplay:
-    """One line that changes, by rich. Raises ImportError without it."""
+    """A bar on one changing line, by rich. Raises ImportError when rich is not installed."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         # rich comes with the extra `demo`; an edge client has no terminal to show it on.
@@ -137,7 +137,7 @@ class BarDisplay:
 
 
 def display_on(stream: TextIO, clock: Callable[[], float], as_events: bool = False) -> Display:
-    """The best display for `stream`; with `as_events` it is told to programs, as all else is."""
+    """The best display for `stream`; with `as_events`, one that logs events."""
     if as_events:
         return EventDisplay(clock)
     if stream.isatty():

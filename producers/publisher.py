@@ -1,7 +1,7 @@
-"""One client's readings log as this producer sees it, and how far the source has come in it.
+"""The publisher of one client's readings: appends rows to its readings log, each once.
 
-Every record carries in its headers which run of which source it is from and the number of its row. So the log
-itself says what is in it: after a kill, what stands there is not published again, and what does not is.
+The headers of every record name the source, its run and the number of the row. So after a kill, a row that is in the
+log is not published again, and one that is not is.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ SCAN_RECORDS = 2000
 
 def client_folder(folder: Path, client: str) -> Path:
     """The client's own folder below `folder`, made if there is none. Raises `SettingsError`."""
-    home = folder / client
+    own = folder / client
     try:
-        # Raw readings: nobody else's business on this machine.
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as rejected:
-        raise SettingsError(f"{home}: cannot be made: {rejected.strerror}") from None
-    return home
+        # Raw readings: no other user of this machine may read them.
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"{own}: cannot be made: {error.strerror}") from None
+    return own
 
 
 class Mark(NamedTuple):
-    """How far a source had come in a log."""
+    """How much of a source is in a log."""
 
     identity: str
-    """of the topic: a log that was made again has another one"""
+    """of the topic: a log that was created again has another one"""
     end: int
-    """offset of the record after the last one looked at"""
+    """offset after the last record that was examined"""
     last_row: int
-    """the last row of the source that stands there; -1 for none"""
+    """the last row of the source that is in the log; -1 for none"""
 
 
 class ReadingsPublisher:
-    """An open readings log, kept as `kept` says; `source` is what the records of this run carry."""
+    """An open readings log, declared with `settings`; `source` marks the records of this run."""
 
     def __init__(
-        self, log: Log, topic: str, source: str, known: Mark | None, kept: TopicSettings = READINGS_SETTINGS
+        self, log: Log, topic: str, source: str, known: Mark | None, settings: TopicSettings = READINGS_SETTINGS
     ) -> None:
         self._log, self._topic, self._source = log, topic, source.encode()
-        log.ensure(topic, kept)
+        log.ensure(topic, settings)
         self._identity = log.identity(topic).hex()
         _, end = log.bounds(topic)[PARTITION]
         self.intact = known is None or (known.identity == self._identity and known.end <= end)
-        """whether everything that was in the log when `known` was noted is still there"""
+        """whether everything that was in the log when `known` was saved is still there"""
         self._end = known.end if known and self.intact else 0
         self.last_row = known.last_row if known and self.intact else -1
         self._catch_up()
 
-    def publish(self, row: int, sourced: SourceRow) -> None:
-        """Append a row, if it is not there already; stored for certain only after `flush`."""
-        reading = Reading(sourced.time, sourced.values)
+    def publish(self, row: int, row_values: SourceRow) -> None:
+        """Append a row; it is stored for certain only after `flush`."""
+        reading = Reading(row_values.time, row_values.values)
         marks = (("source", self._source), ("row", str(row).encode()))
         self._log.publish(self._topic, reading.encode(), headers=Reading.headers() + marks, partition=PARTITION)
         self.last_row = row
@@ -69,15 +69,15 @@ class ReadingsPublisher:
         self._log.flush()
 
     def mark(self) -> Mark:
-        """How far the source has come; only after a flush."""
+        """How much of the source is in the log now; only after a flush."""
         return Mark(self._identity, self._log.bounds(self._topic)[PARTITION][1], self.last_row)
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         self._log.close()
 
     def _catch_up(self) -> None:
-        """Look through the records since the mark for rows of this source."""
+        """Search the records after the mark for rows of this source."""
         first, end = self._log.bounds(self._topic)[PARTITION]
         at = max(self._end, first)
         while at < end:

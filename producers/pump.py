@@ -1,8 +1,8 @@
-"""The pump: takes rows from a source when they are due and puts each into its client's readings log, once.
+"""The pump: takes rows from a source when they are due and stores each in its client's readings log, once.
 
-A kill at any instant loses no reading and repeats none. The order is: publish, flush, note the place. On start the
-place is the note's, and every log is asked which later rows it holds already; a log that has lost rows (deleted, or
-put back from a backup) gets them again. A log that fails is closed and opened anew, which is the same as a start.
+A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the bookmark. At the start,
+rows are read from the bookmark on, and every log is searched for later rows that it has already; a log that has lost
+rows (deleted, or restored from a backup) gets them again. A log that fails is closed and opened again, as at a start.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
 SAVE_EVERY_S = 1.0
-"""of the clock: the note only saves looking through what came after it"""
+"""of the clock; the bookmark only spares the search of later records"""
 LINGER_S = 0.05
-"""of the clock: a store makes the disk wait, so rows that are due one by one are stored together, this much later"""
+"""of the clock: rows that are due one by one are stored together after this time, because each store syncs the disk"""
 RETRY_S = (0.1, 30.0)
-"""a log that is away is asked again after the first, then twice as long, at most the second"""
+"""first wait before a log that is unavailable is tried again, and the longest; each wait is twice the one before"""
 
 
 class Pump:
-    """One source, its clients' logs and a clock. `step` never waits; it says by `wait_s` how long nothing is due.
+    """Moves one source into its clients' logs. `step` never waits; `wait_s` tells for how long nothing is due.
 
-    logs: opens the readings log of a client. limit: the source ends after so many rows, counted from its beginning.
-    kept: how the readings logs are declared. clock: seconds, any origin, never back. Raises `SettingsError` when rows
+    open_log: opens the readings log of a client. limit: the source ends after so many rows, counted from its start.
+    topic_settings: how the readings logs are declared. clock: steady, in seconds. Raises `SettingsError` when rows
     cannot be paced by time.
     """
 
     def __init__(
         self,
         source: Source,
-        logs: Callable[[str], Log],
+        open_log: Callable[[str], Log],
         *,
         clock: Callable[[], float],
         pacing: Pacing | None = None,
         bookmark: Bookmark | None = None,
         limit: int | None = None,
         batch_rows_max: int = 2000,
-        kept: TopicSettings = READINGS_SETTINGS,
+        topic_settings: TopicSettings = READINGS_SETTINGS,
     ) -> None:
         self._pacing = pacing or Pacing()
         if self._pacing.by_time and not source.timed:
@@ -56,9 +56,9 @@ class Pump:
                 "these readings cannot be paced by time: name a time column (--time-column) and do not shuffle, "
                 "or give a --rate, or --speed max"
             )
-        self._source, self._logs, self._clock = source, logs, clock
+        self._source, self._open_log, self._clock = source, open_log, clock
         self._bookmark = bookmark or Bookmark()
-        self._limit, self._batch_rows_max, self._kept = limit, batch_rows_max, kept
+        self._limit, self._batch_rows_max, self._topic_settings = limit, batch_rows_max, topic_settings
         self._run = f"{source.identity}.{self._bookmark.run}"
         self._publishers: dict[str, ReadingsPublisher] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
@@ -73,7 +73,7 @@ class Pump:
         self.published: Counter[str] = Counter()
         """rows this pump has stored, by client"""
         self.already_there = 0
-        """rows that were found stored"""
+        """rows that an earlier run had stored"""
 
     @property
     def position(self) -> int:
@@ -88,12 +88,15 @@ class Pump:
 
     @property
     def wait_s(self) -> float:
-        """How long `step` will have nothing to do; 0 when it has."""
+        """Seconds for which `step` will have nothing to do; 0 when it has something."""
         until = max(self._retry_at, self._linger_until, -math.inf if self._due is None or self._pending else self._due)
         return max(0.0, until - self._clock())
 
     def step(self) -> bool:
-        """Store the rows that are due, one batch at most; False when there was none. Raises what cannot be retried."""
+        """Store the rows that are due, one batch at most; False when there was none.
+
+        Raises `ShoalError` for what a later try cannot mend.
+        """
         now = self._clock()
         if self.finished or now < max(self._retry_at, self._linger_until):
             return False
@@ -103,23 +106,23 @@ class Pump:
             ended = self._take_due(now)
             stored = self._store_pending(now)
             if ended or now >= self._saved_at + SAVE_EVERY_S:
-                self._note(now)
-        except LogUnavailable as away:
-            self._retry_later(now, away)
+                self._save_position(now)
+        except LogUnavailable as unavailable:
+            self._retry_later(now, unavailable)
             return False
         self.finished, self._failures = ended, 0
         return stored
 
     def close(self) -> None:
-        """Note the place and let go of everything; rows not stored are left to the next start."""
+        """Save the bookmark and close everything; rows not stored are left to the next start."""
         with contextlib.suppress(LogUnavailable):
             if not self._pending and self._next_row is not None:
-                self._note(self._clock())
+                self._save_position(self._clock())
         self._close_publishers()
         self._bookmark.close()
 
     def _find_start(self) -> None:
-        """The first row that may not be stored: the note's, or an earlier one if a log has lost rows since."""
+        """Find the first row that may not be stored: the bookmark's, or an earlier one if a log has lost rows since."""
         row = self._bookmark.row
         for client in self._bookmark.marks:
             publisher = self._publisher(client)
@@ -140,7 +143,7 @@ class Pump:
                     self._read_ahead.extend(self._source.read(self._batch_rows_max))
                 except ShoalError:
                     if self._pending:
-                        # The rows before the damaged place first; the source says it again at the next step.
+                        # The rows before the damaged place come first; the source raises again at the next step.
                         return False
                     raise
                 if not self._read_ahead:
@@ -159,31 +162,31 @@ class Pump:
         if not self._pending:
             return False
         stored: Counter[str] = Counter()
-        for row, sourced in self._pending:
-            publisher = self._publisher(sourced.client)
+        for row, source_row in self._pending:
+            publisher = self._publisher(source_row.client)
             if row > publisher.last_row:
-                publisher.publish(row, sourced)
-                stored[sourced.client] += 1
+                publisher.publish(row, source_row)
+                stored[source_row.client] += 1
         for client in stored:
             self._publishers[client].flush()
         self.published += stored
         self.already_there += len(self._pending) - stored.total()
-        if self._due is not None:  # a row waits for its time, and those behind it will come one by one as well
+        if self._due is not None:  # a row waits for its time, and later ones will come one by one as well
             self._linger_until = now + LINGER_S
         self._pending.clear()
         return True
 
-    def _note(self, now: float) -> None:
+    def _save_position(self, now: float) -> None:
         self._saved_at = now
         if self.position != self._bookmark.row:
             self._marks |= {client: publisher.mark() for client, publisher in self._publishers.items()}
-            self._bookmark.note(self.position, self._marks)
+            self._bookmark.save(self.position, self._marks)
 
     def _publisher(self, client: str) -> ReadingsPublisher:
         if client not in self._publishers:
-            log = self._logs(client)
+            log = self._open_log(client)
             try:
-                publisher = ReadingsPublisher(log, READINGS, self._run, self._marks.get(client), self._kept)
+                publisher = ReadingsPublisher(log, READINGS, self._run, self._marks.get(client), self._topic_settings)
                 if not publisher.intact and self._next_row is not None:
                     raise InvalidState(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "
@@ -195,13 +198,13 @@ class Pump:
             self._publishers[client] = publisher
         return self._publishers[client]
 
-    def _retry_later(self, now: float, away: LogUnavailable) -> None:
-        # Nobody knows what of the batch is stored: opened anew, the logs will say.
+    def _retry_later(self, now: float, unavailable: LogUnavailable) -> None:
+        # It is unknown how much of the batch is stored: once opened again, the logs tell.
         self._close_publishers()
         delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
         self._failures = min(self._failures + 1, 30)
         self._retry_at = now + delay_s
-        log_event("retrying", logging.WARNING, error=str(away), retry_s=delay_s)
+        log_event("retrying", logging.WARNING, error=str(unavailable), retry_s=delay_s)
 
     def _close_publishers(self) -> None:
         while self._publishers:

@@ -1,4 +1,4 @@
-"""The last word of a producer: what was done, for people or as JSON."""
+"""The report of a producer at its end: how many readings it stored and what was wrong, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAULTS = {
     "not_json": "messages were no JSON object",
     "timeless": "messages had no readable time",
     "ahead": "messages had a time in the future",
-    "unknown_topic": "messages were of a topic that nobody asked for",
+    "unknown_topic": "messages were of a topic that was not subscribed to",
     "retained": "messages were retained by the broker, of unknown age",
     "missing": "values were missing in their message",
     "not_a_number": "values were no numbers",
@@ -25,40 +25,40 @@ FAULTS = {
     "late": "messages came too late for their reading",
     "repeated": "messages came a second time",
     "incomplete": "readings lacked a value and were dropped",
-    "held": "readings were filled up with last values",
+    "filled": "readings were filled up with last values",
 }
-"""what each kind of fault of a row, a message or a reading means"""
+"""kind of fault of a row, a message or a reading -> its description"""
 
 
 class ProducerTotals(NamedTuple):
-    """What a producer did."""
+    """What a producer did until its end."""
 
     finished: bool
-    """everything there was is stored"""
+    """whether the source ended and all of it is stored"""
     published: Mapping[str, int]
     """readings stored, by client"""
     already_there: int
-    """readings that were found stored"""
+    """readings that an earlier run had stored"""
     position: int
-    """rows of the source that are stored, by this run and those before"""
+    """rows of the source that are stored, by this run and earlier ones"""
     faults: Mapping[str, int]
     source: str
-    """its identity"""
+    """identity of the source"""
 
 
-def report(done: ProducerTotals, seconds: float, as_json: bool) -> None:
-    """Print it."""
-    published = sum(done.published.values())
+def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
+    """Print the totals of a run that took `seconds`."""
+    published = sum(totals.published.values())
     rate = published / seconds if seconds > 0 else 0.0
     if as_json:
         figures = {"seconds": round(seconds, 3), "per_second": round(rate, 1)}
-        faults, clients = dict(done.faults), dict(sorted(done.published.items()))
-        said = done._asdict() | {"published": published, "clients": clients, "faults": faults} | figures
-        click.echo(json.dumps(said))
+        faults, clients = dict(totals.faults), dict(sorted(totals.published.items()))
+        printed = totals._asdict() | {"published": published, "clients": clients, "faults": faults} | figures
+        click.echo(json.dumps(printed))
         return
-    end = "to the end of the source" if done.finished else "stopped before the end"
-    click.echo(f"{published:,} readings published to {len(done.published)} clients, {rate:,.0f} per second; {end}")
-    if done.finished and not published:
-        click.echo("nothing was new: an earlier run has published it all (--again publishes it once more)")
-    for fault, number in done.faults.items():
+    end = "to the end of the source" if totals.finished else "stopped before the end"
+    click.echo(f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per second; {end}")
+    if totals.finished and not published:
+        click.echo("nothing was new: an earlier run has published everything (--again publishes it once more)")
+    for fault, number in totals.faults.items():
         click.echo(f"{number:,} {FAULTS[fault]}")

@@ -1,4 +1,4 @@
-"""What a source of readings is: numbered rows, the same ones in the same order every time it is opened."""
+"""The contract of a source of readings: numbered rows, the same ones in the same order every time it is opened."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 
 class SourceRow(NamedTuple):
-    """One row of a source: a reading to be, and whose it is."""
+    """One row of a source: a reading before it is stored, and the client it belongs to."""
 
     client: str
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
     values: NDArray[np.float64] | list[Any]
-    """d numbers in the order of the contract; a list when a cell was no number, an empty one when the row is broken"""
+    """d numbers in the order of the contract; a list when a cell was not a number, an empty one for a broken row"""
     label: str | None = None
-    """ground truth, for those who evaluate; it is never part of the reading"""
+    """true class, for evaluation only; it is never part of the reading"""
 
 
 class Source(Protocol):
-    """Rows numbered from 0. Opened again with the same arguments it gives the same rows, so `skip` finds the place."""
+    """Rows numbered from 0. Opened again with the same arguments it gives the same rows, so `skip` resumes it."""
 
     @property
     def identity(self) -> str:
@@ -37,7 +37,7 @@ class Source(Protocol):
 
     @property
     def total(self) -> int | None:
-        """How many rows there are, as good as it is known; None when the source does not end."""
+        """About how many rows there are; None when it is unknown or the source does not end."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Source(Protocol):
 
     @property
     def faults(self) -> Mapping[str, int]:
-        """What was wrong with the rows read so far, by kind; they were passed on all the same."""
+        """How many of the rows read so far had which fault; they are given out all the same."""
         ...
 
     def read(self, limit: int) -> list[SourceRow]:

@@ -1,15 +1,14 @@
-"""Values of several sensors become readings, by their times: a state machine without a clock.
+"""Alignment: values of several sensors become readings, by their times. A state machine without a clock.
 
-What comes out depends only on the parts that went in, in their order, and on how far time was said to have come.
-The rules:
+The result depends only on the messages put in, their order, and the times given to `advance`. The rules:
 
-1. Values of one reading lie at most `tolerance_s` apart; a value goes to the nearest open reading that lacks it.
-2. A reading that has all its values is given out at once, with the time of its latest value. Readings come out in the
-   order of their times: those before it that still lack something are settled first, by rule 3.
-3. What still lacks values after `wait_s` of event time is dropped (`drop`), or filled up with each sensor's last
-   value, if that is at most `hold_s` older than the reading (`hold`), and dropped otherwise.
-4. A value of the same time as the sensor's own value that is there already is the same one again, and one that is not
-   after the newest reading settled is late: both are dropped and counted.
+1. The values of one reading lie at most `tolerance_s` apart; a value goes to the nearest open reading that lacks it.
+2. A reading that has all its values is complete at once, with the time of its latest value. Readings come out in the
+   order of their times: earlier ones that still lack a value are closed first, by rule 3.
+3. A reading that still lacks values after `wait_s` of event time is dropped (`drop`), or filled up with each sensor's
+   last value if that is at most `hold_s` older than the reading (`hold`), and dropped otherwise.
+4. A value with the time of a value that the sensor has sent before is a repetition; a value that is not later than the
+   newest closed reading is late. Both are dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 GROUPS_MAX = 1000
-"""readings that wait for values at the same time; above it the oldest is settled"""
+"""open readings; above it the oldest one is closed"""
 
 
-class Part(NamedTuple):
-    """What one message says: values of some features, all of one time."""
+class SensorValues(NamedTuple):
+    """The values in one message: of some features, all of one time."""
 
     time: float
     """event time, seconds since 1970"""
     values: Mapping[int, float]
-    """feature, by its place in the contract -> value; at least one"""
+    """feature, by its index in the contract -> value; at least one"""
 
 
 class AlignedReading(NamedTuple):
-    """A whole reading."""
+    """A complete reading."""
 
     time: float
     values: NDArray[np.float64]
@@ -44,7 +43,7 @@ class AlignedReading(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How values become readings; `width` is the number of features d."""
+    """The parameters of the rules; `width` is the number of features d."""
 
     width: int
     tolerance_s: float
@@ -62,104 +61,107 @@ class Value(NamedTuple):
 
 
 class Aligner:
-    """Takes parts in, gives readings out, and counts what it drops."""
+    """Turns messages into readings, and counts what it drops."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._open: list[dict[int, Value]] = []
-        """readings that lack something: feature -> value"""
+        """open readings, which lack a value: feature -> value"""
         self._last: dict[int, Value] = {}
-        """each feature's newest value that is settled"""
-        self._settled = -math.inf
+        """feature -> its newest value in a closed reading"""
+        self._closed_up_to = -math.inf
         self._newest = -math.inf
         self.counts: Counter[str] = Counter()
-        """readings `joined` and `held` (of which values were held), `incomplete` (dropped); parts `late`, `repeated`"""
+        """readings that were `aligned`, those of them that were `filled`, and `incomplete` ones, dropped; messages that
+        were `late` or `repeated`"""
 
     @property
     def newest(self) -> float:
-        """The newest event time of a part; -inf before any."""
+        """The newest event time of a message; -inf before any."""
         return self._newest
 
     @property
     def pending(self) -> int:
-        """Readings that wait for values."""
+        """Number of open readings."""
         return len(self._open)
 
-    def add(self, part: Part) -> list[AlignedReading]:
-        """Take one part in; the readings that are settled by it, in the order of their times."""
-        if self._repeats(part):
+    def add(self, message: SensorValues) -> list[AlignedReading]:
+        """Put one message in; the readings that it completes or closes, in the order of their times."""
+        if self._repeats(message):
             self.counts["repeated"] += 1
             return []
-        if part.time <= self._settled:
+        if message.time <= self._closed_up_to:
             self.counts["late"] += 1
             return []
-        group = self._nearest(part)
+        group = self._nearest(message)
         if group is None:
             group = {}
             self._open.append(group)
-        group.update({feature: Value(part.time, value) for feature, value in part.values.items()})
-        self._newest = max(self._newest, part.time)
-        joined = self._settle_up_to(_high(group)) if len(group) == self._rules.width else []
-        joined += self.wait(self._newest)
+        group.update({feature: Value(message.time, value) for feature, value in message.values.items()})
+        self._newest = max(self._newest, message.time)
+        aligned = self._close_up_to(_high(group)) if len(group) == self._rules.width else []
+        aligned += self.advance(self._newest)
         while len(self._open) > self._rules.groups_max:
-            joined += self._settle_up_to(min(map(_high, self._open)))
-        return joined
+            aligned += self._close_up_to(min(map(_high, self._open)))
+        return aligned
 
-    def wait(self, until: float) -> list[AlignedReading]:
-        """It is `until` in event time: give out, or up, what has waited long enough. Older parts may still come."""
-        return self._settle_up_to(math.nextafter(until - self._rules.wait_s, -math.inf))
+    def advance(self, time: float) -> list[AlignedReading]:
+        """Event time is now `time`: close the readings that have waited for `wait_s`. Older messages may still come."""
+        return self._close_up_to(math.nextafter(time - self._rules.wait_s, -math.inf))
 
     def state(self) -> dict[str, Any]:
-        """Everything that decides what comes out, for a checkpoint."""
+        """Everything that the next readings depend on, for a checkpoint."""
         return {
             "open": [_packed(group) for group in self._open],
             "last": _packed(self._last),
-            "settled": self._settled,
+            "closed_up_to": self._closed_up_to,
             "newest": self._newest,
             "counts": dict(self.counts),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was. Raises KeyError, TypeError or ValueError for what is no state."""
+        """Continue from `state`. Raises KeyError, TypeError or ValueError for what is no state."""
         self._open = [_unpacked(group) for group in state["open"]]
         self._last = _unpacked(state["last"])
-        self._settled, self._newest = float(state["settled"]), float(state["newest"])
+        self._closed_up_to, self._newest = float(state["closed_up_to"]), float(state["newest"])
         self.counts = Counter(state["counts"])
 
-    def _repeats(self, part: Part) -> bool:
+    def _repeats(self, message: SensorValues) -> bool:
         there = [self._last, *self._open]
-        return any(feature in group and group[feature].time == part.time for feature in part.values for group in there)
+        return any(
+            feature in group and group[feature].time == message.time for feature in message.values for group in there
+        )
 
-    def _nearest(self, part: Part) -> dict[int, Value] | None:
+    def _nearest(self, message: SensorValues) -> dict[int, Value] | None:
         """The open reading, nearest in time, that lacks these values; the oldest of equally near ones."""
         best, nearest = None, math.inf
         for group in self._open:
             low, high = min(value.time for value in group.values()), _high(group)
-            apart = max(low - part.time, part.time - high, 0.0)
-            span = max(high, part.time) - min(low, part.time)
-            if span <= self._rules.tolerance_s and apart < nearest and not group.keys() & part.values.keys():
+            apart = max(low - message.time, message.time - high, 0.0)
+            span = max(high, message.time) - min(low, message.time)
+            if span <= self._rules.tolerance_s and apart < nearest and not group.keys() & message.values.keys():
                 best, nearest = group, apart
         return best
 
-    def _settle_up_to(self, time: float) -> list[AlignedReading]:
+    def _close_up_to(self, time: float) -> list[AlignedReading]:
         due = sorted((group for group in self._open if _high(group) <= time), key=_high)
         if not due:
             return []
         self._open = [group for group in self._open if _high(group) > time]
-        return [joined for group in due if (joined := self._settle(group)) is not None]
+        return [reading for group in due if (reading := self._close(group)) is not None]
 
-    def _settle(self, group: dict[int, Value]) -> AlignedReading | None:
+    def _close(self, group: dict[int, Value]) -> AlignedReading | None:
         time = _high(group)
         whole = self._filled(group, time)
         for feature, value in group.items():
             if feature not in self._last or value.time >= self._last[feature].time:
                 self._last[feature] = value
-        self._settled = time
+        self._closed_up_to = time
         if len(whole) < self._rules.width:
             self.counts["incomplete"] += 1
             return None
-        self.counts["joined"] += 1
-        self.counts["held"] += len(group) < self._rules.width
+        self.counts["aligned"] += 1
+        self.counts["filled"] += len(group) < self._rules.width
         return AlignedReading(time, np.array([whole[feature].value for feature in range(self._rules.width)]))
 
     def _filled(self, group: dict[int, Value], time: float) -> dict[int, Value]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from shoal.config.mqtt_settings import MqttSettings
+from producers.mqtt.settings import MqttSettings
 from shoal.errors import LogError, LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
 

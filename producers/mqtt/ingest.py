@@ -1,10 +1,10 @@
-"""What sensors say over MQTT becomes readings of one client, each exactly once.
+"""MQTT ingest: messages of sensors become readings of one client, each exactly once.
 
-The order is: remember, store, acknowledge. Every message that came goes into the checkpoint, as a value that waits for
-others or in a reading; then readings go into the readings log; only then may the broker forget the messages. After a
-kill the checkpoint's readings are stored again where the log lacks them (their rows are numbered, see
-`producers.publisher`), and the broker repeats what it may still remember: it says which messages are repeated, and the
-checkpoint knows which of those it has.
+The order is: save, store, acknowledge. Every message received goes into the checkpoint, as a value of an open reading
+or in a complete one; then complete readings go into the readings log; only then are the messages acknowledged, and the
+broker forgets them. After a kill the checkpoint's readings are stored where the log lacks them (their rows are
+numbered, see `producers.publisher`), and the broker sends unacknowledged messages again: it marks them as repeated,
+and the checkpoint knows which of them it has.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from producers.mqtt.alignment import AlignedReading, Aligner, Rules
 from producers.mqtt.connection import Connection, Message
 from producers.mqtt.payloads import TopicField, parse_payload
+from producers.mqtt.settings import MqttSettings
 from producers.mqtt.silence import SilenceMonitor
 from producers.publisher import Mark, ReadingsPublisher
 from producers.source import SourceRow
-from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import InvalidState
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
@@ -31,30 +31,30 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
 DELIVERIES_MAX = 1024
-"""messages that are known again when the broker repeats them: more than it sends without an acknowledgement"""
+"""newest deliveries that are recognised when they are repeated: more than are sent without acknowledgement"""
 TICK_S = 1e-6
-"""between the times of two messages, when the clock stands still or is set back"""
-SAY_EVERY_S = 10.0
+"""between the times of two messages when the clock does not advance"""
+REPORT_EVERY_S = 10.0
 STATE_VERSION = 1
 
 
 class IngestCounts:
-    """What outlives a connection: what was done since the process began, and who is silent."""
+    """What outlives a connection: counts since the process started, and the silence of topics."""
 
     def __init__(self, silence: SilenceMonitor) -> None:
         self.silence = silence
         self.position = 0
-        """readings made so far, in all lives"""
+        """readings made so far, by all processes"""
         self.published = 0
         """readings stored"""
         self.already_there = 0
-        """readings that were found stored, by the life before"""
+        """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """what was not used or not as it came, by reason (`report.FAULTS`)"""
+        """messages, values and readings that were not used, or changed, by reason (`report.FAULTS`)"""
 
 
 class IngestResources(NamedTuple):
-    """Where a client's sensors are heard, and where it is kept what they say."""
+    """One client's topics, its checkpoint and its readings log."""
 
     client: str
     width: int
@@ -62,80 +62,82 @@ class IngestResources(NamedTuple):
     topics: Mapping[str, Sequence[TopicField]]
     checkpoint: Checkpoint
     readings: Log
-    kept: TopicSettings
+    topic_settings: TopicSettings
     """how the readings log is declared"""
 
 
 class MqttIngest:
-    """One client's sensors. `step` is what runs and tests drive.
+    """Receives one client's sensor values and stores its readings, step by step.
 
-    clock: seconds since 1970, gives the times of messages that have none. steady: any origin, never back.
+    clock: seconds since 1970, the time of messages that have none. steady: a clock that never goes back.
     """
 
     def __init__(
         self,
         settings: MqttSettings,
-        place: IngestResources,
+        resources: IngestResources,
         counts: IngestCounts,
         connect: Callable[[], Connection],
         *,
         clock: Callable[[], float],
         steady: Callable[[], float],
     ) -> None:
-        """Stores what the life before has left, and only then connects. Raises `InvalidState`, or as `connect`."""
-        self._settings, self._place, self._counts = settings, place, counts
+        """Stores what the checkpoint has left, and only then connects. Raises `InvalidState`, and as `connect` does."""
+        self._settings, self._resources, self._counts = settings, resources, counts
         self._clock, self._steady = clock, steady
-        rules = Rules(place.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
+        rules = Rules(resources.width, settings.tolerance_s, settings.wait_s, settings.missing, settings.hold_s)
         self._aligner = Aligner(rules)
         self._delivered: dict[bytes, None] = {}
         self._source, self._next_row = secrets.token_hex(8), 0
         self._mark: Mark | None = None
-        self._unsaid: Counter[tuple[str, str]] = Counter()
-        self._said_at = -math.inf
-        left = self._restore(place.checkpoint.load())
-        self._publisher = ReadingsPublisher(place.readings, READINGS, self._source, self._mark, place.kept)
+        self._unreported: Counter[tuple[str, str]] = Counter()
+        self._reported_at = -math.inf
+        left = self._restore(resources.checkpoint.load())
+        self._publisher = ReadingsPublisher(
+            resources.readings, READINGS, self._source, self._mark, resources.topic_settings
+        )
         if not self._publisher.intact:
-            log_event("readings_log_replaced", logging.WARNING, client=place.client)
+            log_event("readings_log_replaced", logging.WARNING, client=resources.client)
         self._store(left)
-        # An older checkpoint put back from a backup: its numbers are taken.
+        # With an older checkpoint, restored from a backup, some of its next numbers are in use.
         self._next_row = counts.position = max(self._next_row, self._publisher.last_row + 1)
         self._connection = connect()
         self._begin()
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Take in what came, store what is whole; True when anything was done.
+        """Receive messages and store the readings that are complete; True when anything was done.
 
-        Raises `LogUnavailable` (the broker or the disk is away), `LogError`; after an error only a new listener from
-        the checkpoint may go on.
+        Raises `LogUnavailable` (the broker or the disk is unavailable) and `LogError`. After an error only a new
+        object, built from the checkpoint, may continue.
         """
         messages = self._connection.receive(timeout_s)
         now = self._steady()
         before = self._aligner.counts.copy()
-        joined = [reading for message in messages for reading in self._absorb(message, now)]
+        aligned = [reading for message in messages for reading in self._process(message, now)]
         if messages:
-            self._came_at = now
-        # Event time goes on while nobody says anything.
-        joined += self._aligner.wait(self._aligner.newest + now - self._came_at)
-        self._look_for_silence(now)
+            self._received_at = now
+        # Event time goes on while no message comes.
+        aligned += self._aligner.advance(self._aligner.newest + now - self._received_at)
+        self._report_silence(now)
         became = self._aligner.counts - before
-        self._counts.faults.update({name: number for name, number in became.items() if name != "joined"})
-        self._say(now)
+        self._counts.faults.update({name: number for name, number in became.items() if name != "aligned"})
+        self._report_faults(now)
         if not (messages or became):
             return False
-        self._remember(joined)
-        self._store([(self._next_row - len(joined) + number, *reading) for number, reading in enumerate(joined)])
+        self._save(aligned)
+        self._store([(self._next_row - len(aligned) + number, *reading) for number, reading in enumerate(aligned)])
         self._connection.acknowledge(messages)
         return True
 
     def close(self) -> None:
-        """Let go of the connection; what was not acknowledged is left to the next start."""
-        self._say(math.inf)
+        """Close the connection; the broker sends again what was not acknowledged."""
+        self._report_faults(math.inf)
         self._connection.close()
 
     def _begin(self) -> None:
         now = self._steady()
-        self._counts.silence.listen(now)
-        self._came_at = now
+        self._counts.silence.start(now)
+        self._received_at = now
         kept = self._connection.session_present
         log_event("mqtt_connected", address=self._settings.address, session_kept=kept)
         if not kept and self._delivered:
@@ -143,19 +145,19 @@ class MqttIngest:
             log_event("mqtt_session_lost", logging.WARNING, address=self._settings.address)
             self._delivered.clear()
 
-    def _absorb(self, message: Message, now: float) -> list[AlignedReading]:
-        if message.topic not in self._place.topics:
-            return self._reject("unknown_topic", message.topic)
+    def _process(self, message: Message, now: float) -> list[AlignedReading]:
+        if message.topic not in self._resources.topics:
+            return self._count_fault("unknown_topic", message.topic)
         if self._known(message):
-            return self._reject("repeated", message.topic)
-        if not message.retained and (silent_s := self._counts.silence.hear(message.topic, now)) is not None:
+            return self._count_fault("repeated", message.topic)
+        if not message.retained and (silent_s := self._counts.silence.received(message.topic, now)) is not None:
             log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
         if message.retained and not self._settings.time:
-            return self._reject("retained", message.topic)
-        said = parse_payload(message.payload, self._place.topics[message.topic], self._settings, self._arrival())
-        for reason in said.rejected:
-            self._reject(reason, message.topic)
-        return [] if said.part is None else self._aligner.add(said.part)
+            return self._count_fault("retained", message.topic)
+        parsed = parse_payload(message.payload, self._resources.topics[message.topic], self._settings, self._arrival())
+        for reason in parsed.faults:
+            self._count_fault(reason, message.topic)
+        return [] if parsed.values is None else self._aligner.add(parsed.values)
 
     def _arrival(self) -> float:
         if self._settings.time:
@@ -163,11 +165,11 @@ class MqttIngest:
         return max(self._clock(), self._aligner.newest + TICK_S)
 
     def _known(self, message: Message) -> bool:
-        """Whether this is in the checkpoint already; from now on it is."""
+        """Whether this delivery is in the checkpoint already; from now on it is."""
         if message.acknowledged:
             return False
-        said = f"{message.number}/{message.topic}/".encode() + message.payload
-        digest = hashlib.blake2b(said, digest_size=8).digest()
+        delivery = f"{message.number}/{message.topic}/".encode() + message.payload
+        digest = hashlib.blake2b(delivery, digest_size=8).digest()
         known = message.repeated and digest in self._delivered
         self._delivered.pop(digest, None)
         self._delivered[digest] = None
@@ -175,35 +177,35 @@ class MqttIngest:
             del self._delivered[next(iter(self._delivered))]
         return known
 
-    def _reject(self, reason: str, topic: str) -> list[AlignedReading]:
+    def _count_fault(self, reason: str, topic: str) -> list[AlignedReading]:
         self._counts.faults[reason] += 1
-        self._unsaid[reason, topic] += 1
+        self._unreported[reason, topic] += 1
         return []
 
-    def _look_for_silence(self, now: float) -> None:
+    def _report_silence(self, now: float) -> None:
         for topic in self._counts.silence.newly_silent(now):
             log_event("sensor_silent", logging.WARNING, topic=topic, silent_s=self._settings.silent_s)
 
-    def _say(self, now: float) -> None:
-        """What was refused, without a word of it, now and then."""
-        if not self._unsaid or now < self._said_at + SAY_EVERY_S:
+    def _report_faults(self, now: float) -> None:
+        """Log what was not used, at intervals, without its content."""
+        if not self._unreported or now < self._reported_at + REPORT_EVERY_S:
             return
-        self._said_at = now
-        for (reason, topic), number in sorted(self._unsaid.items()):
+        self._reported_at = now
+        for (reason, topic), number in sorted(self._unreported.items()):
             log_event("messages_rejected", logging.WARNING, reason=reason, topic=topic, messages=number)
-        self._unsaid.clear()
+        self._unreported.clear()
 
-    def _remember(self, joined: Sequence[AlignedReading]) -> None:
-        rows = [[self._next_row + number, reading.time, reading.values] for number, reading in enumerate(joined)]
-        self._next_row += len(joined)
+    def _save(self, aligned: Sequence[AlignedReading]) -> None:
+        rows = [[self._next_row + number, reading.time, reading.values] for number, reading in enumerate(aligned)]
+        self._next_row += len(aligned)
         self._counts.position = self._next_row
-        self._place.checkpoint.save(
+        self._resources.checkpoint.save(
             {
                 "version": STATE_VERSION,
-                "width": self._place.width,
+                "width": self._resources.width,
                 "source": self._source,
-                "joiner": self._aligner.state(),
-                "heard": b"".join(self._delivered),
+                "aligner": self._aligner.state(),
+                "delivered": b"".join(self._delivered),
                 "next_row": self._next_row,
                 "rows": rows,
                 "mark": None if self._mark is None else list(self._mark),
@@ -211,11 +213,11 @@ class MqttIngest:
         )
 
     def _store(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Put these into the readings log, if they are not there."""
+        """Publish these rows, unless they are in the readings log."""
         stored = 0
         for row, time, values in rows:
             if row > self._publisher.last_row:
-                self._publisher.publish(row, SourceRow(self._place.client, time, values))
+                self._publisher.publish(row, SourceRow(self._resources.client, time, values))
                 stored += 1
         if stored:
             self._publisher.flush()
@@ -229,16 +231,16 @@ class MqttIngest:
         if state is None:
             return []
         try:
-            if state["version"] != STATE_VERSION or state["width"] != self._place.width:
+            if state["version"] != STATE_VERSION or state["width"] != self._resources.width:
                 raise InvalidState(
-                    "the MQTT producer's memory was made under another contract or version; put the old federation "
-                    "file back, or begin under a new client name"
+                    "the MQTT producer's checkpoint was made under another contract or version; put the old federation "
+                    "file back, or start under a new client name"
                 )
-            self._aligner.restore(state["joiner"])
-            heard: bytes = state["heard"]
-            self._delivered = dict.fromkeys(heard[at : at + 8] for at in range(0, len(heard), 8))
+            self._aligner.restore(state["aligner"])
+            delivered: bytes = state["delivered"]
+            self._delivered = dict.fromkeys(delivered[at : at + 8] for at in range(0, len(delivered), 8))
             self._source, self._next_row = str(state["source"]), int(state["next_row"])
             self._mark = None if state["mark"] is None else Mark(*state["mark"])
             return list(state["rows"])
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise InvalidState("the MQTT producer's memory cannot be read; restore it, or move it away") from None
+            raise InvalidState("the MQTT producer's checkpoint cannot be read; restore it, or move it away") from None

@@ -1,4 +1,4 @@
-"""What a message of a sensor says: a plain number, or fields of a JSON object. What cannot be used has a reason."""
+"""Parsing of MQTT messages: a plain number, or fields of a JSON object. Each value that cannot be used has a reason."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from producers.files.parsing import number_of, seconds_of
-from producers.mqtt.alignment import Part
+from producers.mqtt.alignment import SensorValues
+from producers.mqtt.settings import MqttSettings
 from shoal.config.contract import Contract
-from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import SettingsError
 
 TOPIC_BYTES_MAX = 65535
@@ -18,25 +18,25 @@ TOPIC_BYTES_MAX = 65535
 
 
 class TopicField(NamedTuple):
-    """One feature in the messages of a topic."""
+    """Where one feature is in the messages of a topic."""
 
     feature: int
-    """its place in the contract"""
+    """its index in the contract"""
     field: str
     """the JSON field it is in; empty where the message is the number"""
 
 
 class ParsedPayload(NamedTuple):
-    """One message, understood."""
+    """The usable values of one message, and the reasons of the others."""
 
-    part: Part | None
-    """None when nothing of it can be used"""
-    rejected: Sequence[str]
+    values: SensorValues | None
+    """None when no value can be used"""
+    faults: Sequence[str]
     """a reason, one of `report.FAULTS`, for each value that cannot be used, or for the message as a whole"""
 
 
 def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[TopicField]]:
-    """topic -> the features in its messages. Raises `SettingsError` when there are none, or a topic cannot be."""
+    """topic -> the features in its messages. Raises `SettingsError` without topics, or for an impossible one."""
     if not settings.topics:
         raise SettingsError("--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature")
     wanted: dict[str, list[TopicField]] = {}
@@ -52,7 +52,7 @@ def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[s
 
 
 def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MqttSettings, now: float) -> ParsedPayload:
-    """A message that arrived at `now` (seconds since 1970), by the rules of the settings. Never raises."""
+    """The values of a message that arrived at `now`, in seconds since 1970. Never raises."""
     if len(payload) > settings.payload_bytes_max:
         return ParsedPayload(None, ["oversized"])
     try:
@@ -60,7 +60,7 @@ def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MqttSe
     except UnicodeDecodeError:
         return ParsedPayload(None, ["not_text"])
     if not wanted[0].field:
-        return _said(now, {feature: text.strip() for feature, _ in wanted})
+        return _parsed(now, {feature: text.strip() for feature, _ in wanted})
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -70,25 +70,25 @@ def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MqttSe
     time = seconds_of(_at(fields, settings.time)) if settings.time else now
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
-    return _said(time, {feature: _at(fields, field) for feature, field in wanted})
+    return _parsed(time, {feature: _at(fields, field) for feature, field in wanted})
 
 
-def _said(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
+def _parsed(time: float, cells: Mapping[int, Any]) -> ParsedPayload:
     values: dict[int, float] = {}
-    rejected: list[str] = []
+    faults: list[str] = []
     for feature, cell in cells.items():
         value = number_of(cell)
         if isinstance(value, float) and math.isfinite(value):
             values[feature] = value
         elif value is None:
-            rejected.append("missing")
+            faults.append("missing")
         else:
-            rejected.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
-    return ParsedPayload(Part(time, values) if values else None, rejected)
+            faults.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
+    return ParsedPayload(SensorValues(time, values) if values else None, faults)
 
 
 def _at(fields: dict[str, Any], path: str) -> Any:
-    """The field of that name, or, of `a.b`, b in a; None when it is not there."""
+    """The field of that name, or, for `a.b`, b in a; None when there is none."""
     if path in fields:
         return fields[path]
     found: Any = fields

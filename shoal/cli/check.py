@@ -57,8 +57,9 @@ def _in_words(config: Config) -> str:
         lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}")
         if is_in_rounds(model.algorithm):
             lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
-    for section in ("log", "client", "server", *(["mqtt"] if config.mqtt.topics else [])):
-        lines += [f"{section:<11} {name} = {value}" for name, value in getattr(config, section)]
+    sections = {"log": config.log, "client": config.client, "server": config.server, **config.sources}
+    for section, settings in sections.items():
+        lines += [f"{section:<11} {name} = {value}" for name, value in settings]
     return "\n".join([*lines, privacy_mode(contract).describe().text()])
 
 

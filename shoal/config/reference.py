@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.config.contract import Feature, Model, Privacy, Rounds
-from shoal.config.mqtt_settings import MqttSettings
 from shoal.config.settings import ClientSettings, LogSettings, ReadingsSettings, ServerSettings
+from shoal.config.sources import source_sections
 from shoal.config.transports import TRANSPORTS
 from shoal.privacy import load_mode, mode_names
 
@@ -60,7 +60,8 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         yield f"`[log]`, `[readings]` at `{name}:`", TRANSPORTS.load(name).settings
     yield "`[client]`", ClientSettings
     yield "`[server]`", ServerSettings
-    yield "`[mqtt]`", MqttSettings
+    for name, form in source_sections().items():
+        yield f"`[{name}]`", form
 
 
 def _default(field: FieldInfo) -> str:

@@ -13,18 +13,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from shoal.config.base import FilePath, Section, Settings, parse_table, read_toml, resolve_paths
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.environment import environment_settings
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
-from shoal.config.mqtt_settings import MqttSettings
+from shoal.config.sources import SOURCES, SourceSettings, source_sections
 from shoal.config.transports import resolve_address, servers_of_address, with_transport
 from shoal.errors import SettingsError
 
 DAY_S = 86400.0
-SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "mqtt")
+SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server")
+"""the fixed sections; each source may add one (`shoal.config.sources`)"""
 
 
 class LogSettings(Settings):
@@ -172,36 +173,54 @@ class Config(Settings):
     """A whole file: the contract and the settings of the processes that read it."""
 
     contract: Contract
-    log: LogSettings = LogSettings()
+    log: SerializeAsAny[LogSettings] = LogSettings()
     client: ClientSettings = ClientSettings()
-    readings: ReadingsSettings = ReadingsSettings()
+    readings: SerializeAsAny[ReadingsSettings] = ReadingsSettings()
     server: ServerSettings = ServerSettings()
-    mqtt: MqttSettings = MqttSettings()
+    sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
+    """source -> its section, for the sources that the file or the environment configures"""
+
+    def source(self, name: str) -> SourceSettings:
+        """The section of a source, with the defaults when there is none. Raises `SettingsError` for no such source."""
+        if name in self.sources:
+            return self.sources[name]
+        form = SOURCES.load(name).settings
+        if form is None:
+            raise SettingsError(f"the source {name!r} has no settings")
+        return form()
 
 
 def load_config(path: Path) -> Config:
     """Read and check a federation file with its settings. Raises `SettingsError`."""
     tables = read_toml(path)
-    unknown = sorted(set(tables) - set(SECTIONS))
-    if unknown:
-        raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(SECTIONS)}")
+    if set(tables) - set(SECTIONS):
+        known = (*SECTIONS, *source_sections())
+        if unknown := sorted(set(tables) - set(known)):
+            raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(known)}")
     contract = parse_contract(tables, str(path))
     log = _addressed_section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
     readings = _addressed_section(ReadingsSettings, tables, "readings", path)
     _check_separate(readings, log, path)
     server = _section(ServerSettings, tables, "server", path)
-    mqtt = _section(MqttSettings, tables, "mqtt", path)
-    _check_topics(mqtt, contract, f"{path}: [mqtt.topics]")
-    return Config(contract=contract, log=log, client=client, readings=readings, server=server, mqtt=mqtt)
+    sources = _source_settings(tables, contract, path)
+    return Config(contract=contract, log=log, client=client, readings=readings, server=server, sources=sources)
 
 
-def _check_topics(mqtt: MqttSettings, contract: Contract, source: str) -> None:
-    """Either no topics, or one for each feature."""
-    features = [feature.name for feature in contract.features]
-    if mqtt.topics and (odd := sorted(set(features) ^ set(mqtt.topics))):
-        known = "has no topic" if odd[0] in features else "is no feature of this federation"
-        raise SettingsError(f"{source}: {odd[0]!r} {known}; there is one line for each feature: {', '.join(features)}")
+def _source_settings(tables: Mapping[str, object], contract: Contract, path: Path) -> dict[str, SourceSettings]:
+    """The sections of sources that the file or the environment has; a source that neither names is not imported."""
+    found = {}
+    for name in SOURCES.names():
+        prefix = f"SHOAL_{name.upper()}_"
+        if name in tables or any(variable.startswith(prefix) and os.environ[variable] for variable in os.environ):
+            form = SOURCES.load(name).settings
+            if form is not None:
+                found[name] = _section(form, tables, name, path)
+                try:
+                    found[name].check(contract)
+                except SettingsError as wrong:
+                    raise SettingsError(f"{path}: {wrong}") from None
+    return found
 
 
 def _section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
+from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import ORDER, shoal
 from shoal.config.contract import Contract
 from shoal.config.environment import CONTRACT_TABLES, OPTIONS
-from shoal.config.mqtt_settings import MqttSettings
 from shoal.config.settings import (
     SECTIONS,
     ClientSettings,
@@ -21,6 +21,7 @@ from shoal.config.settings import (
     ServerSettings,
     load_config,
 )
+from shoal.config.sources import source_sections
 from shoal.errors import SettingsError
 
 FORMS = {
@@ -166,4 +167,4 @@ def test_no_variable_means_an_option_and_a_setting(tmp_path: Path, monkeypatch: 
 
 def test_every_part_of_the_contract_is_kept_out_of_the_environment() -> None:
     assert set(CONTRACT_TABLES) == set(Contract.model_fields) | {"federation"}
-    assert set(CONTRACT_TABLES) | set(FORMS) == set(SECTIONS)
+    assert set(CONTRACT_TABLES) | set(FORMS) == set(SECTIONS) | set(source_sections())

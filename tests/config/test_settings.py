@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from shoal.config.mqtt_settings import MqttSettings
+from producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.config.settings import (
     SECTIONS,
     ClientSettings,
@@ -70,7 +70,7 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}"),
+        ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}, mqtt"),
         ("[[client]]", "[client] is not a table"),
         ("[client]\npublish = 3", "[client]: publish: unknown name; remove it or correct its spelling"),
         ("[client]\npublish_readings = 0", "[client]: publish_readings: should be greater than or equal to 1"),
@@ -177,9 +177,10 @@ def test_relative_folders_are_relative_to_the_file(tmp_path: Path, monkeypatch: 
 def test_files_of_secrets_and_certificates_are_relative_to_the_file(tmp_path: Path) -> None:
     mqtt = 'user = "u"\nsecret_file = "s"\ntls = true\nca_file = "/abs/ca"'
     config = config_of(tmp_path, f"[mqtt]\n{mqtt}")
-    assert (config.mqtt.secret_file, config.mqtt.ca_file) == (tmp_path / "s", Path("/abs/ca"))
-    assert config.mqtt.address == "mqtts://localhost:8883"
-    assert config_of(tmp_path).mqtt.address == "mqtt://localhost:1883"
+    settings = mqtt_settings(config)
+    assert (settings.secret_file, settings.ca_file) == (tmp_path / "s", Path("/abs/ca"))
+    assert settings.address == "mqtts://localhost:8883"
+    assert mqtt_settings(config_of(tmp_path)).address == "mqtt://localhost:1883"
 
 
 def test_a_file_named_without_a_folder_means_the_folder_the_process_is_in(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from producers.synthetic.source import federation_file
+from producers.synthetic.streams import federation_file
 from tests.deploy.compose_project import TOP, Project, wait_for
 from tests.deploy.dashboard_queries import check_every_panel
 from tests.deploy.docker_engine import Engine

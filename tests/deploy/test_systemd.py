@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.synthetic.source import federation_file
+from producers.mqtt.settings import mqtt_settings
+from producers.synthetic.streams import federation_file
 from shoal.config.settings import load_config
 from tests.mosquitto_broker import PATIENCE_S
 
@@ -101,12 +102,12 @@ def test_a_password_for_one_unit_leaves_the_federation_file_valid_for_the_others
 ) -> None:
     config = tmp_path / "federation.toml"
     config.write_text(federation_file("gaussians") + '[mqtt]\nhost = "127.0.0.1"\n', encoding="utf-8")
-    assert not load_config(config).mqtt.user, "a unit without the drop-in"
+    assert not mqtt_settings(load_config(config)).user, "a unit without the drop-in"
     given = [line for line in (UNITS / "password.conf").read_text(encoding="utf-8").splitlines() if "=SHOAL" in line]
     for pair in given[0].removeprefix("Environment=").split():
         name, _, value = pair.partition("=")
         monkeypatch.setenv(name, value.replace("%d", "/run/credentials/unit"))
-    mqtt = load_config(config).mqtt
+    mqtt = mqtt_settings(load_config(config))
     assert (mqtt.user, mqtt.secret_file) == ("shoal", Path("/run/credentials/unit/secret"))
 
 

@@ -22,6 +22,7 @@ from producers.mqtt.connection import Connection
 from producers.mqtt.ingest import IngestCounts
 from producers.mqtt.payloads import topics_of
 from producers.mqtt.service import open_mqtt_ingest
+from producers.mqtt.settings import mqtt_settings
 from producers.mqtt.silence import SilenceMonitor
 from producers.publisher import ReadingsPublisher
 from server_node.bootstrap import open_server
@@ -79,7 +80,7 @@ def messages_of(config: Config, folder: Path, rows: Any) -> list[tuple[str, str 
 
 def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> IngestCounts:
     """Run the producer until it has stored `readings` in all its runs and no message arrives."""
-    counts = IngestCounts(SilenceMonitor(topics_of(config.mqtt, config.contract, CLIENT), 0.0))
+    counts = IngestCounts(SilenceMonitor(topics_of(mqtt_settings(config), config.contract, CLIENT), 0.0))
     end = time.monotonic() + TIMEOUT_S
     with open_mqtt_ingest(config, CLIENT, config.client.folder, counts) as listener:
         while listener.step(quiet_s) or counts.position < readings:

@@ -10,6 +10,7 @@ from typing import Any
 from producers.mqtt.ingest import IngestCounts
 from producers.mqtt.payloads import topics_of
 from producers.mqtt.service import open_mqtt_ingest
+from producers.mqtt.settings import mqtt_settings
 from producers.mqtt.silence import SilenceMonitor
 from shoal.config.settings import Config, load_config
 from tests.mosquitto_broker import PATIENCE_S
@@ -76,7 +77,7 @@ class Ingest:
         return load_config(self.file)
 
     def new_tally(self) -> IngestCounts:
-        settings = self.config.mqtt
+        settings = mqtt_settings(self.config)
         return IngestCounts(SilenceMonitor(topics_of(settings, self.config.contract, CLIENT), settings.silent_s))
 
     def listen(self, readings: int = 0, faults: int = 0, **clocks: Any) -> IngestCounts:

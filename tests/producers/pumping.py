@@ -18,7 +18,7 @@ ROWS = 60
 
 
 def pump_of(source: Source, folder: Path, clock: Clock | None = None, **options: Any) -> Pump:
-    options.setdefault("logs", logs_in(folder))
+    options.setdefault("open_log", logs_in(folder))
     if "bookmark" not in options:
         options["bookmark"] = open_bookmark(folder, source.identity)
     return Pump(source, clock=clock or Clock(), **options)

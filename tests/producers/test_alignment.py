@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.mqtt.alignment import AlignedReading, Aligner, Part, Rules
+from producers.mqtt.alignment import AlignedReading, Aligner, Rules, SensorValues
 from shoal.protocol.codec import pack, unpack
 
 TWO = Rules(width=2, tolerance_s=1.0, wait_s=10.0)
@@ -18,7 +18,7 @@ TWO = Rules(width=2, tolerance_s=1.0, wait_s=10.0)
 def joined(rules: Rules, *parts: tuple[float, int, float]) -> tuple[list[list[float]], Aligner]:
     """(time, feature, value) one after the other -> [time, *values] of each reading, and the joiner."""
     aligner = Aligner(rules)
-    out = [reading for time, feature, value in parts for reading in aligner.add(Part(time, {feature: value}))]
+    out = [reading for time, feature, value in parts for reading in aligner.add(SensorValues(time, {feature: value}))]
     return plain(out), aligner
 
 
@@ -28,7 +28,7 @@ def plain(readings: list[AlignedReading]) -> list[list[float]]:
 
 def test_nothing_said_is_nothing_joined() -> None:
     aligner = Aligner(TWO)
-    assert aligner.wait(-math.inf) == aligner.wait(1e9) == []
+    assert aligner.advance(-math.inf) == aligner.advance(1e9) == []
     assert aligner.counts.total() == aligner.pending == 0
 
 
@@ -52,7 +52,7 @@ def test_a_tolerance_of_nothing_joins_equal_times() -> None:
 
 def test_one_message_with_all_values_is_a_reading_at_once() -> None:
     aligner = Aligner(TWO)
-    assert plain(aligner.add(Part(3.0, {0: 1.0, 1: 2.0}))) == [[3.0, 1.0, 2.0]]
+    assert plain(aligner.add(SensorValues(3.0, {0: 1.0, 1: 2.0}))) == [[3.0, 1.0, 2.0]]
 
 
 def test_a_value_goes_to_the_nearest_reading_that_lacks_it() -> None:
@@ -69,26 +69,26 @@ def test_of_equally_near_readings_the_oldest_takes_the_value() -> None:
 def test_a_reading_that_waited_long_enough_is_dropped_and_counted() -> None:
     out, aligner = joined(TWO, (5.0, 0, 1.0), (15.0, 0, 2.0))
     assert (out, aligner.pending) == ([], 2)
-    assert aligner.add(Part(15.1, {0: 3.0})) == []
+    assert aligner.add(SensorValues(15.1, {0: 3.0})) == []
     assert (aligner.counts["incomplete"], aligner.pending) == (1, 2)
 
 
 def test_time_that_passes_without_a_word_counts_too_but_does_not_make_later_words_late() -> None:
     out, aligner = joined(TWO, (5.0, 0, 1.0))
-    assert aligner.wait(15.0) == []
+    assert aligner.advance(15.0) == []
     assert aligner.pending == 1
-    aligner.wait(15.1)
+    aligner.advance(15.1)
     assert (out, aligner.pending, aligner.counts["incomplete"]) == ([], 0, 1)
-    aligner.wait(1000.0)
-    assert aligner.add(Part(6.0, {0: 2.0})) == []
-    assert plain(aligner.add(Part(6.0, {1: 3.0}))) == [[6.0, 2.0, 3.0]]
+    aligner.advance(1000.0)
+    assert aligner.add(SensorValues(6.0, {0: 2.0})) == []
+    assert plain(aligner.add(SensorValues(6.0, {1: 3.0}))) == [[6.0, 2.0, 3.0]]
 
 
 def test_missing_values_are_held_from_the_past_and_only_if_they_are_fresh() -> None:
     hold = TWO._replace(missing="hold", hold_s=20.0)
     out, aligner = joined(hold, (5.0, 0, 1.0), (5.0, 1, 2.0), (15.0, 0, 3.0), (25.1, 0, 4.0), (40.0, 0, 5.0))
     assert out == [[5.0, 1.0, 2.0], [15.0, 3.0, 2.0]]
-    assert aligner.counts == {"joined": 2, "held": 1, "incomplete": 1}
+    assert aligner.counts == {"aligned": 2, "filled": 1, "incomplete": 1}
 
 
 def test_a_value_of_a_dropped_reading_can_be_held() -> None:
@@ -140,7 +140,8 @@ def test_what_waits_is_bounded() -> None:
 
 TIMES = st.integers(-40, 40).map(lambda half: half / 2)
 PARTS = st.lists(
-    st.builds(Part, TIMES, st.dictionaries(st.integers(0, 2), st.floats(-9, 9), min_size=1, max_size=3)), max_size=40
+    st.builds(SensorValues, TIMES, st.dictionaries(st.integers(0, 2), st.floats(-9, 9), min_size=1, max_size=3)),
+    max_size=40,
 )
 RULES = st.builds(
     Rules,
@@ -153,37 +154,39 @@ RULES = st.builds(
 )
 
 
-def fed(aligner: Aligner, parts: list[Part]) -> list[list[float]]:
+def fed(aligner: Aligner, parts: list[SensorValues]) -> list[list[float]]:
     return plain([reading for part in parts for reading in aligner.add(part)])
 
 
 @given(RULES, PARTS)
 def test_readings_come_out_in_the_order_of_their_times_and_every_part_is_accounted_for(
-    rules: Rules, parts: list[Part]
+    rules: Rules, parts: list[SensorValues]
 ) -> None:
     aligner = Aligner(rules)
-    out = fed(aligner, parts) + plain(aligner.wait(math.inf))
+    out = fed(aligner, parts) + plain(aligner.advance(math.inf))
     assert [time for time, *_ in out] == sorted(time for time, *_ in out)
     assert aligner.pending == 0
-    assert len(out) == aligner.counts["joined"]
+    assert len(out) == aligner.counts["aligned"]
     taken = len(parts) - aligner.counts["late"] - aligner.counts["repeated"]
-    settled = aligner.counts["joined"] + aligner.counts["incomplete"]
+    settled = aligner.counts["aligned"] + aligner.counts["incomplete"]
     assert (settled == 0) == (taken == 0)
     assert settled <= taken
 
 
 @given(RULES, PARTS)
-def test_the_parts_of_a_reading_are_no_further_apart_than_the_tolerance(rules: Rules, parts: list[Part]) -> None:
+def test_the_parts_of_a_reading_are_no_further_apart_than_the_tolerance(
+    rules: Rules, parts: list[SensorValues]
+) -> None:
     # Each value is its own time, so a reading shows when its values were measured.
-    clocks = [Part(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
+    clocks = [SensorValues(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
     for time, *values in fed(Aligner(rules._replace(missing="drop")), clocks):
         assert max(values) == time
         assert max(values) - min(values) <= rules.tolerance_s
 
 
 @given(RULES, PARTS)
-def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, parts: list[Part]) -> None:
-    clocks = [Part(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
+def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, parts: list[SensorValues]) -> None:
+    clocks = [SensorValues(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
     for time, *values in fed(Aligner(rules._replace(missing="hold")), clocks):
         assert max(values) == time
         assert min(values) >= time - max(rules.hold_s, rules.tolerance_s)
@@ -191,7 +194,7 @@ def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, pa
 
 @given(RULES, PARTS, st.integers(0, 40))
 def test_a_joiner_restored_at_any_moment_goes_on_as_if_nothing_had_happened(
-    rules: Rules, parts: list[Part], cut: int
+    rules: Rules, parts: list[SensorValues], cut: int
 ) -> None:
     whole, first, second = Aligner(rules), Aligner(rules), Aligner(rules)
     expected = fed(whole, parts)
@@ -202,7 +205,7 @@ def test_a_joiner_restored_at_any_moment_goes_on_as_if_nothing_had_happened(
 
 
 @given(RULES, PARTS)
-def test_what_waits_is_bounded_whatever_comes(rules: Rules, parts: list[Part]) -> None:
+def test_what_waits_is_bounded_whatever_comes(rules: Rules, parts: list[SensorValues]) -> None:
     aligner = Aligner(rules)
     for part in parts:
         aligner.add(part)
@@ -210,16 +213,16 @@ def test_what_waits_is_bounded_whatever_comes(rules: Rules, parts: list[Part]) -
 
 
 @st.composite
-def sensors(draw: st.DrawFn) -> tuple[list[tuple[float, ...]], list[Part]]:
+def sensors(draw: st.DrawFn) -> tuple[list[tuple[float, ...]], list[SensorValues]]:
     """Three sensors that measure every 10 s, each with its own small delay, heard in any mixture of the three."""
     instants = draw(st.integers(1, 12))
     shift = draw(st.tuples(*[st.floats(0, 2)] * 3))
     rows = [tuple(float(10 * number + feature) for feature in range(3)) for number in range(instants)]
     waiting = [
-        [Part(10.0 * number + shift[feature], {feature: rows[number][feature]}) for number in range(instants)]
+        [SensorValues(10.0 * number + shift[feature], {feature: rows[number][feature]}) for number in range(instants)]
         for feature in range(3)
     ]
-    heard: list[Part] = []
+    heard: list[SensorValues] = []
     while any(waiting):
         heard.append(draw(st.sampled_from([queue for queue in waiting if queue])).pop(0))
     return rows, heard
@@ -227,7 +230,7 @@ def sensors(draw: st.DrawFn) -> tuple[list[tuple[float, ...]], list[Part]]:
 
 @given(sensors(), st.data())
 def test_sensors_in_step_give_every_reading_once_whoever_is_heard_first_and_however_often(
-    said: tuple[list[tuple[float, ...]], list[Part]], data: Any
+    said: tuple[list[tuple[float, ...]], list[SensorValues]], data: Any
 ) -> None:
     rows, heard = said
     rules = Rules(width=3, tolerance_s=2.0, wait_s=1e9)
@@ -242,6 +245,6 @@ def test_sensors_in_step_give_every_reading_once_whoever_is_heard_first_and_howe
 
 
 def test_a_reading_is_an_array_of_floats_in_the_order_of_the_contract() -> None:
-    (reading,) = Aligner(TWO).add(Part(0.0, {1: 2.0, 0: 1.0}))
+    (reading,) = Aligner(TWO).add(SensorValues(0.0, {1: 2.0, 0: 1.0}))
     assert reading.values.dtype == np.float64
     assert reading.values.tolist() == [1.0, 2.0]

@@ -129,7 +129,7 @@ def test_values_that_lack_are_held_when_the_file_says_so(tmp_path: Path, mosquit
     # The last one is given out when a second has passed without a word.
     hearing.listen(readings=4)
     assert hearing.readings() == [[1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [4.0, 1.0]]
-    assert hearing.counts.faults == {"held": 3}
+    assert hearing.counts.faults == {"filled": 3}
 
 
 def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int) -> None:
@@ -226,7 +226,7 @@ def test_a_silent_sensor_is_told_once_and_once_more_when_it_is_back(
         ) as listener,
     ):
         listener._steady = steady
-        hearing.counts.silence.listen(steady())
+        hearing.counts.silence.start(steady())
         steady.now += 29
         sensor.say(hearing.warm, "1")
         while not listener.step(0.1):

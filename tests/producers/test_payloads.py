@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.mqtt.alignment import Part
+from producers.mqtt.alignment import SensorValues
 from producers.mqtt.payloads import ParsedPayload, TopicField, parse_payload, topics_of
+from producers.mqtt.settings import MqttSettings
 from producers.report import FAULTS
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.mqtt_settings import MqttSettings
 from shoal.errors import SettingsError
 
 NOW = 1_700_000_000.0
@@ -36,17 +36,17 @@ def said(payload: str | bytes, wanted: list[TopicField] = JSON, **settings: Any)
 
 @pytest.mark.parametrize("text", ["21.5", " 21.5\n", "2.15e1", "+21.5"])
 def test_a_plain_number_is_of_the_time_it_arrives(text: str) -> None:
-    assert said(text, PLAIN) == ParsedPayload(Part(NOW, {0: 21.5}), [])
+    assert said(text, PLAIN) == ParsedPayload(SensorValues(NOW, {0: 21.5}), [])
 
 
 def test_fields_of_an_object_are_found_by_name_and_inside_one_another() -> None:
     assert said('{"warm": 21, "air": {"damp": "40.5"}, "more": [1]}') == ParsedPayload(
-        Part(NOW, {0: 21.0, 2: 40.5}), []
+        SensorValues(NOW, {0: 21.0, 2: 40.5}), []
     )
 
 
 def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
-    assert said('{"warm": 1, "air.damp": 2}').part == Part(NOW, {0: 1.0, 2: 2.0})
+    assert said('{"warm": 1, "air.damp": 2}').values == SensorValues(NOW, {0: 1.0, 2: 2.0})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,9 @@ def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
     ],
 )
 def test_the_time_is_the_messages_own(written: str, time: float) -> None:
-    assert said(f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t").part == Part(time, {0: 1.0, 2: 2.0})
+    assert said(f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t").values == SensorValues(
+        time, {0: 1.0, 2: 2.0}
+    )
 
 
 @pytest.mark.parametrize("written", ["null", '"yesterday"', "true", "[]", "{}", "1e30", "NaN", "1" + "0" * 400])
@@ -71,7 +73,7 @@ def test_a_time_that_is_none_makes_a_message_of_no_use(written: str) -> None:
 def test_a_time_in_the_future_would_make_everybody_else_late() -> None:
     message = json.dumps({"warm": 1, "air": {"damp": 2}, "t": NOW + 61})
     assert said(message, time="t") == ParsedPayload(None, ["ahead"])
-    assert said(message, time="t", ahead_s=61).part is not None
+    assert said(message, time="t", ahead_s=61).values is not None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str)
     ],
 )
 def test_a_value_that_is_no_number_is_refused_and_the_others_are_used(value: str, reason: str) -> None:
-    assert said(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(Part(NOW, {2: 2.0}), [reason])
+    assert said(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(SensorValues(NOW, {2: 2.0}), [reason])
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ def test_nothing_that_can_be_sent_does_harm_and_every_reason_has_its_words(paylo
     for wanted in (PLAIN, JSON):
         for settings in (MqttSettings(), MqttSettings(time="t")):
             found = parse_payload(raw, wanted, settings, NOW)
-            assert found.part is not None or found.rejected
-            assert set(found.rejected) <= set(FAULTS)
+            assert found.values is not None or found.faults
+            assert set(found.faults) <= set(FAULTS)
 
 
 def test_several_features_may_be_of_one_topic() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
 from producers.command import producer
@@ -127,12 +128,12 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
     [
         ([], "--config FILE is needed"),
         (["--print-federation"], "--print-federation needs --synthetic"),
-        (["--config", "CONFIG"], "one of the two"),
-        (["--config", "CONFIG", "DATA", "--synthetic", "plant"], "one of the two"),
+        (["--config", "CONFIG"], "name a source of readings: FILES or --mqtt or --synthetic"),
+        (["--config", "CONFIG", "DATA", "--synthetic", "plant"], "FILES and --synthetic are sources of readings"),
         (["--config", "CONFIG", "--synthetic", "plant"], "no feature 'a'; it has temperature"),
         (["--config", "CONFIG", "--synthetic", "plant", "--loop"], "--loop means nothing with --synthetic"),
         (["--config", "CONFIG", "--synthetic", "plant", "--time-column", "t"], "--time-column means nothing"),
-        (["--config", "CONFIG", "--synthetic", "plant", "--split", "blocks"], "--split is for files"),
+        (["--config", "CONFIG", "--synthetic", "plant", "--split", "blocks"], "--split means nothing with --synthetic"),
         (["--config", "CONFIG", "missing.csv"], "no such file"),
         (["--config", "CONFIG", "DATA", "--split", "fair"], "the rules are"),
         (["--config", "CONFIG", "DATA", "--column", "c=d"], "write FEATURE=COLUMN; the features are a, b"),
@@ -172,7 +173,7 @@ def test_with_json_all_that_is_said_beside_the_totals_is_events_of_the_client_th
 
 
 def test_every_option_says_what_it_is_for() -> None:
-    for parameter in producer.params:
+    for parameter in producer.get_params(Context(producer)):
         if parameter.param_type_name == "option":
             assert str(getattr(parameter, "help", "")).endswith((".", "]")), parameter.name
 
@@ -264,9 +265,12 @@ def test_asked_to_stop_it_ends_in_order_and_says_how_far_it_came(
         (["--mqtt", "--name", "attic"], r"--mqtt needs the section \[mqtt.topics\]"),
         (["--mqtt", "--name", "attic", "--limit", "3"], "--limit means nothing with --mqtt; leave it out"),
         (["--mqtt", "--name", "attic", "--speed", "60x"], "--speed means nothing with --mqtt"),
-        (["--mqtt", "--name", "attic", "--synthetic", "plant"], "--synthetic means nothing with --mqtt"),
+        (
+            ["--mqtt", "--name", "attic", "--synthetic", "plant"],
+            "--mqtt and --synthetic are sources of readings",
+        ),
         (["--mqtt", "--name", "attic", "--column", "a=b"], "--column means nothing with --mqtt"),
-        (["--mqtt", "--name", "attic", "a.csv"], "FILES means nothing with --mqtt"),
+        (["--mqtt", "--name", "attic", "a.csv"], "FILES and --mqtt are sources of readings"),
     ],
 )
 def test_what_means_nothing_with_mqtt_is_refused(config: Path, words: list[str], why: str) -> None:

@@ -84,9 +84,9 @@ def test_while_nothing_is_due_nothing_is_written(tmp_path: Path, path: Path) -> 
     notes: list[int] = []
 
     class Counted(Bookmark):
-        def note(self, row: int, marks: dict[str, Mark]) -> None:
+        def save(self, row: int, marks: dict[str, Mark]) -> None:
             notes.append(row)
-            super().note(row, marks)
+            super().save(row, marks)
 
     clock = Clock()
     pump = pump_of(replay(path), tmp_path, clock, bookmark=Counted(), pacing=Pacing(rate=0.01))

@@ -47,7 +47,7 @@ def test_a_file_that_shrank_gives_nothing_twice(tmp_path: Path, path: Path) -> N
 def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_between(tmp_path: Path, path: Path) -> None:
     drained(pump_of(replay(path), tmp_path))
     bookmark = open_bookmark(tmp_path, replay(path).identity)
-    bookmark.begin_again()
+    bookmark.start_again()
     killed = pump_of(replay(path), tmp_path, bookmark=bookmark, batch_rows_max=20)
     killed.step()
     killed._close_publishers()
@@ -155,12 +155,14 @@ def test_readings_that_retention_takes_while_a_log_is_looked_through_are_no_matt
             return {partition: (0, end) for partition, (_, end) in self._log.bounds(topic).items()}
 
     small = TopicSettings(retain_bytes=1000)
-    drained(pump_of(replay(path), tmp_path, limit=50, batch_rows_max=5, kept=small))
+    drained(pump_of(replay(path), tmp_path, limit=50, batch_rows_max=5, topic_settings=small))
     for note in tmp_path.glob("producer.*"):
         note.unlink()
     kept = rows_by_client(tmp_path)
     assert kept["client-1"][0] > 0
-    pump = drained(pump_of(replay(path), tmp_path, logs=lambda client: Late(logs_in(tmp_path)(client)), kept=small))
+    pump = drained(
+        pump_of(replay(path), tmp_path, open_log=lambda client: Late(logs_in(tmp_path)(client)), topic_settings=small)
+    )
     assert (pump.already_there, pump.published.total()) == (50, ROWS - 50)
 
 

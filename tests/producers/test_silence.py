@@ -7,8 +7,8 @@ from producers.mqtt.silence import SilenceMonitor
 
 def test_a_silence_is_told_once() -> None:
     silence = SilenceMonitor(["a", "b"], 60.0)
-    silence.listen(0.0)
-    silence.hear("b", 30.0)
+    silence.start(0.0)
+    silence.received("b", 30.0)
     assert silence.newly_silent(59.9) == []
     assert silence.newly_silent(60.0) == ["a"]
     assert silence.newly_silent(80.0) == []
@@ -17,26 +17,26 @@ def test_a_silence_is_told_once() -> None:
 
 def test_the_end_of_a_silence_says_how_long_it_was() -> None:
     silence = SilenceMonitor(["a"], 60.0)
-    silence.listen(0.0)
-    assert silence.hear("a", 10.0) is None
+    silence.start(0.0)
+    assert silence.received("a", 10.0) is None
     assert silence.newly_silent(70.0) == ["a"]
-    assert silence.hear("a", 100.0) == 90.0
-    assert silence.hear("a", 101.0) is None
+    assert silence.received("a", 100.0) == 90.0
+    assert silence.received("a", 101.0) is None
     assert silence.newly_silent(161.0) == ["a"], "the next silence is told again"
 
 
 def test_nobody_is_silent_while_nobody_could_be_heard() -> None:
     silence = SilenceMonitor(["a", "b"], 60.0)
-    silence.listen(0.0)
+    silence.start(0.0)
     assert silence.newly_silent(60.0) == ["a", "b"]
-    silence.hear("b", 61.0)
-    silence.listen(500.0)
+    silence.received("b", 61.0)
+    silence.start(500.0)
     assert silence.newly_silent(559.0) == [], "a is known to be silent, b had no chance"
     assert silence.newly_silent(560.0) == ["b"]
-    assert silence.hear("a", 600.0) == 600.0, "silent since before the others could not be heard"
+    assert silence.received("a", 600.0) == 600.0, "silent since before the others could not be heard"
 
 
 def test_nobody_minds_when_told_so() -> None:
     silence = SilenceMonitor(["a"], 0.0)
-    silence.listen(0.0)
+    silence.start(0.0)
     assert silence.newly_silent(1e9) == []

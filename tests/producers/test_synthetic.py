@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from producers.synthetic.gaussians import SEASON, Gaussians
 from producers.synthetic.plant import CYCLE_S, FAULTS, FLOW, LEVEL, PRESSURE, VIBRATION, Plant, break_down
-from producers.synthetic.source import BEGINNING_S, NAMES, Synthetic, federation_file, stream_of
+from producers.synthetic.streams import BEGINNING_S, NAMES, Synthetic, federation_file, stream_of
 from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
 from tests.producers.running_producer import comparable

@@ -1,0 +1,51 @@
+"""The source type `mqtt`: receives the values of one client's sensors from an MQTT broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from producers.mqtt.settings import MqttSettings
+from producers.report import ProducerTotals
+from producers.source_type import ProducerTask, SourceType
+from shoal.config.base import check_client_name
+from shoal.errors import SettingsError
+from shoal.telemetry.events import log_event
+
+
+class MqttSource(SourceType):
+    """Receives sensor values until it is stopped."""
+
+    name = "mqtt"
+    settings = MqttSettings
+    shows_events = True
+    parameters = (
+        click.Option(
+            ["--mqtt"], is_flag=True, help="Receive the values of the sensors in [mqtt] of the federation file."
+        ),
+        click.Option(["--name"], help="With --mqtt: the client whose sensors these are, the same at every start."),
+    )
+
+    def is_chosen(self, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.is_chosen`."""
+        return bool(options["mqtt"]) or options["name"] is not None
+
+    def client(self, options: Mapping[str, Any]) -> str | None:
+        """See `SourceType.client`."""
+        name: str | None = options["name"]
+        return name
+
+    def run(self, task: ProducerTask) -> ProducerTotals:
+        """See `SourceType.run`. Raises `MissingExtra`."""
+        if task.options["name"] is None or not task.options["mqtt"]:
+            raise SettingsError("--mqtt and --name CLIENT go together: one producer serves one client's sensors")
+        from producers.mqtt.service import run_ingest  # noqa: PLC0415 - MQTT is an extra
+
+        config, client = task.config, check_client_name(task.options["name"])
+        log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)
+        return run_ingest(config, client, task.folder, task.as_json)
+
+
+MQTT = MqttSource()
