@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import errors
     from shoal.config.contract import Contract, load_contract
+    from shoal.estimators.fcac import FCAC
     from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
-    from shoal.estimators.streaming import FCAC
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
 
@@ -37,7 +37,7 @@ __all__ = [
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
     "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
-    "shoal.estimators.streaming": ("FCAC",),
+    "shoal.estimators.fcac": ("FCAC",),
     "shoal.protocol.messages": ("Snapshot", "Update"),
     "shoal.protocol.readings": ("Reading",),
 }

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.path.settings import CENTRES, DIMENSIONS, EPSILON_PER_FEATURE, SEED
 from benchmarks.streams import Blobs
 from shoal.config.settings import LogSettings
-from shoal.estimators.streaming import FCAC
+from shoal.estimators.fcac import FCAC
 from shoal.privacy import Bounds, load_mode
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS_SETTINGS

@@ -1,119 +1,48 @@
-"""Federated clustering as a library, with the face of scikit-learn: rows of several clients in, one clustering out.
+"""Federated clustering as scikit-learn estimators: rows of several clients in, one clustering out.
 
-`FederatedKMeans(n_clusters=3).fit([rows_of_one, rows_of_another])` runs in memory what the service runs between
-machines: the same functions, so the same numbers. A single table stands for a single client; `clients` says whose row
-each of its rows is. Scikit-learn is not needed.
+`FederatedKMeans(n_clusters=3).fit([rows_of_one_client, rows_of_another])` gives the numbers that the service would.
+The methods and attributes that all estimators share are those of `RoundsEstimator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
-from shoal.algorithms.rows import check_rows
-from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.streaming import BaseEstimator, ClusterMixin, table_of
+from shoal.estimators.rounds import RoundsEstimator
+from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import matrices
 
-try:
-    from sklearn.exceptions import NotFittedError as _NotFitted
-except ImportError:
-    _NotFitted = AttributeError
-
-Floats = NDArray[np.float64]
+__all__ = ["KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"]
 
 
-class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit-learn has no types
-    """An estimator was asked before it was fitted; one of ours and, where it is installed, of scikit-learn's."""
+class FederatedKMeans(RoundsEstimator):
+    """Federated k-means.
 
-
-class Rounds(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What the estimators have in common. After `fit`:
-
-    cluster_centers_ (c, d); labels_ (n,) of all rows, clients one after the other; labels_by_client_, one array each;
-    n_rounds_; shifts_, how far each round moved the model; params_, what the service would have published.
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    average : {"sums", "weighted", "unweighted"}, default="sums"
+        "sums" is exactly k-means on all rows together. The others average the centres that each client reaches in
+        `local_steps` steps of Lloyd's algorithm, weighted by its rows or not.
+    local_steps : int, default=5
+    init : {"kfed", "box"} or array-like of shape (h, d), default="kfed"
+        First centres: from one round of k-FED, random in the box of all rows, or given.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        Lower and upper bounds that hold every row; by default the smallest box of all rows.
+    max_rounds : int, default=100
+    tol : float, default=1e-9
+        Rounds end when one moves the model less.
+    fraction : float, default=1.0
+        Share of the clients that answer in each round.
+    policy : Policy, optional
+        How answers of earlier rounds count; by default not at all.
+    random_state : int, default=0
     """
-
-    ALGORITHM: ClassVar[str]
-
-    def fit(self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None) -> Self:
-        """X: a table (n, d), or a list of tables (n_i, d), one for each client, some perhaps without rows.
-
-        `clients` (n,) says whose row each row of a single table is; `labels_` then are in the order of the table.
-        Raises `InvalidData` (a ValueError) for rows and `SettingsError` for parameters.
-        """
-        tables, order = _tables(X, clients)
-        algorithm = self._algorithm()
-        box = self._box(tables)
-        params = algorithm.start(self._options(), len(box.low), self._begin(tables, box))
-        found = run_rounds(
-            algorithm,
-            params,
-            tables,
-            rounds_max=getattr(self, "max_rounds", 1),
-            tolerance=getattr(self, "tol", 0.0),
-            fraction=getattr(self, "fraction", 1.0),
-            policy=getattr(self, "policy", None),
-            seed=int(self.random_state),
-        )
-        self.params_: Params = found.params
-        self.shifts_, self.n_rounds_ = found.shifts, len(found.shifts)
-        self.cluster_centers_: Floats = found.params["centre"]
-        self.n_features_in_ = len(box.low)
-        self.labels_by_client_ = [algorithm.predict(found.params, rows) for rows in tables]
-        labels = np.concatenate(self.labels_by_client_)
-        self.labels_ = labels if order is None else labels[order]
-        return self
-
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """X (n, d) -> (n,) clusters. Raises `InvalidData`."""
-        if not hasattr(self, "params_"):
-            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
-        rows, width = table_of(X), self.n_features_in_
-        if len(rows) and rows.shape[1] != width:
-            name = type(self).__name__
-            raise InvalidData(f"X has {rows.shape[1]} features, but {name} is expecting {width} features as input")
-        return self._algorithm().predict(self.params_, rows.reshape(-1, width))
-
-    def _algorithm(self) -> RoundsAlgorithm:
-        return rounds_algorithm(self.ALGORITHM)
-
-    def _options(self) -> dict[str, Any]:
-        return {"clusters": self.n_clusters}
-
-    def _box(self, tables: list[Floats]) -> InitHint:
-        """Where rows can lie: the rows' own box, or the `bounds` that all clients have agreed on."""
-        box = bounding_box(tables, int(self.random_state))
-        if (bounds := getattr(self, "bounds", None)) is None:
-            return box
-        try:
-            low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float64), box.low.shape) for bound in bounds)
-        except (TypeError, ValueError):
-            raise SettingsError("bounds must be two numbers, or two rows of one number per feature") from None
-        if not ((low <= box.low) & (box.high <= high)).all() or not np.isfinite([low, high]).all():
-            raise SettingsError("bounds must be finite and hold every row")
-        return InitHint(low.copy(), high.copy(), box.seed)
-
-    def _begin(self, tables: list[Floats], box: InitHint) -> InitHint:
-        """By `init`: "kfed", one round of k-FED; "box", anywhere in the rows' box; or centres (h, d)."""
-        init = getattr(self, "init", "box")
-        if isinstance(init, str):
-            if init not in ("kfed", "box"):
-                raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
-            return kfed_hint(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
-        return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
-
-
-class FederatedKMeans(Rounds):
-    """k-means. `average`: "sums", exact; or the means of `local_steps` of Lloyd's steps alone, "weighted" by rows or
-    "unweighted"."""
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
@@ -143,9 +72,34 @@ class FederatedKMeans(Rounds):
         return {**super()._options(), "average": self.average, "steps": self.local_steps}
 
 
-class FederatedFCM(Rounds):
-    """Fuzzy c-means. `average`: "sums", exact; or FFCM's "avg1" and "avg2" of what clients reach alone, by a `local`
-    "fit" or "step", with the `support` of centres from "memberships" or their "powers"."""
+class FederatedFCM(RoundsEstimator):
+    """Federated fuzzy c-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    fuzzifier : float, default=2.0
+        How fuzzy clusters are; near 1 is k-means.
+    average : {"sums", "avg1", "avg2"}, default="sums"
+        "sums" is exactly fuzzy c-means on all rows together. The others are the averages of FFCM: of centres in the
+        same position, or by k-means on all centres.
+    local : {"fit", "step"}, default="fit"
+        For FFCM: clients run fuzzy c-means to convergence, or one step.
+    support : {"memberships", "powers"}, default="memberships"
+        For FFCM: the weight of a centre is the sum of its memberships, or of their powers.
+    init : {"kfed", "box"} or array-like of shape (h, d), default="kfed"
+        First centres: from one round of k-FED, random in the box of all rows, or given.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        Lower and upper bounds that hold every row; by default the smallest box of all rows.
+    max_rounds : int, default=100
+    tol : float, default=1e-6
+        Rounds end when one moves the model less.
+    fraction : float, default=1.0
+        Share of the clients that answer in each round.
+    policy : Policy, optional
+        How answers of earlier rounds count; by default not at all.
+    random_state : int, default=0
+    """
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
@@ -178,11 +132,33 @@ class FederatedFCM(Rounds):
         return {**options, "average": self.average, "local": self.local, "support": self.support}
 
 
-class FederatedGMM(Rounds):
-    """Gaussian mixture. `average`: "sums", exact; or the means of at most `local_steps` of EM alone, "weighted" by rows
-    or "unweighted", of components that overlap most or stand in the same place (`match`: "overlap", "place").
+class FederatedGMM(RoundsEstimator):
+    """Federated Gaussian mixture, with the additional attributes `weights_` and `covariances_`.
 
-    After `fit` also weights_ (k,) and covariances_ (k, d, d).
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    covariance : {"full", "tied", "diag", "spherical"}, default="full"
+    ridge : float, default=1e-6
+        Added to every variance.
+    average : {"sums", "weighted", "unweighted"}, default="sums"
+        "sums" is exactly EM on all rows together. The others average the components that each client reaches in at
+        most `local_steps` steps of EM, weighted by their mass or not.
+    match : {"overlap", "place"}, default="overlap"
+        Which components are averaged: those that overlap most, or those in the same position.
+    local_steps : int, default=100
+    init : {"kfed", "box"} or array-like of shape (h, d), default="kfed"
+        First centres: from one round of k-FED, random in the box of all rows, or given.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        Lower and upper bounds that hold every row; by default the smallest box of all rows.
+    max_rounds : int, default=100
+    tol : float, default=1e-3
+        Rounds end when one moves the model less.
+    fraction : float, default=1.0
+        Share of the clients that answer in each round.
+    policy : Policy, optional
+        How answers of earlier rounds count; by default not at all.
+    random_state : int, default=0
     """
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
@@ -227,8 +203,20 @@ class FederatedGMM(Rounds):
         return matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
 
 
-class KFED(Rounds):
-    """k-FED: one round. `local_clusters`: how many each client looks for; 0: as many as there are to be."""
+class KFED(RoundsEstimator):
+    """k-FED: clustering in one round.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    local_clusters : int, default=0
+        Number of clusters that each client looks for; 0: as many as `n_clusters`.
+    average : {"unweighted", "weighted"}, default="unweighted"
+        Whether the server weights centres by their rows.
+    pick : {"farthest", "seeded"}, default="farthest"
+        How the server starts: from the first client's centres and then the farthest ones, or by k-means++.
+    random_state : int, default=0
+    """
 
     ALGORITHM = "kfed"
 
@@ -249,8 +237,22 @@ class KFED(Rounds):
         return {**super()._options(), **own}
 
 
-class MUFC(Rounds):
-    """MUFC: one round of counts in cells of a grid. `cells`: the grid's steps along each feature."""
+class MUFC(RoundsEstimator):
+    """MUFC: clustering in one round of counts in the cells of a grid.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    local_clusters : int, default=0
+        Number of clusters that each client looks for; 0: as many as `n_clusters`.
+    local : {"seeds", "kmeans"}, default="seeds"
+        Which points a client's cells contain: k-means++ seeds, or the k-means centres found from them.
+    cells : int, default=100
+        Cells of the grid along each feature.
+    bounds : pair of numbers or of array-likes of shape (d,), optional
+        The box of the grid; by default the smallest box of all rows.
+    random_state : int, default=0
+    """
 
     ALGORITHM = "mufc"
 
@@ -269,31 +271,3 @@ class MUFC(Rounds):
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "local_clusters": self.local_clusters, "local": self.local, "cells": self.cells}
-
-
-def _tables(
-    X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None
-) -> tuple[list[Floats], NDArray[np.int64] | None]:
-    """-> one table per client, and where each row of a single table went, if it was dealt out."""
-    if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
-        rows = table_of(X)  # type: ignore[arg-type]  # refused there if it is no table
-        if not len(rows):
-            raise InvalidData("0 sample(s) (rows): there is nothing to learn from")
-        if clients is None:
-            return [rows], None
-        names = np.asarray(clients)
-        if names.shape != (len(rows),):
-            raise InvalidData(f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows")
-        _, number = np.unique(names, return_inverse=True)
-        order = np.argsort(number, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        cuts = np.cumsum(np.bincount(number))[:-1]
-        return np.split(rows[order], cuts), place
-    if clients is not None:
-        raise InvalidData("clients names the owners of the rows of one table; a list of tables has its clients already")
-    tables = [table_of(each) for each in X]
-    width = next((table.shape[1] for table in tables if len(table)), None)
-    if width is None:
-        raise InvalidData("no client has a row; there is nothing to learn from")
-    return [check_rows(table, width) for table in tables], None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.streaming import FCAC
+from shoal.estimators.fcac import FCAC
 from shoal.protocol.codec import pack
 
 Rows = NDArray[np.float64]
@@ -155,8 +155,8 @@ def test_fitting_needs_two_rows_and_keeps_the_old_model_otherwise(n: int) -> Non
     assert pack(model.state()) == before
 
 
-def test_owners_must_be_one_per_row() -> None:
-    with pytest.raises(InvalidData, match="owner of each of 3 rows"):
+def test_each_row_must_have_a_client_name() -> None:
+    with pytest.raises(InvalidData, match="name the client of each of the 3 rows"):
         FCAC().fit(np.ones((3, 2)), clients=["a"])
 
 
@@ -180,7 +180,7 @@ WITHOUT_SKLEARN = """
 import sys
 sys.modules["sklearn"] = None
 import numpy as np
-from shoal.estimators.streaming import FCAC
+from shoal.estimators.fcac import FCAC
 model = FCAC(clients=2).set_params(random_state=3)
 rows = np.random.default_rng(0).normal(size=(200, 2))
 labels = model.fit_predict(rows)

@@ -15,7 +15,8 @@ from sklearn.cluster import KMeans
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans, Rounds
+from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.matching import matched_distance
 
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
@@ -41,7 +42,7 @@ def clients(seed: int = 0) -> list[NDArray[np.float64]]:
 
 
 @pytest.mark.parametrize("estimator", FORMS, ids=repr)
-def test_it_finds_the_clusters_of_all_clients(estimator: Rounds) -> None:
+def test_it_finds_the_clusters_of_all_clients(estimator: RoundsEstimator) -> None:
     tables = clients()
     fitted = clone(estimator).fit(tables)
     assert matched_distance(CENTRES, fitted.cluster_centers_) < 1.5

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from shoal.errors import InvalidData
-from shoal.estimators.streaming import FCAC
+from shoal.estimators.fcac import FCAC
 from shoal.protocol.codec import pack
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InvalidState
-from shoal.estimators.streaming import FCAC
+from shoal.estimators.fcac import FCAC
 from shoal.protocol.codec import pack, unpack
 
 ROWS = np.random.default_rng(1).normal(size=(400, 3))
@@ -74,7 +74,8 @@ def spoil(state: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("names", [1, 2, 3]),
         ("federation", "gone"),
         ("federation.version", 9),
-        ("federation.rounds", -1),
+        ("federation.calls", -1),
+        ("federation.width", 5),
         ("federation.clients", {}),
         ("federation.clients", None),
         ("federation.server", None),

@@ -13,8 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shoal.errors import InvalidData
+from shoal.estimators.fcac import FCAC
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.streaming import FCAC
 
 IN_ROUNDS = [
     FederatedKMeans(3),

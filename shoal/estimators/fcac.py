@@ -1,0 +1,105 @@
+"""FCAC as an estimator: CA+ on virtual clients, and CAEFC on the server."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
+from shoal.algorithms.streaming import Arrays, ClientHalf
+from shoal.estimators.base import Table
+from shoal.estimators.in_memory import InMemoryFederation
+from shoal.estimators.streaming import StreamingEstimator
+
+
+class FcacFederation(InMemoryFederation):
+    """CA+ clients and a CAEFC server, which learn their buffered rows at the end of a stream."""
+
+    def _last_contribution(self, client: ClientHalf, rows: Table) -> Arrays:
+        assert isinstance(client, CAPlus)
+        if client.n_buffered == 1:
+            # CA+ cannot compute a bandwidth from a single row; the node that it would become is the row itself.
+            return {"weight": rows, "count": np.ones(1, dtype=np.int64)}
+        client.flush()
+        return client.contribute()
+
+    def _finish_server(self) -> None:
+        assert isinstance(self.server, CAEFC)
+        self.server.flush()
+
+
+class FCAC(StreamingEstimator):
+    """Federated clustering via adaptive resonance theory (Masuyama et al., 2023); finds the number of clusters.
+
+    `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and `learn_many` continue to learn. Until
+    `initial_rows` rows have been learnt (or `fit` was called), every row is predicted as -1, also before the first
+    row: in a stream a model without clusters is a normal state, so it is not an error as in most of scikit-learn.
+
+    Parameters
+    ----------
+    clients : int, default=1
+        Number of virtual clients; row i of the stream is learnt by client i mod `clients`.
+    random_state : int, default=0
+        The order in which the server absorbs nodes is a function of it alone.
+    edge_factor : float, default=0.1
+        An edge is too old above the upper quartile of ages plus this times the interquartile range (in the paper 1.0).
+    initial_rows : int, default=10
+        Rows that are buffered before the first is learnt; the first bandwidth is computed from them.
+    diversity_cut : float, default=1e-6
+        The initial nodes are enough when the determinant of their similarities is below this.
+    diversity_nodes_min : int, default=10
+        Smallest number of initial nodes.
+    second_winner_factor : float, default=0.01
+        Learning rate of the second winner in CA+ (eq. 31).
+    neighbour_factor : float, default=0.1
+        Learning rate of the winner's neighbours in CAEFC (eq. 27).
+    similarity : {"caefc", "cae"}, default="caefc"
+        Similarity of the initial nodes: eq. 30, or eq. 13, which makes more nodes.
+    nodes_max : int or None, default=None
+        Largest number of nodes of a client and of the server; None sets no limit.
+    contribute : {"changed", "all"}, default="changed"
+        Whether a client contributes its changed nodes or all nodes at each call.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Clusters of the rows learnt last, by `fit` or `partial_fit`; -1 where there is none.
+    n_clusters_ : int
+    cluster_centers_ : ndarray of shape (c, d)
+        Mean of the nodes of each cluster, weighted by winning count.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Only if the first rows had names.
+
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+    """
+
+    ALGORITHM = "fcac"
+    ROWS_MIN = 2
+    FEDERATION = FcacFederation
+
+    def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
+        self,
+        *,
+        clients: int = 1,
+        random_state: int = 0,
+        edge_factor: float = FcacOptions.edge_factor,
+        initial_rows: int = FcacOptions.initial_rows,
+        diversity_cut: float = FcacOptions.diversity_cut,
+        diversity_nodes_min: int = FcacOptions.diversity_nodes_min,
+        second_winner_factor: float = FcacOptions.second_winner_factor,
+        neighbour_factor: float = FcacOptions.neighbour_factor,
+        similarity: str = FcacOptions.similarity,
+        nodes_max: int | None = FcacOptions.nodes_max,
+        contribute: str = FcacOptions.contribute,
+    ) -> None:
+        self.clients = clients
+        self.random_state = random_state
+        self.edge_factor = edge_factor
+        self.initial_rows = initial_rows
+        self.diversity_cut = diversity_cut
+        self.diversity_nodes_min = diversity_nodes_min
+        self.second_winner_factor = second_winner_factor
+        self.neighbour_factor = neighbour_factor
+        self.similarity = similarity
+        self.nodes_max = nodes_max
+        self.contribute = contribute

@@ -1,0 +1,141 @@
+"""The base of the estimators of algorithms in rounds, with the interface of scikit-learn.
+
+`fit` runs in memory the functions that the service runs on clients and server, so it gives the same numbers.
+Scikit-learn does not need to be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.registry import rounds_algorithm
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
+from shoal.algorithms.rows import check_rows
+from shoal.errors import InvalidData, SettingsError
+from shoal.estimators.base import BaseEstimator, ClusterMixin, NotFittedError, as_table, check_n_features
+from shoal.kernels.distance import Floats
+
+
+class RoundsEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """An algorithm in rounds as an estimator. A subclass names its algorithm and gives its options.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (c, d)
+    labels_ : ndarray of shape (n,)
+        Clusters of all rows of `fit`, one client after the other, or in the order of a single table.
+    labels_by_client_ : list of ndarray
+    n_rounds_ : int
+    shifts_ : list of float
+        How far each round moved the model.
+    params_ : mapping of str to ndarray
+        The parameters that the service would publish.
+    n_features_in_ : int
+    """
+
+    ALGORITHM: ClassVar[str]
+
+    def fit(self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None) -> Self:
+        """Run the rounds.
+
+        Parameters
+        ----------
+        X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
+            One table for each client, of which some may be empty; or a single table.
+        y : ignored
+        clients : array-like of shape (n,), optional
+            For a single table, the name of the client that has each row; by default one client has all.
+
+        Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
+        """
+        tables, position = _split_by_client(X, clients)
+        algorithm = self._algorithm()
+        box = self._box(tables)
+        params = algorithm.start(self._options(), len(box.low), self._init_hint(tables, box))
+        result = run_rounds(
+            algorithm,
+            params,
+            tables,
+            rounds_max=getattr(self, "max_rounds", 1),
+            tolerance=getattr(self, "tol", 0.0),
+            fraction=getattr(self, "fraction", 1.0),
+            policy=getattr(self, "policy", None),
+            seed=int(self.random_state),
+        )
+        self.params_: Params = result.params
+        self.shifts_, self.n_rounds_ = result.shifts, len(result.shifts)
+        self.cluster_centers_: Floats = algorithm.view(result.params).centres
+        self.n_features_in_ = len(box.low)
+        self.labels_by_client_ = [algorithm.predict(result.params, rows) for rows in tables]
+        labels = np.concatenate(self.labels_by_client_)
+        self.labels_ = labels if position is None else labels[position]
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
+        if not hasattr(self, "params_"):
+            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
+        rows = as_table(X)
+        check_n_features(rows, self.n_features_in_, self)
+        return self._algorithm().predict(self.params_, rows.reshape(-1, self.n_features_in_))
+
+    def _algorithm(self) -> RoundsAlgorithm:
+        return rounds_algorithm(self.ALGORITHM)
+
+    def _options(self) -> dict[str, Any]:
+        return {"clusters": self.n_clusters}
+
+    def _box(self, tables: list[Floats]) -> InitHint:
+        """The box in which rows can lie: the parameter `bounds`, or the smallest box of all rows."""
+        box = bounding_box(tables, int(self.random_state))
+        if (bounds := getattr(self, "bounds", None)) is None:
+            return box
+        try:
+            low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float64), box.low.shape) for bound in bounds)
+        except (TypeError, ValueError):
+            raise SettingsError("bounds must be two numbers, or two rows of one number per feature") from None
+        if not ((low <= box.low) & (box.high <= high)).all() or not np.isfinite([low, high]).all():
+            raise SettingsError("bounds must be finite and hold every row")
+        return InitHint(low.copy(), high.copy(), box.seed)
+
+    def _init_hint(self, tables: list[Floats], box: InitHint) -> InitHint:
+        """By the parameter `init`: "kfed", one round of k-FED; "box", random points in the box; or centres (h, d)."""
+        init = getattr(self, "init", "box")
+        if isinstance(init, str):
+            if init not in ("kfed", "box"):
+                raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
+            return kfed_hint(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
+        return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
+
+
+def _split_by_client(
+    X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None
+) -> tuple[list[Floats], NDArray[np.int64] | None]:
+    """-> one table per client; and (n,) the positions of a single table's rows in all tables, or None if unchanged."""
+    if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
+        rows = as_table(X)  # type: ignore[arg-type]  # refused there if it is no table
+        if not len(rows):
+            raise InvalidData("0 sample(s) (rows): there is nothing to learn from")
+        if clients is None:
+            return [rows], None
+        names = np.asarray(clients)
+        if names.shape != (len(rows),):
+            raise InvalidData(f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows")
+        _, number = np.unique(names, return_inverse=True)
+        order = np.argsort(number, kind="stable")
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
+        cuts = np.cumsum(np.bincount(number))[:-1]
+        return np.split(rows[order], cuts), position
+    if clients is not None:
+        raise InvalidData("clients is for the rows of a single table; a list has one table for each client already")
+    tables = [as_table(each) for each in X]
+    width = next((table.shape[1] for table in tables if len(table)), None)
+    if width is None:
+        raise InvalidData("no client has a row; there is nothing to learn from")
+    return [check_rows(table, width) for table in tables], None
