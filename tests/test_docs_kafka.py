@@ -28,9 +28,15 @@ PAGES = [
 ]
 PAGE = " ".join(" ".join(PAGES).split())
 ERRORS = (HOW_TO / "troubleshooting.md").read_text(encoding="utf-8").partition("Rejected messages")[0]
-QUOTES = [
-    quoted for row in re.findall(r"^\| (`.*?) \|", ERRORS, re.MULTILINE) for quoted in re.findall(r"`([^`]+)`", row)
-]
+
+
+def quotes_in(table: str) -> list[str]:
+    """The messages in the first column of a table, without their backticks."""
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    return [quoted for row in rows for quoted in re.findall("`([^`]+)`", row)]
+
+
+QUOTES = quotes_in(ERRORS)
 
 
 def test_the_table_of_topics_agrees_with_the_declarations() -> None:
@@ -101,6 +107,14 @@ def test_every_reason_of_a_broker_is_in_the_table() -> None:
     assert [text for text in reasons if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []
 
 
+def test_every_message_in_the_table_of_mqtt_errors_is_in_the_code() -> None:
+    errors = (HOW_TO / "mqtt.md").read_text(encoding="utf-8").partition("## Errors")[2]
+    quotes = quotes_in(errors)
+    texts = texts_in_code()
+    assert len(quotes) > 5
+    assert [quoted for quoted in quotes if not any(is_quoted_by(quoted, text) for text in texts)] == []
+
+
 def is_quoted_by(quoted: str, text: str) -> bool:
     """Whether the table means this message; it has `...` for what changes."""
     event = re.match(r"(\w+) \w+=", quoted)
@@ -118,7 +132,8 @@ def texts_raised(file: Path, error: str) -> Iterator[str]:
 
 def texts_in_code() -> set[str]:
     """Every text in the code, put-in values as `...`."""
-    files = [file for folder in ("shoal", "client_nodes", "server_node") for file in (HERE / folder).rglob("*.py")]
+    folders = ("shoal", "producers", "client_nodes", "server_node")
+    files = [file for folder in folders for file in (HERE / folder).rglob("*.py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant)]
     return {text_of(node) for node in nodes}
