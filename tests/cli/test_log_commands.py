@@ -96,7 +96,7 @@ def test_topics_are_kept_as_the_file_says(tmp_path: Path, address: str) -> None:
 def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     assert done("rejected", "list", "--config", file) == b""
-    ended = shoal("rejected", "show", "--config", file, "weather.updates/0/0")
+    ended = shoal("rejected", "show", "--config", file, "house.updates/0/0")
     assert ended.returncode == 4
     assert b"shoal rejected list" in ended.stderr
 

@@ -74,7 +74,7 @@ def write_federation(
     path = folder / "federation.toml"
     path.write_text(
         FILE.format(
-            name="weather" if address.startswith("sqlite:") else f"weather-{uuid.uuid4().hex}",
+            name="house" if address.startswith("sqlite:") else f"house-{uuid.uuid4().hex}",
             address=address,
             publish_readings=publish_readings,
             batch_readings_max=batch_readings_max,

@@ -81,7 +81,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file.write_text(file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8")
     for client in CLIENTS:
         home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of weather").close()
+        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
         (home / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
         (home / "noise.key").chmod(0o600)
     return folder

@@ -75,7 +75,7 @@ def test_a_server_that_retention_has_overtaken_names_the_loss_and_learns_nothing
 def test_updates_removed_while_the_server_was_away_end_it_unless_a_gap_is_accepted(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    file = begin(tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}")
+    file = create_federation(tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}")
     text = file.read_text(encoding="utf-8").replace("[client]", f"updates_retention_bytes = {KEPT_BYTES}\n[client]")
     file.write_text(text, encoding="utf-8")
     config = load_config(file)

@@ -36,7 +36,7 @@ KILLS = 12
 
 def new_name() -> str:
     """A federation name that no other test on the broker has."""
-    return f"weather-{uuid.uuid4().hex}"
+    return f"house-{uuid.uuid4().hex}"
 
 
 def with_readings_on(bootstrap: str, file: Path) -> Path:
@@ -51,7 +51,7 @@ def create_fed_federation(folder: Path, bootstrap: str | None = None, mode: str 
     folder.mkdir(exist_ok=True)
     file = prepare_federation(folder, "sqlite:federation.db")
     (folder / "sites-1.csv").write_text(ROWS, encoding="utf-8")
-    text = file.read_text(encoding="utf-8").replace('name = "weather"', f'name = "{name or new_name()}"')
+    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name or new_name()}"')
     if mode == "off":
         text = text.replace('mode = "formal"\nepsilon_per_reading = 200', 'mode = "off"')
     file.write_text(text, encoding="utf-8")
@@ -100,7 +100,7 @@ def test_readings_from_a_broker_give_the_same_model_bit_for_bit(tmp_path: Path, 
 def test_killed_processes_learn_each_reading_once_with_the_same_noise(tmp_path: Path, kafka_bootstrap: str) -> None:
     file = prepare_federation(tmp_path, "sqlite:federation.db")
     text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace('name = "weather"', f'name = "{new_name()}"'), encoding="utf-8")
+    file.write_text(text.replace('name = "house"', f'name = "{new_name()}"'), encoding="utf-8")
     with_readings_on(kafka_bootstrap, file)
     chance = random.Random(5)
     processes = start_all(file, rate=900)

@@ -60,11 +60,11 @@ def test_models_on_kafka_with_three_partitions_are_those_of_one_embedded_partiti
     where: str, partitions: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     # The random start depends on the federation's name, so both have the same.
-    name = f"weather-{uuid.uuid4().hex}"
+    name = f"house-{uuid.uuid4().hex}"
     for folder in (one := tmp_path / "one", other := tmp_path / "other"):
         folder.mkdir()
         file = create_rounds_federation(folder, MODELS)
-        file.write_text(file.read_text(encoding="utf-8").replace('name = "weather"', f'name = "{name}"'), "utf-8")
+        file.write_text(file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"'), "utf-8")
     config = on_partitions(other / "federation.toml", partitions)
     if where == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"

@@ -83,7 +83,7 @@ def create_run(ready: Path, folder: Path) -> Path:
     shutil.copytree(ready, folder)
     for client in CLIENTS:
         home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of weather").close()
+        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
         shutil.copy(folder / f"{client}.key", home / "noise.key")
     return folder / "federation.toml"
 

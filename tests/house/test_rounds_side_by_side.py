@@ -134,7 +134,7 @@ def test_models_in_rounds_do_not_change_a_streaming_model(ended: Path, tmp_path:
         for name in ("readings.db", "noise.key"):
             home.joinpath(name).write_bytes((ended.parent / "clients" / client / name).read_bytes())
         home.joinpath("noise.key").chmod(0o600)
-        Checkpoint(home / "checkpoint.db", f"client {client} of weather").close()
+        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
     read_all_readings(file)
     with OneBox(load_config(file), CLIENTS, clock) as alone, OneBox(load_config(ended), CLIENTS, clock) as together:
         alone.run_until_idle()

@@ -66,7 +66,7 @@ def federation(folder: Path, name: str, address: str = "sqlite:federation.db") -
     """A federation whose clients have read all their readings and whose server has not started."""
     folder.mkdir()
     file = create_rounds_federation(folder, MODELS, readings=200)
-    text = file.read_text(encoding="utf-8").replace('name = "weather"', f'name = "{name}"')
+    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"')
     file.write_text(text.replace('"sqlite:federation.db"', f'"{address}"'), encoding="utf-8")
     config = load_config(file)
     for client in CLIENTS:
@@ -124,7 +124,7 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
     where: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     # The random start depends on the federation's name, so both have the same.
-    name = f"weather-{uuid.uuid4().hex}"
+    name = f"house-{uuid.uuid4().hex}"
     undisturbed = federation(tmp_path / "undisturbed", name)
     with OneBox(undisturbed, CLIENTS, clock) as box:
         box.run_until_idle()

@@ -73,7 +73,7 @@ def test_a_model_without_rounds_cannot_be_woken(tmp_path: Path) -> None:
 )
 def test_an_invalid_wake_is_rejected(tmp_path: Path, reason: str, wrong: dict[str, str]) -> None:
     config = load_config(create_rounds_federation(tmp_path, FCAC + KMEANS))
-    parts = {"federation": "weather", "contract": config.contract.digest, "model": "heaps", **wrong}
+    parts = {"federation": "house", "contract": config.contract.digest, "model": "heaps", **wrong}
     with OneBox(config, CLIENTS, clock) as box, closing(open_log(config.log)) as log:
         log.publish(config.contract.updates_topic, Wake(**parts).encode(), b"heaps", Wake.headers())
         log.flush()
