@@ -1,14 +1,14 @@
-# The commands of the README. Each sets up what it needs by itself, in .venv.
+# The commands of the README. Each installs what it needs into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What one run may use beside shoal itself: two processes with one thread each are faster than threads that fight.
+# Linear algebra uses one thread per process: more would compete with the other processes for cores.
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 
 .PHONY: help demo test lint check-types bench screenshots kafka-start kafka-stop clean
 
-help: ## this list
+help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live page
@@ -37,10 +37,10 @@ screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pict
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)
 	@$(PYTHON) deploy/kafka/broker.py start
 
-kafka-stop: ## stop it; what it holds stays in ./kafka-data
+kafka-stop: ## stop it; its data stays in ./kafka-data
 	@$(PYTHON) deploy/kafka/broker.py stop
 
-clean: ## remove what these commands made
+clean: ## remove the files that these commands created
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo
 
 $(BIN)/python:
@@ -49,8 +49,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "this Python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 
-# Versions are pinned where the tests run; a library's users are free within the ranges of pyproject.toml.
+# Tests run with the versions pinned in constraints.txt; pyproject.toml has the ranges that users may install.
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "setting up shoal[$*] in $(VENV)"
+	@echo "installing shoal[$*] into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	@touch $@
