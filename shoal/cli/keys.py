@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
@@ -20,40 +21,38 @@ def keys() -> None:
 
 
 @keys.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
-)
-@click.option("--name", required=True, metavar="NAME", help="The client it is for.")
-@click.option("--again", is_flag=True, help="Put a new key above the one that is there, in place of refusing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def new(file: Path, name: str, again: bool, as_json: bool) -> None:
-    """Make a client's signing key: for the client and for the server, as far as the federation file names both places.
+@config_option
+@click.option("--name", required=True, metavar="NAME", help="The client that the key is for.")
+@click.option("--rotate", is_flag=True, help="Add a new key above the existing ones. Without it they are an error.")
+@json_option
+def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
+    """Make a client's signing key, and write it wherever the federation file names a place for it.
 
-    The client's is [client] signing_key_file, the server's is NAME.key in the folder [server] client_keys. Each is
-    mode 0600 and never printed. If the client or the server runs elsewhere, bring it the file over a way that you
-    trust. The server checks with every key of a file, a client signs with the first.
+    The client's file is [client] signing_key_file, the server's is NAME.key in the folder [server] client_keys. Both
+    have mode 0600, and keys are never printed. If the client or the server runs on another machine, copy the file there
+    in a secure way. The server accepts every key in a file; a client signs with the first.
     """
     config = load_config(file)
     client = check_client_name(name)
     places = _places(config, client)
-    key = secrets.token_bytes(KEY_BYTES)
-    there = {place: read_keys(place) for place in places.values() if place.exists()}
-    if there and not again:
+    existing = {place: read_keys(place) for place in places.values() if place.exists()}
+    if existing and not rotate:
         raise SettingsError(
-            f"{' and '.join(map(str, there))}: there already; to change the key of {client} give --again"
+            f"{' and '.join(map(str, existing))}: exists already; to change the key of {client} give --rotate"
         )
-    # The server's first: it must know a key before anything is signed with it.
+    key = secrets.token_bytes(KEY_BYTES)
+    # The server's file first: the server must know a key before anything is signed with it.
     for place in dict.fromkeys(reversed(places.values())):
-        write_keys(place, [key, *there.get(place, [])])
+        write_keys(place, [key, *existing.get(place, [])])
     if as_json:
-        click.echo(json.dumps({who: str(place) for who, place in places.items()}))
+        click.echo(json.dumps({owner: str(place) for owner, place in places.items()}))
         return
-    for who, place in places.items():
-        click.echo(f"{who}: {place}")
+    for owner, place in places.items():
+        click.echo(f"{owner}: {place}")
 
 
 def _places(config: Config, client: str) -> dict[str, Path]:
-    """Who needs the key where: the client, the server, or both. Raises `SettingsError` when the file names neither."""
+    """ "client", "server" or both -> its key file. Raises `SettingsError` when the federation file names neither."""
     places = {}
     if config.client.signing_key_file is not None:
         places["client"] = client_file(config.client.signing_key_file, client)
@@ -61,7 +60,7 @@ def _places(config: Config, client: str) -> dict[str, Path]:
         places["server"] = server_file(config.server.client_keys, client)
     if not places:
         raise SettingsError(
-            'the federation file names no place for keys: set signing_key_file = "keys/{client}.key" under [client] '
-            'and client_keys = "keys" under [server]'
+            'the federation file names no place for keys: set signing_key_file = "keys/{client}.key" in [client] '
+            'and client_keys = "keys" in [server]'
         )
     return places

@@ -1,17 +1,17 @@
-"""`shoal rejected`: look at the messages that were set aside, and put one back when its reason is gone."""
+"""`shoal rejected`: shows the messages that the server rejected, and publishes one again when its reason is gone."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
+from shoal.cli.options import config_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData, LogError
 from shoal.protocol.topics import ensure_topics
@@ -21,41 +21,34 @@ from shoal.transports.base import Log, Record, latest
 BYTES_SHOWN = 64
 ORIGINAL = "original."
 
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def _in_federation(command: F) -> F:
-    path = click.Path(path_type=Path, dir_okay=False)
-    return click.option("--config", "file", type=path, required=True, help="The federation file.")(command)
-
 
 @click.group()
 def rejected() -> None:
-    """Messages that failed a check at the server's border."""
+    """Messages that the server rejected because they failed a check."""
 
 
 @rejected.command("list")
-@_in_federation
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each.")
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
 def list_(file: Path, as_json: bool) -> None:
-    """List what was set aside: where it stood, why, and its size."""
-    with _opened(file) as (config, log):
-        for origin, record in _all(config, log).items():
-            said = {"origin": origin, "reason": _header(record, "reason"), "bytes": len(record.value or b"")}
+    """List the rejected messages: where each comes from, the reason, and its size."""
+    with _open_log(file) as (config, log):
+        for origin, record in _rejected_records(config, log).items():
+            reason, detail, size = _header(record, "reason"), _header(record, "detail"), len(record.value or b"")
             if as_json:
-                click.echo(json.dumps(said | {"detail": _header(record, "detail")}))
+                click.echo(json.dumps({"origin": origin, "reason": reason, "bytes": size, "detail": detail}))
             else:
-                click.echo(f"{origin}  {said['reason']}  {said['bytes']} bytes  {_header(record, 'detail')}")
+                click.echo(f"{origin}  {reason}  {size} bytes  {detail}")
 
 
 @rejected.command()
-@_in_federation
+@config_option
 @click.argument("origin")
 @click.option("--raw", is_flag=True, help="Write the original bytes, and nothing else, to standard output.")
 def show(file: Path, origin: str, raw: bool) -> None:
-    """Show one message: ORIGIN is TOPIC/PARTITION/OFFSET, as listed."""
-    with _opened(file) as (config, log):
-        record = _one(config, log, origin)
+    """Show one message. ORIGIN is TOPIC/PARTITION/OFFSET, as `shoal rejected list` prints it."""
+    with _open_log(file) as (config, log):
+        record = _find(config, log, origin)
     if raw:
         sys.stdout.buffer.write(record.value or b"")
         return
@@ -66,22 +59,23 @@ def show(file: Path, origin: str, raw: bool) -> None:
 
 
 @rejected.command()
-@_in_federation
+@config_option
 @click.argument("origin")
 def requeue(file: Path, origin: str) -> None:
-    """Publish one message again, as it was, at the end of the topic it came from, and take it off the list.
+    """Publish one message again at the end of the topic that it came from, and take it off the list.
 
-    For a message that would pass today: the server was too old, or had another federation file. It is checked again.
+    Use it for a message that would pass now, because the server was too old or had another federation file. The server
+    checks it again.
     """
-    with _opened(file) as (config, log):
-        record = _one(config, log, origin)
-        known = dict(record.headers)
-        if "original_headers_cut" in known:
-            raise InvalidData(f"{origin}: its headers were too large to be kept whole, so it cannot be sent as it was")
-        topic, partition = _place(config, origin)
+    with _open_log(file) as (config, log):
+        record = _find(config, log, origin)
+        kept = dict(record.headers)
+        if "original_headers_cut" in kept:
+            raise InvalidData(f"{origin}: its headers were too large to be kept, so it cannot be published as it was")
+        topic, partition = _parse_origin(config, origin)
         headers = tuple((n.removeprefix(ORIGINAL), value) for n, value in record.headers if n.startswith(ORIGINAL))
-        log.publish(topic, record.value, known.get("key") or None, headers, partition)
-        # In this order: a failure between the two leaves it on the list, and a repeated update changes nothing.
+        log.publish(topic, record.value, kept.get("key") or None, headers, partition)
+        # In this order a failure between the two leaves it on the list, and a repeated update changes nothing.
         log.flush()
         log.publish(config.contract.rejected_topic, None, record.key)
         log.flush()
@@ -89,32 +83,37 @@ def requeue(file: Path, origin: str) -> None:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[Config, Log]]:
+def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
     config = load_config(file)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         yield config, log
 
 
-def _all(config: Config, log: Log) -> dict[str, Record]:
-    """origin -> what stands there, oldest first."""
+def _rejected_records(config: Config, log: Log) -> dict[str, Record]:
+    """Origin -> the rejected record, oldest first."""
     found = latest(log, config.contract.rejected_topic)
     return {_text(key): found[key] for key in sorted(found, key=lambda key: found[key].offset)}
 
 
-def _one(config: Config, log: Log, origin: str) -> Record:
-    found = _all(config, log).get(origin)
+def _find(config: Config, log: Log, origin: str) -> Record:
+    found = _rejected_records(config, log).get(origin)
     if found is None:
-        raise LogError(f"{origin}: not among the rejected; `shoal rejected list` shows what is")
+        raise LogError(f"{origin}: not among the rejected messages; `shoal rejected list` prints them")
     return found
 
 
-def _place(config: Config, origin: str) -> tuple[str, int]:
-    """The topic and the partition it came from. Whoever may write to the list could name any: only updates go back."""
+def _parse_origin(config: Config, origin: str) -> tuple[str, int]:
+    """Topic and partition of an origin. Raises `InvalidData` for any topic but that of updates.
+
+    Otherwise whoever may write to the topic of rejected messages could make this command write to any topic.
+    """
     topic = config.contract.updates_topic
     place = re.fullmatch(rf"{re.escape(topic)}/([0-9]{{1,9}})/[0-9]+", origin)
     if place is None:
-        raise InvalidData(f"{origin}: no server has set this aside, as it does not come from {topic}; it is not sent")
+        raise InvalidData(
+            f"{origin}: no server has rejected this, as it does not come from {topic}; it is not published"
+        )
     return topic, int(place[1])
 
 
@@ -123,5 +122,5 @@ def _header(record: Record, name: str) -> str:
 
 
 def _text(value: bytes) -> str:
-    """As text that can do nothing to a terminal."""
+    """As text without control characters, so that it cannot act on a terminal."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in value.decode(errors="backslashreplace"))

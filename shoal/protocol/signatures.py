@@ -63,7 +63,7 @@ def read_keys(file: Path) -> list[bytes]:
     if os.name == "posix" and mode & 0o077:
         raise SettingsError(
             f"signing key {file} is open to others (mode {mode:o}), who could publish as this client. Run chmod "
-            f"600 {file} if nobody else had access, else make a new one with `shoal keys new --again`"
+            f"600 {file} if nobody else had access, else make a new one with `shoal keys new --rotate`"
         )
     lines = content.decode("ascii", "replace").split()
     if not 1 <= len(lines) <= KEYS_MAX or not all(map(_LINE.fullmatch, lines)):

@@ -101,7 +101,7 @@ def test_nothing_rejected_is_an_empty_list(tmp_path: Path, address: str) -> None
     assert b"shoal rejected list" in ended.stderr
 
 
-def test_what_was_rejected_is_shown_whole_and_can_be_sent_again(tmp_path: Path, address: str) -> None:
+def test_a_rejected_message_is_shown_whole_and_can_be_published_again(tmp_path: Path, address: str) -> None:
     file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
@@ -130,7 +130,7 @@ def test_what_was_rejected_is_shown_whole_and_can_be_sent_again(tmp_path: Path, 
     assert final_model(file) == before
 
 
-def test_a_message_sent_again_arrives_as_it_was(tmp_path: Path, address: str) -> None:
+def test_a_message_published_again_is_as_it_was(tmp_path: Path, address: str) -> None:
     file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
@@ -146,7 +146,7 @@ def test_a_message_sent_again_arrives_as_it_was(tmp_path: Path, address: str) ->
 
 
 @pytest.mark.parametrize("place", ["junk", "elsewhere/0/3", "{updates}/first/3", "{updates}/0"])
-def test_what_no_server_has_set_aside_is_listed_and_not_sent_anywhere(place: str, tmp_path: Path, address: str) -> None:
+def test_a_record_that_no_server_rejected_is_listed_and_not_published(place: str, tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     config = load_config(file)
     done("topics", "ensure", "--config", file)
@@ -157,5 +157,5 @@ def test_what_no_server_has_set_aside_is_listed_and_not_sent_anywhere(place: str
         assert [entry["origin"] for entry in listed(file)] == [origin]
         ended = shoal("rejected", "requeue", "--config", file, origin)
         assert ended.returncode == 3
-        assert b"no server has set this aside" in ended.stderr
+        assert b"no server has rejected this" in ended.stderr
         assert log.bounds(config.contract.updates_topic) == {0: (0, 0)}

@@ -205,7 +205,7 @@ def test_a_key_is_changed_without_losing_an_update(tmp_path: Path) -> None:
     with open_client(config, "attic", clock=clock) as client:
         client.step()
     old = key_of(file, "attic")
-    make_key(file, "attic", "--again")
+    make_key(file, "attic", "--rotate")
     assert read_keys(tmp_path / "keys" / "attic.key") == [key_of(file, "attic"), old]
     # The newest updates are repeated, signed with the key as it is now.
     run_to_end(file, CLIENTS)
