@@ -47,8 +47,8 @@ def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
 def snapshots_by_version(config: Config, model: str) -> dict[int, bytes]:
     """version -> the encoded snapshot of a model, without the positions.
 
-    A word repeated after a kill stands in the log twice, so positions depend on kills; nothing else does. What was
-    published again under the same number is the same to the bit.
+    An update repeated after a kill is in the log twice, so positions depend on kills; nothing else does. A snapshot
+    published again with the same version has the same bytes.
     """
     found: dict[int, bytes] = {}
     for record in all_records(config.log.address, config.contract.snapshots_topic):

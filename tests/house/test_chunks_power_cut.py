@@ -80,10 +80,10 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = create_federation(folder, CLIENTS, readings=150, **sizes)
     file.write_text(file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8")
     for client in CLIENTS:
-        home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
-        (home / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
-        (home / "noise.key").chmod(0o600)
+        client_folder = folder / "clients" / client
+        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
+        (client_folder / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
+        (client_folder / "noise.key").chmod(0o600)
     return folder
 
 

@@ -43,18 +43,18 @@ def publish(address: str, topic: str, values: list[bytes]) -> int:
 
 @pytest.mark.parametrize("accept_gap", [False, True])
 def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tmp_path: Path) -> None:
-    told = io.StringIO()
-    start_logging("attic", as_json=True, stream=told)
+    output = io.StringIO()
+    start_logging("attic", as_json=True, stream=output)
     config = config_of(tmp_path, accept_gap)
-    home = config.client.folder / "attic"
-    home.mkdir(parents=True)
+    folder = config.client.folder / "attic"
+    folder.mkdir(parents=True)
     readings = [Reading(1e9, row).encode() for row in weather(400, 1)]
     with closing(open_readings(config, "attic")) as log:
         assert log.bounds(READINGS) == {0: (0, 0)}
-    publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[:10])
+    publish(f"sqlite:{folder / 'readings.db'}", READINGS, readings[:10])
     with open_client(config, "attic", clock=clock) as node:
         node.step()
-        first = publish(f"sqlite:{home / 'readings.db'}", READINGS, readings[10:])
+        first = publish(f"sqlite:{folder / 'readings.db'}", READINGS, readings[10:])
         assert first > 10
         if not accept_gap:
             with pytest.raises(OffsetOutOfRange, match=f"{first - 10} records are lost"):
@@ -63,8 +63,8 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
         while node.step():
             pass
         assert node.totals["learned"] == 10 + 400 - first
-        assert '"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0' in told.getvalue()
-        assert f'"records_lost": {first - 10}' in told.getvalue()
+        assert '"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0' in output.getvalue()
+        assert f'"records_lost": {first - 10}' in output.getvalue()
 
 
 def test_a_server_that_was_away_too_long_raises_or_skips_the_gap(tmp_path: Path) -> None:

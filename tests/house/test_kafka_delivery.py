@@ -85,8 +85,10 @@ def producer_of(client: str, seed: int, file: Path) -> Process:
     rows = [f"{1e9 + number},{client},{warm!r},{damp!r}" for number, (warm, damp) in readings]
     csv = file.with_name(f"{client}.csv")
     csv.write_text("\n".join(["time,site,warm,damp", *rows]) + "\n", encoding="utf-8")
-    words = ["producer", "--config", str(file), str(csv), "--split", "column:site", "--time-column", "time"]
-    return Process([*words, "--rate", f"{READINGS_PER_S // len(CLIENTS)}/s"], file.with_name(f"{client}-producer.txt"))
+    arguments = ["producer", "--config", str(file), str(csv), "--split", "column:site", "--time-column", "time"]
+    return Process(
+        [*arguments, "--rate", f"{READINGS_PER_S // len(CLIENTS)}/s"], file.with_name(f"{client}-producer.txt")
+    )
 
 
 def first_of_each(carried: list[tuple[str, int]], client: str) -> list[int]:

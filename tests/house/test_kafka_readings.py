@@ -62,8 +62,16 @@ def create_fed_federation(folder: Path, bootstrap: str | None = None, mode: str 
 
 
 def feed(file: Path, *more: str) -> None:
-    words = ["--config", str(file), str(file.parent / "sites-1.csv"), "--split", "column:site", "--time-column", "time"]
-    ended = CliRunner().invoke(producer, [*words, *more], catch_exceptions=False)
+    arguments = [
+        "--config",
+        str(file),
+        str(file.parent / "sites-1.csv"),
+        "--split",
+        "column:site",
+        "--time-column",
+        "time",
+    ]
+    ended = CliRunner().invoke(producer, [*arguments, *more], catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
 
 

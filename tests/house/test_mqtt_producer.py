@@ -136,8 +136,8 @@ def test_a_producer_and_a_broker_stopped_at_random_moments_store_every_reading(
     config = with_sensors(tmp_path, own_broker.port)
     rows = np.arange(1200.0).reshape(600, 2)
     chance = random.Random(20232)
-    words = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
-    processes = [Process(words, tmp_path / "producer.txt")]
+    arguments = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
+    processes = [Process(arguments, tmp_path / "producer.txt")]
     with killed_on_exit(processes):
         until(lambda: "mqtt_connected" in processes[0].log_text(), processes[0])
         for part in range(4):
@@ -177,9 +177,9 @@ def test_values_of_sensors_become_clusters(tmp_path: Path, mosquitto_port: int) 
 def test_the_command_reports_what_it_did_and_stops_on_sigterm(tmp_path: Path, own_broker: Mosquitto) -> None:
     config = with_sensors(tmp_path, own_broker.port, "silent_s = 0.5")
     file = tmp_path / "federation.toml"
-    words = [sys.executable, "-m", "shoal", "producer", "--config", str(file), "--mqtt", "--name", CLIENT, "--json"]
+    arguments = [sys.executable, "-m", "shoal", "producer", "--config", str(file), "--mqtt", "--name", CLIENT, "--json"]
     with (tmp_path / "log.txt").open("w") as errors:
-        producer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
+        producer = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         end = time.monotonic() + TIMEOUT_S
         while "mqtt_connected" not in (tmp_path / "log.txt").read_text():
@@ -212,10 +212,10 @@ def test_a_wrong_password_ends_the_command_with_one_line(tmp_path: Path, can_run
     broker = Mosquitto(folder, f"allow_anonymous false\npassword_file {folder}/passwords")
     (tmp_path / "secret").write_text("wrong-one")
     with_sensors(tmp_path, broker.port, 'user = "producer"\nsecret_file = "secret"')
-    words = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
+    arguments = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "shoal", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [sys.executable, "-m", "shoal", *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     finally:
         broker.stop()

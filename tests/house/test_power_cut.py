@@ -1,8 +1,8 @@
 """Power cuts before and after every call that reads or writes the checkpoint or a log.
 
-Each run is a forked process that kills itself with SIGKILL at its n-th call; another one goes on from what is
-on the disk. Whatever the instant, the final model is the same to the bit, every update stands under its number
-with the same content, and labels and refused readings are as if nothing had happened.
+Each run is a forked process that kills itself with SIGKILL at its n-th call; another one continues from what is on
+the disk. The final model must be the same bit for bit, every update must have the same sequence number and content, and
+labels and rejected readings must be as without a power cut.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def create_run(ready: Path, folder: Path) -> Path:
     """A new copy with the same noise keys as all others."""
     shutil.copytree(ready, folder)
     for client in CLIENTS:
-        home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
-        shutil.copy(folder / f"{client}.key", home / "noise.key")
+        client_folder = folder / "clients" / client
+        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
+        shutil.copy(folder / f"{client}.key", client_folder / "noise.key")
     return folder / "federation.toml"
 
 

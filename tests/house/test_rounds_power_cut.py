@@ -1,7 +1,7 @@
 """Power cuts at every call while a model is in its rounds change nothing.
 
-Each run is a forked process that kills itself with SIGKILL; another one goes on from what is on the disk, in the
-middle of whatever round was open.
+Each run is a forked process that kills itself with SIGKILL; another one continues from what is on the disk, in the
+middle of the round that was open.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def create_run(ready: Path, folder: Path) -> Path:
     """A new copy with the same noise keys as all others."""
     shutil.copytree(ready, folder)
     for client in CLIENTS:
-        home = folder / "clients" / client
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
-        shutil.copy(folder / f"{client}.key", home / "noise.key")
+        client_folder = folder / "clients" / client
+        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
+        shutil.copy(folder / f"{client}.key", client_folder / "noise.key")
     return folder / "federation.toml"
 
 

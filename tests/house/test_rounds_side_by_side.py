@@ -130,11 +130,11 @@ def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: P
 def test_models_in_rounds_do_not_change_a_streaming_model(ended: Path, tmp_path: Path) -> None:
     file = create_rounds_federation(tmp_path, FCAC)
     for client in CLIENTS:
-        home = tmp_path / "clients" / client
+        client_folder = tmp_path / "clients" / client
         for name in ("readings.db", "noise.key"):
-            home.joinpath(name).write_bytes((ended.parent / "clients" / client / name).read_bytes())
-        home.joinpath("noise.key").chmod(0o600)
-        Checkpoint(home / "checkpoint.db", f"client {client} of house").close()
+            client_folder.joinpath(name).write_bytes((ended.parent / "clients" / client / name).read_bytes())
+        client_folder.joinpath("noise.key").chmod(0o600)
+        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
     read_all_readings(file)
     with OneBox(load_config(file), CLIENTS, clock) as alone, OneBox(load_config(ended), CLIENTS, clock) as together:
         alone.run_until_idle()
@@ -233,9 +233,9 @@ def test_a_server_that_lost_its_checkpoint_continues_from_its_snapshots(tmp_path
         for record in all_records(config.log.address, config.contract.updates_topic)
     ]
     # A snapshot repeated after a restart has the same bytes.
-    words = {contents(answer) for answer in answers}
-    assert len(words) == len({(answer.client, answer.sequence) for answer in answers})
-    assert len(words) == len({(answer.client, answer.round) for answer in answers})
+    distinct = {contents(answer) for answer in answers}
+    assert len(distinct) == len({(answer.client, answer.sequence) for answer in answers})
+    assert len(distinct) == len({(answer.client, answer.round) for answer in answers})
     assert not all_records(config.log.address, config.contract.rejected_topic)
 
 

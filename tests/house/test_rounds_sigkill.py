@@ -1,7 +1,7 @@
 """Processes killed in the middle of rounds, on both transports, end as if nothing had happened.
 
-What every client knows is taken in before the first round, and a round waits for everybody, so that there is one right
-end: the one of a federation in one process that nobody disturbed.
+Clients read all their readings before the first round, and a round waits for every client, so only one outcome is
+right: that of an undisturbed federation in one process.
 """
 
 from __future__ import annotations

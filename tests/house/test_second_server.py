@@ -39,9 +39,9 @@ def server(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     """Starts servers, and kills those still running at the end."""
     started: list[Process] = []
 
-    def start(file: Path, *words: str) -> Process:
+    def start(file: Path, *arguments: str) -> Process:
         log = tmp_path / f"server-{len(started)}.txt"
-        started.append(Process(["server", "--config", str(file), "--no-page", *words], log))
+        started.append(Process(["server", "--config", str(file), "--no-page", *arguments], log))
         return started[-1]
 
     with killed_on_exit(started):
@@ -54,8 +54,8 @@ def test_a_second_server_is_refused_in_any_folder(file: Path, server: Callable[.
     same = server(file)
     assert same.wait() == REJECTED
     assert "in use by another process" in same.log_text()
-    for words in ((), ("--rebuild",)):
-        other = server(in_another_folder(file), *words)
+    for arguments in ((), ("--rebuild",)):
+        other = server(in_another_folder(file), *arguments)
         assert other.wait() == REJECTED
         assert "another server holds the lease of" in other.log_text()
         assert ACQUIRED not in other.log_text()
