@@ -19,7 +19,7 @@ def saved(heard: SequenceWindow) -> SequenceWindow:
     return SequenceWindow(*unpack(pack(heard.state())))
 
 
-def test_nobody_was_heard_at_first() -> None:
+def test_there_are_no_clients_at_first() -> None:
     clients = Clients()
     assert len(clients) == 0
     assert clients.totals() == []
@@ -33,7 +33,7 @@ def test_each_number_is_new_once() -> None:
 
 
 @given(st.permutations(list(range(1, 20))), st.integers(0, 30))
-def test_any_order_hears_everything_once(order: list[int], restart: int) -> None:
+def test_in_any_order_every_number_is_taken_once(order: list[int], restart: int) -> None:
     heard = SequenceWindow()
     taken = []
     for place, number in enumerate([*order, *order]):
@@ -45,7 +45,7 @@ def test_any_order_hears_everything_once(order: list[int], restart: int) -> None
     assert heard.state()[:2] == [20, []]
 
 
-def test_a_number_that_never_comes_does_not_silence_a_client() -> None:
+def test_a_missing_number_does_not_block_a_client() -> None:
     heard = SequenceWindow()
     assert heard.take(1)
     for number in range(3, 20 * AHEAD_MAX):
@@ -54,7 +54,7 @@ def test_a_number_that_never_comes_does_not_silence_a_client() -> None:
     assert not heard.take(2), "too late now"
 
 
-def test_a_number_may_come_late_while_it_is_waited_for() -> None:
+def test_a_number_may_come_late_within_the_window() -> None:
     heard = SequenceWindow()
     heard.take(1)
     for number in range(3, AHEAD_MAX + 2):
@@ -66,7 +66,7 @@ def test_a_number_may_come_late_while_it_is_waited_for() -> None:
     assert not heard.take(2)
 
 
-def test_a_number_far_ahead_cannot_be_true() -> None:
+def test_a_number_far_ahead_is_rejected() -> None:
     heard = SequenceWindow()
     heard.take(1)
     with pytest.raises(MessageRejected, match=f"is more than {AHEAD_MAX} above 1"):
@@ -76,7 +76,7 @@ def test_a_number_far_ahead_cannot_be_true() -> None:
         saved(heard).take(COUNT_MAX)
 
 
-def test_the_first_number_heard_may_be_any() -> None:
+def test_the_first_number_may_be_any() -> None:
     # A log does not reach back for ever: a client may have said much before this server began.
     heard = SequenceWindow()
     assert heard.take(5 * AHEAD_MAX)
@@ -99,7 +99,7 @@ def test_after_lost_updates_every_client_may_jump_once() -> None:
     assert clients.take("cellar", 2, 10, 0.0)
 
 
-def test_a_refused_number_leaves_no_trace() -> None:
+def test_a_rejected_sequence_number_changes_no_state() -> None:
     clients = Clients()
     clients.take("attic", 1, 10, 5.0)
     before = pack(clients.state())
@@ -118,7 +118,7 @@ def test_totals_and_last_times_are_kept_by_client() -> None:
     assert len(clients) == 2
 
 
-def test_claims_beyond_counting_stay_numbers_that_can_be_written_down() -> None:
+def test_totals_are_capped_at_what_can_be_encoded() -> None:
     clients = Clients()
     for sequence in range(1, 4000):
         clients.take("liar", sequence, COUNT_MAX, 0.0)
@@ -126,7 +126,7 @@ def test_claims_beyond_counting_stay_numbers_that_can_be_written_down() -> None:
     pack(clients.state())
 
 
-def test_everything_but_the_rates_comes_back() -> None:
+def test_everything_but_the_rates_is_restored() -> None:
     clients = Clients()
     for client in ("a", "b"):
         for sequence in (1, 2, 5, 9):
@@ -139,7 +139,7 @@ def test_everything_but_the_rates_comes_back() -> None:
     assert other.take("a", 3, 3, 0.0)
 
 
-def test_equal_rosters_have_equal_states_whoever_spoke_first() -> None:
+def test_the_order_of_first_updates_does_not_change_the_state() -> None:
     one, other = Clients(), Clients()
     for clients, order in ((one, "abc"), (other, "cba")):
         for client in order:
@@ -148,7 +148,7 @@ def test_equal_rosters_have_equal_states_whoever_spoke_first() -> None:
 
 
 @pytest.mark.parametrize("state", [[], {"a": None}, {"a": [1, 2, 3]}, {"a": [[1, 5], []]}])
-def test_a_state_of_another_form_is_refused(state: Any) -> None:
+def test_a_damaged_state_is_rejected(state: Any) -> None:
     with pytest.raises(InvalidState, match="list of clients"):
         Clients().restore(state)
 
@@ -162,7 +162,7 @@ def test_one_update_is_no_rate() -> None:
     assert clients.readings_per_s("a", 1.0) == 0.0
 
 
-def test_a_steady_client_has_its_rate_and_a_silent_one_has_none() -> None:
+def test_a_steady_client_has_its_rate_and_an_inactive_one_has_none() -> None:
     clients = Clients()
     for second in range(0, 100, 10):
         clients.take("a", 1 + second, 50, float(second))
@@ -170,7 +170,7 @@ def test_a_steady_client_has_its_rate_and_a_silent_one_has_none() -> None:
     assert clients.readings_per_s("a", 1000.0) == 0.0
 
 
-def test_a_clock_that_stands_still_or_goes_back_divides_by_nothing() -> None:
+def test_a_clock_that_stops_or_is_set_back_gives_a_finite_rate() -> None:
     clients = Clients()
     for sequence in (1, 2, 3):
         clients.take("a", sequence, 50, 100.0)
@@ -178,7 +178,7 @@ def test_a_clock_that_stands_still_or_goes_back_divides_by_nothing() -> None:
     assert clients.readings_per_s("a", 0.0) >= 0
 
 
-def test_what_rates_remember_is_bounded_by_the_last_minute_though_nobody_looks() -> None:
+def test_the_history_for_rates_is_bounded_without_any_query() -> None:
     clients = Clients()
     for sequence in range(1, 3 * RECENT_MAX):
         clients.take("a", sequence, 1, sequence * 10.0)

@@ -62,7 +62,7 @@ def first(path: Path) -> Server:
     return server
 
 
-def test_a_second_server_is_turned_away_as_soon_as_the_first_is_seen_to_live(path: Path, first: Server) -> None:
+def test_a_second_server_is_rejected_as_soon_as_the_first_renews_its_lease(path: Path, first: Server) -> None:
     second = Server(path, "two", clock_s=-1e9)
     with pytest.raises(LeaseUncertain, match="whether it still renews it"):
         second.start()
@@ -73,9 +73,7 @@ def test_a_second_server_is_turned_away_as_soon_as_the_first_is_seen_to_live(pat
     first.after(RENEW_S).renew()
 
 
-def test_a_server_that_is_silent_for_long_enough_is_followed_and_ends_when_it_wakes_up(
-    path: Path, first: Server
-) -> None:
+def test_an_expired_lease_is_acquired_and_its_former_holder_ends(path: Path, first: Server) -> None:
     second = Server(path, "two", clock_s=1e9)
     for waited_s in (0.0, RENEW_S, (MISSED_RENEWALS_MAX - 1) * RENEW_S - 0.1):
         with pytest.raises(LeaseUncertain):
@@ -86,7 +84,7 @@ def test_a_server_that_is_silent_for_long_enough_is_followed_and_ends_when_it_wa
     second.after(RENEW_S).renew()
 
 
-def test_a_server_that_comes_back_to_its_own_memory_begins_at_once(path: Path, first: Server) -> None:
+def test_a_server_restarted_with_its_own_checkpoint_acquires_the_lease_at_once(path: Path, first: Server) -> None:
     again = Server(path, "one", clock_s=-5.0)
     again.start()
     again.after(RENEW_S).renew()
@@ -95,7 +93,7 @@ def test_a_server_that_comes_back_to_its_own_memory_begins_at_once(path: Path, f
         first.after(RENEW_S).renew()
 
 
-def test_after_an_end_in_order_anybody_begins_at_once(path: Path, first: Server) -> None:
+def test_a_released_lease_is_acquired_at_once(path: Path, first: Server) -> None:
     first.end()
     second = Server(path, "two")
     second.start()
@@ -103,7 +101,7 @@ def test_after_an_end_in_order_anybody_begins_at_once(path: Path, first: Server)
     Server(path, "one").start()
 
 
-def test_who_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server) -> None:
+def test_a_server_that_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server) -> None:
     second = Server(path, "two", take_over=True)
     second.start()
     with pytest.raises(LeaseHeld, match="has taken over"):
@@ -118,7 +116,7 @@ def test_who_takes_over_does_not_wait_and_does_so_once(path: Path, first: Server
         second.start()
 
 
-def test_of_two_that_begin_in_the_same_instant_one_remains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_servers_started_at_the_same_instant_one_remains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = Server(path, "one"), Server(path, "two")
     with monkeypatch.context() as blind:
         blind.setattr(LeaseHolder, "_read_greatest", lambda _: None)
@@ -134,7 +132,7 @@ def test_of_two_that_begin_in_the_same_instant_one_remains(path: Path, monkeypat
     assert len(alive) == 1
 
 
-def test_a_server_that_cannot_speak_because_the_log_is_away_is_not_taken_for_dead(
+def test_an_outage_of_the_log_does_not_let_a_lease_expire(
     path: Path, first: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = Server(path, "two")
@@ -153,7 +151,7 @@ def test_a_server_that_cannot_speak_because_the_log_is_away_is_not_taken_for_dea
     first.renew()
 
 
-def test_claims_are_said_no_more_often_than_they_are_due(path: Path, first: Server) -> None:
+def test_a_lease_is_renewed_only_when_it_is_due(path: Path, first: Server) -> None:
     for _ in range(10):
         first.after(RENEW_S / 5).renew()
     with closing(SqliteLog(path)) as log:
@@ -185,7 +183,7 @@ LEASE = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
         {"released": 1},
     ],
 )
-def test_a_claim_that_cannot_be_is_refused_and_bars_nobody(path: Path, log: Log, changed: dict[str, Any]) -> None:
+def test_an_invalid_lease_is_rejected_and_blocks_no_server(path: Path, log: Log, changed: dict[str, Any]) -> None:
     with pytest.raises(MessageRejected):
         dataclasses.replace(LEASE, **changed)
     log.publish(plant().snapshots_topic, forged(LEASE, **changed), LEASE_KEY, Lease.headers())
@@ -193,14 +191,14 @@ def test_a_claim_that_cannot_be_is_refused_and_bars_nobody(path: Path, log: Log,
     Server(path, "two").start()
 
 
-def test_a_claim_for_another_federation_bars_nobody(path: Path, log: Log) -> None:
+def test_a_lease_of_another_federation_blocks_no_server(path: Path, log: Log) -> None:
     other = dataclasses.replace(LEASE, federation="other")
     log.publish(plant().snapshots_topic, other.encode(), LEASE_KEY, Lease.headers())
     log.flush()
     Server(path, "two").start()
 
 
-def test_clients_and_a_server_without_memory_take_a_claim_for_no_snapshot(
+def test_a_lease_is_not_mistaken_for_a_snapshot(
     tmp_path: Path, path: Path, first: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = ServerFixture(tmp_path)

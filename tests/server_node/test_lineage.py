@@ -51,43 +51,43 @@ def test_the_first_clusters_are_born_oldest_node_first() -> None:
     assert turnover == Turnover(births=3)
 
 
-def test_what_goes_on_is_no_event() -> None:
+def test_a_cluster_that_continues_is_no_event() -> None:
     lineage, turnover = after(heap(0, 1, 2) | heap(1, 3, 4), heap(0, 4, 3, 8) | heap(1, 2))
     assert lineage.of_cluster == {0: 1, 1: 0}
     assert turnover == Turnover()
 
 
-def test_a_node_of_no_cluster_belongs_to_nobody() -> None:
+def test_a_node_without_a_cluster_has_no_identity() -> None:
     lineage, turnover = after({1: 0, 2: NO_CLUSTER}, {1: 0, 2: 1})
     assert lineage.of_cluster == {0: 0, 1: 1}
     assert turnover == Turnover(births=1)
 
 
-def test_of_two_halves_the_larger_goes_on() -> None:
+def test_the_larger_half_of_a_split_keeps_the_identity() -> None:
     lineage, turnover = after(heap(0, *range(10)), heap(0, *range(4)) | heap(1, *range(4, 10)))
     assert lineage.of_cluster == {1: 0, 0: 1}
     assert turnover == Turnover(splits=1)
 
 
-def test_of_two_equal_halves_the_one_with_the_oldest_node_goes_on() -> None:
+def test_of_equal_halves_the_one_with_the_oldest_node_keeps_the_identity() -> None:
     lineage, _ = after(heap(0, 1, 2, 3, 4), heap(0, 3, 4) | heap(1, 1, 2))
     assert lineage.of_cluster == {1: 0, 0: 1}
 
 
-def test_of_two_that_merge_the_larger_goes_on() -> None:
+def test_a_merge_keeps_the_identity_of_the_larger_cluster() -> None:
     lineage, turnover = after(heap(0, *range(4)) | heap(1, *range(4, 10)), heap(0, *range(10)))
     assert lineage.of_cluster == {0: 1}
     assert turnover == Turnover(merges=1)
 
 
-def test_of_two_equal_ones_that_merge_the_older_goes_on() -> None:
+def test_a_merge_of_equals_keeps_the_older_identity() -> None:
     lineage, turnover = after(heap(0, 5, 6) | heap(1, 1, 2), heap(0, 1, 2, 5, 6))
     assert lineage.of_cluster == {0: 0}
     assert lineage.of_node[5] == 0
     assert turnover == Turnover(merges=1)
 
 
-def test_a_cluster_whose_nodes_are_all_gone_is_dead_and_its_name_is_not_given_again() -> None:
+def test_a_cluster_without_its_nodes_dies_and_its_identity_is_not_reused() -> None:
     lineage, turnover = after(heap(0, 1) | heap(1, 2), heap(0, 2), heap(0, 2) | heap(1, 3))
     assert lineage.of_cluster == {0: 1, 1: 2}
     assert lineage.slots == {1: 1, 2: 0}, "its colour is free again"
@@ -104,7 +104,7 @@ def test_a_cluster_split_in_one_step_and_merged_with_two_others_in_the_same() ->
     assert turnover == Turnover(births=1, splits=1, merges=1)
 
 
-def test_centres_keep_their_place_and_one_that_nobody_is_near_is_no_cluster() -> None:
+def test_a_centre_without_rows_is_no_cluster() -> None:
     lineage, turnover = next_lineage(Lineage(), ClusteringView.from_centres(np.zeros((3, 2)), [5.0, 0.0, 1.0]))
     assert lineage.of_node == {0: 0, 2: 1}
     assert turnover == Turnover(births=2)
@@ -164,7 +164,7 @@ def test_an_identity_is_never_given_twice(history: list[Clustering]) -> None:
 
 
 @given(histories)
-def test_whoever_merges_or_splits_has_somebody_to_go_with(history: list[Clustering]) -> None:
+def test_every_merge_and_split_has_a_counterpart(history: list[Clustering]) -> None:
     """A merged cluster's nodes are where another identity goes on, and what splits off leaves its identity behind."""
     before, _ = after(*history[:-1])
     lineage, _ = after(*history)
@@ -175,7 +175,7 @@ def test_whoever_merges_or_splits_has_somebody_to_go_with(history: list[Clusteri
 
 
 @pytest.mark.parametrize("name", ["born", "of_node", "of_cluster", "slots"])
-def test_a_damaged_state_is_refused(name: str) -> None:
+def test_a_damaged_lineage_is_rejected(name: str) -> None:
     state = after(heap(0, 1, 2))[0].state()
     state[name] = None
     with pytest.raises((KeyError, TypeError, ValueError)):

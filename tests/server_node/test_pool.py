@@ -19,7 +19,7 @@ def site_in(folder: Path, **settings: Any) -> ServerFixture:
     return ServerFixture(folder, **{"pool_clients": 3, "pool_s": 60.0, **settings})
 
 
-def test_an_empty_pool_waits_for_ever(tmp_path: Path) -> None:
+def test_an_empty_pool_waits_without_end(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     with site.server() as server:
         site.clock.now += 1e6
@@ -38,14 +38,14 @@ def test_nothing_is_published_while_the_pool_waits(tmp_path: Path) -> None:
     assert site.snapshots() == []
 
 
-def test_the_pool_closes_with_its_last_client_whatever_the_clock_says(tmp_path: Path) -> None:
+def test_the_pool_is_merged_with_its_last_client_whatever_the_time(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     site.send(*(an_update(site.contract, client) for client in ("attic", "cellar", "garden")))
     site.run()
     assert [snapshot.pooled for snapshot in site.snapshots()] == [3]
 
 
-def test_the_order_in_which_clients_first_spoke_changes_nothing(tmp_path: Path) -> None:
+def test_the_order_of_clients_in_the_pool_changes_nothing(tmp_path: Path) -> None:
     models = []
     for number, order in enumerate((["attic", "cellar", "garden"], ["garden", "attic", "cellar"])):
         site = site_in(tmp_path / str(number))
@@ -54,7 +54,7 @@ def test_the_order_in_which_clients_first_spoke_changes_nothing(tmp_path: Path) 
     assert models[0] == models[1]
 
 
-def test_the_pool_closes_by_time_with_those_heard_so_far(tmp_path: Path) -> None:
+def test_the_pool_times_out_with_the_clients_so_far(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     site.send(an_update(site.contract, "attic"), an_update(site.contract, "cellar"))
     with site.server() as server:
@@ -68,7 +68,7 @@ def test_the_pool_closes_by_time_with_those_heard_so_far(tmp_path: Path) -> None
     assert (snapshot.pooled, snapshot.clients) == (2, 2)
 
 
-def test_time_counts_from_the_first_word_also_over_a_restart(tmp_path: Path) -> None:
+def test_the_pool_times_out_from_its_first_update_across_a_restart(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     site.send(an_update(site.contract, "attic"))
     with site.server() as server:
@@ -79,7 +79,7 @@ def test_time_counts_from_the_first_word_also_over_a_restart(tmp_path: Path) -> 
     assert [snapshot.pooled for snapshot in site.snapshots()] == [1]
 
 
-def test_a_clock_set_back_makes_the_wait_no_longer(tmp_path: Path) -> None:
+def test_a_clock_set_back_does_not_lengthen_the_wait_of_the_pool(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     site.clock.now = 4e9
     site.send(an_update(site.contract, "attic"))
@@ -91,7 +91,7 @@ def test_a_clock_set_back_makes_the_wait_no_longer(tmp_path: Path) -> None:
         assert server.step()
 
 
-def test_closing_by_time_is_remembered_before_anything_is_said(tmp_path: Path) -> None:
+def test_a_timed_out_pool_is_stored_before_anything_is_published(tmp_path: Path) -> None:
     site = site_in(tmp_path, snapshot_updates=10, snapshot_s=86_400.0)
     site.send(an_update(site.contract, "attic"))
     with site.server() as server:
@@ -105,7 +105,7 @@ def test_closing_by_time_is_remembered_before_anything_is_said(tmp_path: Path) -
         assert models_of(server)
 
 
-def test_a_pool_that_outgrows_its_memory_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_with_too_many_bytes_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.models.streaming.POOL_BYTES_MAX", 1000)
     site = site_in(tmp_path, pool_clients=100)
     site.send(*(an_update(site.contract, "attic", n) for n in range(1, 20)))
@@ -147,7 +147,7 @@ def lived(site: ServerFixture) -> dict[str, bytes]:
         return models_of(server)
 
 
-def test_a_server_whose_memory_is_gone_does_not_begin_again_by_itself(tmp_path: Path) -> None:
+def test_a_server_without_its_checkpoint_does_not_rebuild_by_itself(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     lived(site)
     site.delete_checkpoint()
@@ -156,9 +156,7 @@ def test_a_server_whose_memory_is_gone_does_not_begin_again_by_itself(tmp_path: 
 
 
 @pytest.mark.parametrize("batch", [1, 200])
-def test_a_model_rebuilt_from_the_log_is_the_same_to_the_bit_though_time_had_closed_its_pool(
-    tmp_path: Path, batch: int
-) -> None:
+def test_a_model_rebuilt_from_the_log_is_identical_although_its_pool_had_timed_out(tmp_path: Path, batch: int) -> None:
     site = site_in(tmp_path, batch_updates_max=batch)
     before = lived(site)
     version = site.snapshots()[-1].version
@@ -170,7 +168,7 @@ def test_a_model_rebuilt_from_the_log_is_the_same_to_the_bit_though_time_had_clo
     assert site.run() == before
 
 
-def test_without_what_the_snapshot_tells_the_rebuilt_model_would_be_another(tmp_path: Path) -> None:
+def test_without_the_snapshots_pool_size_the_rebuilt_model_differs(tmp_path: Path) -> None:
     """The test above can fail: closing the pool by number makes another model."""
     site, other = site_in(tmp_path / "a"), site_in(tmp_path / "b")
     before = lived(site)
@@ -180,7 +178,7 @@ def test_without_what_the_snapshot_tells_the_rebuilt_model_would_be_another(tmp_
     assert other.run() != before
 
 
-def test_a_rebuilding_that_is_interrupted_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_rebuild_continues(tmp_path: Path) -> None:
     site = site_in(tmp_path, batch_updates_max=1)
     before = lived(site)
     site.delete_checkpoint()
@@ -190,7 +188,7 @@ def test_a_rebuilding_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     assert site.run() == before
 
 
-def test_to_rebuild_what_is_not_lost_changes_nothing(tmp_path: Path) -> None:
+def test_a_rebuild_with_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     before = lived(site)
     with site.server() as server:
@@ -200,7 +198,7 @@ def test_to_rebuild_what_is_not_lost_changes_nothing(tmp_path: Path) -> None:
     assert site.run(rebuild=True) == before
 
 
-def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
+def test_a_log_without_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
     site = site_in(tmp_path, pool_clients=1)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
     for n in range(1, 10):
@@ -212,7 +210,7 @@ def test_a_log_that_lost_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["junk", "another contract", "another model"])
-def test_a_last_snapshot_that_cannot_be_believed_stops_the_rebuilding(tmp_path: Path, kind: str) -> None:
+def test_an_invalid_newest_snapshot_stops_the_rebuild(tmp_path: Path, kind: str) -> None:
     site = ServerFixture(tmp_path, plant(models=("clusters", "others")), pool_clients=3, pool_s=60.0)
     lived(site)
     site.delete_checkpoint()
@@ -231,7 +229,7 @@ def test_a_last_snapshot_that_cannot_be_believed_stops_the_rebuilding(tmp_path: 
         pass
 
 
-def test_what_others_left_among_the_snapshots_does_not_stop_the_rebuilding(tmp_path: Path) -> None:
+def test_foreign_records_among_the_snapshots_do_not_stop_the_rebuild(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     before = lived(site)
     site.delete_checkpoint()
@@ -241,7 +239,7 @@ def test_what_others_left_among_the_snapshots_does_not_stop_the_rebuilding(tmp_p
     assert site.run(rebuild=True) == before
 
 
-def test_of_two_models_each_begins_again_as_it_began(tmp_path: Path) -> None:
+def test_each_of_two_models_is_rebuilt_with_its_own_pool_size(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, plant(models=("left", "right")), pool_clients=2, pool_s=60.0)
     with site.server() as server:
         site.send(an_update(site.contract, "attic", 1, model="left"))
@@ -258,7 +256,7 @@ def test_of_two_models_each_begins_again_as_it_began(tmp_path: Path) -> None:
     assert site.run(rebuild=True) == before
 
 
-def test_a_damaged_state_of_a_model_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_state_of_a_model_is_rejected(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     lived(site)
     with site.server() as server:
@@ -276,7 +274,7 @@ def test_a_damaged_state_of_a_model_is_refused(tmp_path: Path) -> None:
                 model.restore(whole | {"publisher": whole["publisher"] | {name: value}})
 
 
-def test_a_model_restored_twice_is_the_saved_one_once(tmp_path: Path) -> None:
+def test_restoring_twice_gives_the_saved_model(tmp_path: Path) -> None:
     site = site_in(tmp_path)
     lived(site)
     with site.server() as server:

@@ -114,7 +114,7 @@ def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_
         assert site.run(rebuild=True) == wanted
 
 
-def test_what_waits_is_remembered_to_the_bit(site: ServerFixture) -> None:
+def test_waiting_chunks_are_restored_to_the_bit(site: ServerFixture) -> None:
     site.send(*in_chunks(large("attic"))[:-1], in_chunks(large("cellar"))[1])
     with site.server() as server:
         server.step()
@@ -131,12 +131,12 @@ def test_what_waits_is_remembered_to_the_bit(site: ServerFixture) -> None:
 
 
 @pytest.mark.parametrize("broken", [{}, {"received": 1}, {"received": 1, "waiting": [["clusters", "attic", 1, []]]}])
-def test_damage_to_what_waits_is_told(broken: dict[str, Any]) -> None:
+def test_damaged_waiting_chunks_are_rejected(broken: dict[str, Any]) -> None:
     with pytest.raises(InvalidState, match="updates in chunks are damaged"):
         Reassembly().restore(broken)
 
 
-def test_an_update_that_never_becomes_whole_goes_when_the_next_one_comes_and_is_told(
+def test_an_incomplete_update_is_dropped_and_logged_when_the_next_one_comes(
     site: ServerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, *_ = in_chunks(large("attic"))
@@ -154,7 +154,7 @@ def test_an_update_that_never_becomes_whole_goes_when_the_next_one_comes_and_is_
     assert site.rejected() == {}
 
 
-def test_a_client_that_repeats_its_words_in_order_is_heard_whole_whatever_came_the_first_time(
+def test_chunks_repeated_in_order_complete_every_update(
     site: ServerFixture,
 ) -> None:
     updates = [large("attic", sequence) for sequence in (1, 2, 3)]
@@ -168,7 +168,7 @@ def test_a_client_that_repeats_its_words_in_order_is_heard_whole_whatever_came_t
     assert site.rejected() == {}
 
 
-def test_chunks_of_an_update_that_was_heard_change_nothing(site: ServerFixture) -> None:
+def test_chunks_of_an_absorbed_update_change_nothing(site: ServerFixture) -> None:
     site.send(*in_chunks(large("attic")), *in_chunks(large("cellar"))[:-1])
     with site.server() as server:
         server.step()
@@ -230,7 +230,7 @@ def answer_to(site: ServerFixture, called: Snapshot) -> Update:
     ("chunk", "chunks"),
     [(1, 10**9), (1, CHUNKS_MAX + 1), (3, 2), (0, 2), (1, 0), (1, -1), (1.0, 2), (True, 2), (1, None), (2**64 - 1, 2)],
 )
-def test_chunks_that_cannot_be_are_refused_at_the_border(site: ServerFixture, chunk: Any, chunks: Any) -> None:
+def test_invalid_chunk_numbers_are_rejected(site: ServerFixture, chunk: Any, chunks: Any) -> None:
     site.publish(("clusters", forged(large("attic"), chunk=chunk, chunks=chunks), Update.headers()))
     with site.server() as server:
         server.step()
@@ -248,7 +248,7 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", CONTRADICTIONS, ids=lambda change: next(iter(change)))
-def test_a_chunk_that_contradicts_the_others_is_set_aside_and_the_update_completes_without_it(
+def test_a_chunk_that_contradicts_the_others_is_rejected_and_the_update_completes_without_it(
     site: ServerFixture, change: dict[str, Any]
 ) -> None:
     first, *others = in_chunks(large("attic"))
@@ -261,7 +261,7 @@ def test_a_chunk_that_contradicts_the_others_is_set_aside_and_the_update_complet
     assert [record.value for record in site.rejected().values()] == [contradiction.encode()]
 
 
-def test_another_chunk_under_the_same_number_is_set_aside(site: ServerFixture) -> None:
+def test_another_chunk_with_the_same_number_is_rejected(site: ServerFixture) -> None:
     first, *others = in_chunks(large("attic"))
     site.send(first, replace(first, arrays=others[0].arrays), *others)
     site.run()
@@ -269,7 +269,7 @@ def test_another_chunk_under_the_same_number_is_set_aside(site: ServerFixture) -
     assert site.snapshots()[-1].updates == 1
 
 
-def test_a_sequence_number_that_cannot_be_is_refused_with_its_first_chunk(site: ServerFixture) -> None:
+def test_an_invalid_sequence_number_is_rejected_with_its_first_chunk(site: ServerFixture) -> None:
     site.send(large("attic"), in_chunks(large("attic", AHEAD_MAX + 10))[0])
     with site.server() as server:
         server.step()
@@ -277,7 +277,7 @@ def test_a_sequence_number_that_cannot_be_is_refused_with_its_first_chunk(site: 
     assert reasons(site) == ["sequence"]
 
 
-def test_chunks_that_are_together_more_than_an_update_may_be_are_refused(
+def test_chunks_that_join_to_an_oversized_update_are_rejected(
     site: ServerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.protocol.validation.ROWS_MAX", 20)
@@ -311,7 +311,7 @@ def take_all(reassembly: Reassembly, chunks: Sequence[Update]) -> int:
     return rejected
 
 
-def test_many_clients_with_one_chunk_each_are_refused_where_there_is_no_room_and_memory_stays_bounded() -> None:
+def test_chunks_of_too_many_clients_are_rejected_and_memory_stays_bounded() -> None:
     reassembly = Reassembly()
     n = WAITING_UPDATES_MAX + 2000
     rejected = take_all(reassembly, [tiny(f"c{n}") for n in range(n)])
@@ -331,7 +331,7 @@ def test_many_clients_with_one_chunk_each_are_refused_where_there_is_no_room_and
     assert pack(again.state()) == pack(reassembly.state())
 
 
-def test_who_goes_on_is_never_dropped_for_others() -> None:
+def test_an_update_that_progresses_is_never_dropped_for_others() -> None:
     reassembly = Reassembly()
     chunks = in_chunks(large("attic"))
     assert reassembly.take(chunks[0], chunks[0].encode()) is None
@@ -345,7 +345,7 @@ def test_who_goes_on_is_never_dropped_for_others() -> None:
     assert len(dropped) > STALE_AFTER_CHUNKS // 2
 
 
-def test_the_bytes_of_all_that_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_all_waiting_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reassembly = Reassembly()
     size = len(tiny("c0").encode())
     monkeypatch.setattr("server_node.reassembly.WAITING_BYTES_MAX", 10 * size)

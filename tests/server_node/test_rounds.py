@@ -35,7 +35,7 @@ def run_rounds(harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], mo
 # Nobody, nothing.
 
 
-def test_a_federation_of_nobody_is_called_again_and_again_and_nothing_breaks() -> None:
+def test_a_federation_without_clients_reopens_its_round_at_each_deadline() -> None:
     harness = RoundsHarness(contract_with(deadline_s=10))
     assert harness.tick(0.0) is not None
     assert harness.tick(9.9) is None
@@ -53,7 +53,7 @@ def test_a_federation_of_nobody_is_called_again_and_again_and_nothing_breaks() -
     assert harness.model.status().rounds is not None
 
 
-def test_a_round_that_was_answered_by_some_and_then_by_nobody_is_called_again_with_the_same_parameters() -> None:
+def test_a_round_without_answers_is_reopened_with_the_same_parameters() -> None:
     harness = RoundsHarness(contract_with())
     harness.tick(0.0)
     harness.answer("attic", SITES["attic"])
@@ -65,7 +65,7 @@ def test_a_round_that_was_answered_by_some_and_then_by_nobody_is_called_again_wi
     assert np.array_equal(again.arrays["centre"], called.arrays["centre"])
 
 
-def test_an_answer_of_no_rows_cannot_be_given() -> None:
+def test_an_answer_from_too_few_rows_is_rejected() -> None:
     harness = RoundsHarness(contract_with(rows_min=5))
     harness.tick(0.0)
     with pytest.raises(MessageRejected, match="fewer than 5 rows"):
@@ -93,7 +93,7 @@ def run_rounds_once(harness: RoundsHarness, clients: list[str]) -> None:
     harness.tick()
 
 
-def test_a_round_closes_at_the_deadline_with_those_who_answered() -> None:
+def test_a_round_closes_at_the_deadline_with_the_answers_received() -> None:
     harness = RoundsHarness(contract_with(deadline_s=10))
     harness.tick(0.0)
     run_rounds_once(harness, list(SITES))
@@ -107,7 +107,7 @@ def test_a_round_closes_at_the_deadline_with_those_who_answered() -> None:
     assert np.array_equal(closed.arrays["centre"], wanted["centre"])
 
 
-def test_the_first_round_waits_for_as_many_clients_as_a_first_clustering_wants() -> None:
+def test_the_first_round_waits_for_the_configured_number_of_clients() -> None:
     harness = RoundsHarness(contract_with(), pool_clients=2)
     harness.tick(0.0)
     harness.answer("attic", SITES["attic"])
@@ -116,7 +116,7 @@ def test_the_first_round_waits_for_as_many_clients_as_a_first_clustering_wants()
     assert harness.tick(1.0) is not None
 
 
-def test_a_clock_that_was_set_back_makes_nobody_wait_longer() -> None:
+def test_a_clock_set_back_does_not_lengthen_a_round() -> None:
     harness = RoundsHarness(contract_with(deadline_s=10))
     harness.tick(1000.0)
     run_rounds_once(harness, list(SITES))
@@ -125,7 +125,7 @@ def test_a_clock_that_was_set_back_makes_nobody_wait_longer() -> None:
     assert harness.tick(10.0) is not None
 
 
-def test_a_clock_that_was_set_back_lets_no_model_sleep_longer() -> None:
+def test_a_clock_set_back_does_not_lengthen_a_sleep() -> None:
     harness = RoundsHarness(contract_with(wake_s=60), pool_clients=3)
     harness.tick(1000.0)
     run_rounds(harness, SITES)
@@ -157,7 +157,7 @@ def test_the_order_in_which_answers_come_changes_nothing() -> None:
 
 @pytest.mark.parametrize("between", ["fresh", "decay", "cache"])
 @pytest.mark.parametrize("algorithm", rounds_names())
-def test_the_service_gives_the_numbers_of_the_same_functions_in_memory(algorithm: str, between: str) -> None:
+def test_a_served_model_has_the_numbers_of_the_same_rounds_in_memory(algorithm: str, between: str) -> None:
     if between == "decay" and not rounds_algorithm(algorithm).additive:
         between = "cache"
     options = {"clusters": 3} if "clusters" in rounds_algorithm(algorithm).options else {}
@@ -180,7 +180,7 @@ def test_the_service_gives_the_numbers_of_the_same_functions_in_memory(algorithm
 # Answers that are late, repeated, missing, new, or not to be believed.
 
 
-def test_an_answer_heard_twice_counts_once() -> None:
+def test_a_repeated_answer_counts_once() -> None:
     ends = []
     for repeats in (1, 3):
         harness = RoundsHarness(contract_with(between="decay"), pool_clients=3)
@@ -195,14 +195,14 @@ def test_an_answer_heard_twice_counts_once() -> None:
     assert np.array_equal(ends[0], ends[1])
 
 
-def test_an_answer_given_anew_to_the_same_round_counts_once() -> None:
+def test_a_second_answer_to_the_same_round_does_not_count() -> None:
     harness = RoundsHarness(contract_with(between="decay"), pool_clients=3)
     harness.tick(0.0)
     assert harness.answer("attic", SITES["attic"])
     assert not harness.answer("attic", SITES["garden"])
 
 
-def test_late_answers_count_while_they_are_not_too_late() -> None:
+def test_late_answers_count_for_late_rounds() -> None:
     harness = RoundsHarness(contract_with(between="decay", quorum=0.5, late_rounds=2, tolerance=0))
     first = harness.tick(0.0)
     run_rounds_once(harness, list(SITES))
@@ -229,7 +229,7 @@ def test_late_answers_count_while_they_are_not_too_late() -> None:
     assert (seen.counted, seen.expected) == (3, 3), "nobody waits any more for who missed three calls"
 
 
-def test_an_answer_to_a_round_that_was_never_called_is_refused() -> None:
+def test_an_answer_to_a_round_that_was_never_opened_is_rejected() -> None:
     harness = RoundsHarness(contract_with())
     with pytest.raises(AssertionError):
         harness.model.take_snapshot([], {}, 0.0)
@@ -238,7 +238,7 @@ def test_an_answer_to_a_round_that_was_never_called_is_refused() -> None:
         harness.answer("attic", SITES["attic"], round=2)
 
 
-def test_an_answer_that_cannot_be_true_is_set_aside_and_the_round_goes_on() -> None:
+def test_an_invalid_answer_is_rejected_and_the_round_continues() -> None:
     harness = RoundsHarness(contract_with(), pool_clients=2)
     harness.tick(0.0)
     honest = harness.make_answer("attic", SITES["attic"]).arrays
@@ -259,7 +259,7 @@ def test_an_answer_that_cannot_be_true_is_set_aside_and_the_round_goes_on() -> N
 
 
 @pytest.mark.parametrize("algorithm", ["kmeans", "kfed"])
-def test_answers_that_are_right_alone_and_wrong_together_end_no_server(
+def test_answers_that_cannot_be_combined_fail_the_round_and_not_the_server(
     algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness = RoundsHarness(contract_with(algorithm), pool_clients=2)
@@ -280,7 +280,7 @@ def test_answers_that_are_right_alone_and_wrong_together_end_no_server(
     assert not harness.model.pending, "they are not tried again"
 
 
-def test_who_has_left_is_not_waited_for_for_ever_and_may_come_back() -> None:
+def test_an_absent_client_is_not_waited_for_after_three_rounds_and_may_come_back() -> None:
     harness = RoundsHarness(contract_with(deadline_s=10, tolerance=0))
     harness.tick(0.0)
     run_rounds_once(harness, list(SITES))
@@ -296,7 +296,7 @@ def test_who_has_left_is_not_waited_for_for_ever_and_may_come_back() -> None:
     assert harness.model.pending, "it is waited for again"
 
 
-def test_a_call_that_nobody_answers_is_missed_by_all() -> None:
+def test_a_round_without_answers_is_missed_by_all() -> None:
     harness = RoundsHarness(contract_with(tolerance=0))
     harness.tick(0.0)
     run_rounds_once(harness, list(SITES))
@@ -306,7 +306,7 @@ def test_a_call_that_nobody_answers_is_missed_by_all() -> None:
     assert harness.tick() is not None, "nobody else is waited for any more"
 
 
-def test_what_stands_behind_a_client_is_its_newest_answer_and_not_the_sum_of_all() -> None:
+def test_the_readings_of_a_client_are_those_of_its_newest_answer() -> None:
     harness = RoundsHarness(contract_with(tolerance=0), pool_clients=3)
     harness.tick(0.0)
     for n in (60, 50):
@@ -337,7 +337,7 @@ def test_a_newcomer_counts_from_its_first_answer_on() -> None:
 # Whom a call asks.
 
 
-def test_about_the_fraction_is_called_and_each_time_others() -> None:
+def test_each_request_asks_another_sample_of_about_the_fraction() -> None:
     harness = RoundsHarness(contract_with(fraction=0.3))
     clients = [f"client-{n}" for n in range(400)]
     called = []
@@ -348,7 +348,7 @@ def test_about_the_fraction_is_called_and_each_time_others() -> None:
     assert len(set(map(frozenset, called))) == 5
 
 
-def test_the_lot_is_drawn_again_when_it_falls_on_nobody_who_is_known() -> None:
+def test_an_empty_sample_of_known_clients_is_drawn_again() -> None:
     harness = RoundsHarness(contract_with(fraction=0.05, tolerance=0, deadline_s=10))
     harness.tick(0.0)
     harness.answer("attic", SITES["attic"])
@@ -358,7 +358,7 @@ def test_the_lot_is_drawn_again_when_it_falls_on_nobody_who_is_known() -> None:
         harness.answer("attic", rows_of(50 + n))
 
 
-def test_a_federation_that_is_called_a_part_at_a_time_finds_what_all_together_find() -> None:
+def test_rounds_with_a_sample_of_clients_find_the_clusters_of_all() -> None:
     sites = {f"client-{n}": rows_of(n, 40) for n in range(20)}
     harness = RoundsHarness(contract_with(fraction=0.3, between="decay", rounds_max=40, tolerance=0))
     harness.tick(0.0)
@@ -371,7 +371,7 @@ def test_a_federation_that_is_called_a_part_at_a_time_finds_what_all_together_fi
 # Sleeping and waking.
 
 
-def test_a_model_that_moves_no_more_sleeps_and_looks_up_in_one_round_now_and_then() -> None:
+def test_a_converged_model_sleeps_and_wakes_for_one_round() -> None:
     harness = RoundsHarness(contract_with(wake_s=60), pool_clients=3)
     harness.tick(0.0)
     run_rounds(harness, SITES)
@@ -386,7 +386,7 @@ def test_a_model_that_moves_no_more_sleeps_and_looks_up_in_one_round_now_and_the
     assert harness.tick(119.0) is None
 
 
-def test_a_model_wakes_for_good_when_its_rows_have_moved(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_stays_awake_when_its_rows_have_moved(caplog: pytest.LogCaptureFixture) -> None:
     harness = RoundsHarness(contract_with(wake_s=60), pool_clients=3)
     harness.tick(0.0)
     run_rounds(harness, SITES)
@@ -414,7 +414,7 @@ def test_a_model_is_woken_on_demand_and_not_before_it_sleeps() -> None:
     assert woken.round_request is not None
 
 
-def test_a_model_that_does_not_move_at_all_sleeps_whatever_the_tolerance() -> None:
+def test_a_shift_of_zero_is_convergence_whatever_the_tolerance() -> None:
     harness = RoundsHarness(contract_with(rounds_max=50, tolerance=0), pool_clients=3)
     harness.tick(0.0)
     assert run_rounds(harness, SITES) < 50
@@ -423,7 +423,7 @@ def test_a_model_that_does_not_move_at_all_sleeps_whatever_the_tolerance() -> No
     assert seen.shift == 0.0
 
 
-def test_a_model_that_never_comes_to_rest_sleeps_after_its_most_rounds() -> None:
+def test_a_model_that_never_converges_sleeps_after_rounds_max() -> None:
     harness = RoundsHarness(contract_with(rounds_max=4, tolerance=0), pool_clients=3)
     harness.tick(0.0)
     for number in range(4):
@@ -466,7 +466,7 @@ def test_a_restart_at_any_moment_changes_nothing() -> None:
     assert all(np.array_equal(one.arrays["centre"], two.arrays["centre"]) for one, two in zip(*ends, strict=True))
 
 
-def test_a_model_whose_memory_is_lost_goes_on_with_what_was_published() -> None:
+def test_a_model_without_its_checkpoint_continues_with_its_newest_snapshot() -> None:
     before = RoundsHarness(contract_with(between="decay", tolerance=0), pool_clients=3)
     before.tick(1000.0)
     for _ in range(3):
@@ -485,7 +485,7 @@ def test_a_model_whose_memory_is_lost_goes_on_with_what_was_published() -> None:
     assert np.allclose(closed.arrays["centre"], published.arrays["centre"], atol=0.05)
 
 
-def test_a_model_that_was_asleep_when_its_memory_was_lost_wakes() -> None:
+def test_a_sleeping_model_that_lost_its_checkpoint_wakes() -> None:
     before = RoundsHarness(contract_with(), pool_clients=3)
     before.tick(0.0)
     run_rounds(before, SITES)
@@ -497,7 +497,7 @@ def test_a_model_that_was_asleep_when_its_memory_was_lost_wakes() -> None:
     assert np.array_equal(woken.arrays["centre"], before.newest.arrays["centre"])
 
 
-def test_what_people_may_see_says_how_far_it_is() -> None:
+def test_the_status_has_the_progress_of_the_rounds() -> None:
     harness = RoundsHarness(contract_with(), pool_clients=3)
     assert harness.model.status().snapshot is None
     harness.tick(0.0)
@@ -512,7 +512,7 @@ def test_what_people_may_see_says_how_far_it_is() -> None:
     assert round_request_of(harness.newest) is not None
 
 
-def test_what_a_round_was_is_counted() -> None:
+def test_a_closed_round_sets_its_metrics() -> None:
     harness = RoundsHarness(contract_with(), pool_clients=3)
     harness.tick(0.0)
     harness.now = 2.0

@@ -68,7 +68,7 @@ def answer_until_asleep(harness: RoundsHarness, clients: Sequence[str] = SITES) 
     raise AssertionError("it never came to rest")
 
 
-def test_with_nobody_to_start_from_it_starts_in_the_box_alike_every_time() -> None:
+def test_without_found_clusters_a_model_starts_in_the_bounds_the_same_every_time() -> None:
     contract = agreed(4)
     firsts = []
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_with_nobody_to_start_from_it_starts_in_the_box_alike_every_time() -> No
     assert ((firsts[0] >= 0) & (firsts[0] <= 1)).all()
 
 
-def test_as_many_as_are_found_waits_until_some_are_found() -> None:
+def test_a_model_with_clusters_auto_waits_until_some_are_found() -> None:
     contract = agreed("auto")
     finder = Finder(contract)
     harness = RoundsHarness(contract, sources=(finder.model,))
@@ -97,7 +97,7 @@ def test_as_many_as_are_found_waits_until_some_are_found() -> None:
     assert np.array_equal(first.arrays["centre"], finder.model.snapshot.arrays["centre"])
 
 
-def test_a_number_groups_what_is_found_to_that_many() -> None:
+def test_found_clusters_are_grouped_to_the_configured_number() -> None:
     contract = agreed(3)
     finder = Finder(contract)
     if finder.learn(rows_of(0, 400)) < 3:
@@ -108,7 +108,7 @@ def test_a_number_groups_what_is_found_to_that_many() -> None:
     assert (apart.min(axis=0) < 0.2).all()
 
 
-def test_while_nobody_answers_it_starts_from_what_is_found_meanwhile_under_another_round() -> None:
+def test_before_any_answer_a_model_restarts_from_clusters_found_meanwhile() -> None:
     contract = agreed(3)
     finder = Finder(contract)
     harness = RoundsHarness(contract, sources=(finder.model,))
@@ -124,7 +124,7 @@ def test_while_nobody_answers_it_starts_from_what_is_found_meanwhile_under_anoth
     assert not harness.model.pending
 
 
-def test_when_it_wakes_to_another_number_it_starts_anew_and_old_answers_count_no_more() -> None:
+def test_a_model_restarts_when_the_number_of_found_clusters_has_changed() -> None:
     contract = agreed("auto")
     finder = Finder(contract)
     harness = RoundsHarness(contract, sources=(finder.model,))
@@ -147,7 +147,7 @@ def test_when_it_wakes_to_another_number_it_starts_anew_and_old_answers_count_no
     assert harness.newest.nodes == after
 
 
-def test_the_same_number_when_it_wakes_changes_nothing() -> None:
+def test_a_model_that_wakes_to_the_same_number_of_clusters_keeps_its_parameters() -> None:
     contract = agreed("auto")
     finder = Finder(contract)
     harness = RoundsHarness(contract, sources=(finder.model,))
@@ -160,7 +160,7 @@ def test_the_same_number_when_it_wakes_changes_nothing() -> None:
     assert np.array_equal(woken.arrays["centre"], sleeping.arrays["centre"])
 
 
-def test_what_was_found_is_grouped_by_what_stands_behind_it() -> None:
+def test_found_clusters_are_grouped_by_their_mass() -> None:
     contract = agreed(2)
     finder = Finder(contract)
     finder.learn(rows_of(0, 400))
@@ -172,7 +172,7 @@ def test_what_was_found_is_grouped_by_what_stands_behind_it() -> None:
     assert len(set(given.weights.tolist())) > 1
 
 
-def test_every_model_draws_its_own_start() -> None:
+def test_every_model_has_its_own_seed() -> None:
     contract = agreed(4)
     hints = [init_hint_for(contract, model, ()) for model in (contract.models[1], contract.models[1].model_copy())]
     assert hints[0] is not None

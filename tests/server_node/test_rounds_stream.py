@@ -65,7 +65,7 @@ def error_of(between: str, seed: int, late: int) -> float:
 
 @pytest.mark.parametrize("late", [0, 3])
 @pytest.mark.parametrize("between", ["decay", "cache"])
-def test_where_few_take_part_and_each_holds_other_clusters_memory_halves_the_error_of_fresh(
+def test_with_few_clients_of_different_clusters_decay_and_cache_halve_the_error_of_fresh(
     between: str, late: int
 ) -> None:
     seeds = range(6)

@@ -40,7 +40,7 @@ def with_weight(update: Update, weight: NDArray[np.float64]) -> Update:
     return replace(update, arrays={**update.arrays, "weight": weight})
 
 
-def test_a_server_that_hears_nothing_says_nothing(site: ServerFixture) -> None:
+def test_a_server_without_updates_publishes_nothing(site: ServerFixture) -> None:
     with site.server() as server:
         assert not server.step()
         assert not server.step()
@@ -53,7 +53,7 @@ def test_a_server_that_hears_nothing_says_nothing(site: ServerFixture) -> None:
     assert picture.clients == []
 
 
-def test_an_update_without_nodes_is_heard_and_harms_nothing(site: ServerFixture) -> None:
+def test_an_update_without_nodes_is_absorbed(site: ServerFixture) -> None:
     nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     site.send(an_update(site.contract, readings=0, arrays=nothing))
     site.run()
@@ -61,7 +61,7 @@ def test_an_update_without_nodes_is_heard_and_harms_nothing(site: ServerFixture)
     assert (snapshot.updates, snapshot.nodes, snapshot.clusters) == (1, 0, 0)
 
 
-def test_what_was_heard_becomes_a_snapshot(site: ServerFixture) -> None:
+def test_absorbed_updates_are_published_as_a_snapshot(site: ServerFixture) -> None:
     site.send(*said(site, ("attic", 1), ("cellar", 1), ("attic", 2)))
     site.run()
     newest = site.snapshots()[-1]
@@ -70,7 +70,7 @@ def test_what_was_heard_becomes_a_snapshot(site: ServerFixture) -> None:
     assert newest.nodes > 0
 
 
-def test_an_update_heard_twice_changes_nothing(tmp_path: Path) -> None:
+def test_a_repeated_update_changes_nothing(tmp_path: Path) -> None:
     once, twice = ServerFixture(tmp_path / "once"), ServerFixture(tmp_path / "twice")
     updates = said(once, ("attic", 1), ("cellar", 1), ("attic", 2))
     once.send(*updates)
@@ -85,13 +85,13 @@ def test_an_update_heard_twice_changes_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_updates_in_another_order_are_each_absorbed_once(site: ServerFixture) -> None:
+def test_updates_in_any_order_are_each_absorbed_once(site: ServerFixture) -> None:
     site.send(*said(site, ("attic", 3), ("attic", 1), ("attic", 2), ("attic", 3)))
     site.run()
     assert site.snapshots()[-1].updates == 3
 
 
-def test_the_batches_of_reading_change_nothing(tmp_path: Path) -> None:
+def test_the_batch_size_changes_nothing(tmp_path: Path) -> None:
     updates = said(ServerFixture(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
     models = []
     for batch in (1, 3, 200):
@@ -101,7 +101,7 @@ def test_the_batches_of_reading_change_nothing(tmp_path: Path) -> None:
     assert models[0] == models[1] == models[2]
 
 
-def test_two_models_live_side_by_side_and_each_hears_its_own(tmp_path: Path) -> None:
+def test_each_of_two_models_absorbs_its_own_updates(tmp_path: Path) -> None:
     both = ServerFixture(tmp_path, plant(models=("left", "right")))
     site = ServerFixture(tmp_path / "one", plant(models=("left", "right")))
     left = [an_update(both.contract, "attic", n, model="left") for n in (1, 2)]
@@ -140,7 +140,7 @@ def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
     assert [s.encode() for s in broken.snapshots()[-1:]] == [s.encode() for s in whole.snapshots()[-1:]]
 
 
-def test_what_was_absorbed_and_not_remembered_is_absorbed_again_to_the_same_model(tmp_path: Path) -> None:
+def test_updates_absorbed_but_not_stored_are_absorbed_again_to_the_same_model(tmp_path: Path) -> None:
     killed, undisturbed = (ServerFixture(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed"))
     updates = said(killed, *(("attic", number) for number in range(1, 9)))
     with killed.server() as server:
@@ -178,7 +178,7 @@ def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
         assert not server.step(), "nothing new, nothing said"
 
 
-def test_a_clock_set_back_stops_no_snapshot_for_long(tmp_path: Path) -> None:
+def test_a_clock_set_back_does_not_delay_snapshots_for_long(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, snapshot_updates=1000, snapshot_s=10.0)
     site.clock.now = 4e9
     with site.server() as server:
@@ -195,7 +195,7 @@ def test_a_clock_set_back_stops_no_snapshot_for_long(tmp_path: Path) -> None:
 # What is set aside.
 
 
-def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_origin(site: ServerFixture) -> None:
+def test_a_rejected_record_keeps_its_bytes_reason_and_origin(site: ServerFixture) -> None:
     good = an_update(site.contract)
     headers = Update.headers()
     records: list[tuple[str, bytes | None, Headers]] = [
@@ -235,7 +235,7 @@ def test_what_belongs_nowhere_is_set_aside_with_its_bytes_its_reason_and_its_ori
     assert site.snapshots()[-1].updates == 1
 
 
-def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(site: ServerFixture, tmp_path: Path) -> None:
+def test_a_flood_of_malformed_messages_is_counted_rejected_and_survived(site: ServerFixture, tmp_path: Path) -> None:
     quiet = ServerFixture(tmp_path / "quiet")
     chance = random.Random(3)
     good = [an_update(site.contract, "attic", n) for n in (1, 2, 3)]
@@ -274,7 +274,7 @@ def test_a_flood_of_malformed_messages_is_counted_set_aside_and_survived(site: S
         assert dict(record.headers)["reason"].decode() in REASONS
 
 
-def test_a_record_full_of_headers_is_set_aside_and_not_choked_on(site: ServerFixture) -> None:
+def test_a_record_with_millions_of_headers_is_rejected(site: ServerFixture) -> None:
     site.log_settings = LARGE
     site.publish(("clusters", b"x", (("h", b""),) * 3_000_000))
     site.send(an_update(site.contract))
@@ -285,14 +285,14 @@ def test_a_record_full_of_headers_is_set_aside_and_not_choked_on(site: ServerFix
     assert site.snapshots()[-1].updates == 1
 
 
-def test_claims_beyond_counting_end_no_server(site: ServerFixture) -> None:
+def test_a_sum_of_readings_is_capped(site: ServerFixture) -> None:
     site.send(*(an_update(site.contract, "liar", n, readings=COUNT_MAX) for n in range(1, 5)))
     site.run()
     assert site.snapshots()[-1].readings == COUNT_MAX
     assert site.snapshots()[-1].updates == 4
 
 
-def test_a_sequence_number_that_cannot_be_is_set_aside(site: ServerFixture) -> None:
+def test_an_invalid_sequence_number_is_rejected(site: ServerFixture) -> None:
     site.send(*said(site, ("attic", 1), ("attic", 10**6), ("attic", 2)))
     site.run()
     (record,) = site.rejected().values()
@@ -300,9 +300,7 @@ def test_a_sequence_number_that_cannot_be_is_set_aside(site: ServerFixture) -> N
     assert site.snapshots()[-1].updates == 2
 
 
-def test_nothing_of_a_refused_message_is_in_the_log_lines(
-    site: ServerFixture, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_value_of_a_rejected_message_is_logged(site: ServerFixture, caplog: pytest.LogCaptureFixture) -> None:
     good = an_update(site.contract)
     weight = good.arrays["weight"].copy()
     weight[0] = 7.123456789
@@ -318,7 +316,7 @@ def test_nothing_of_a_refused_message_is_in_the_log_lines(
 # Metrics and pictures.
 
 
-def test_metrics_tell_what_was_heard(site: ServerFixture) -> None:
+def test_metrics_count_updates_and_readings(site: ServerFixture) -> None:
     site.send(*said(site, ("attic", 1), ("attic", 1), ("cellar", 1)))
     with site.server() as server:
         while server.step():
@@ -342,7 +340,7 @@ def test_metrics_tell_what_was_heard(site: ServerFixture) -> None:
         assert value("shoal_rejected_messages_total", {"reason": "privacy"}) == 0
 
 
-def test_what_was_heard_and_not_saved_is_heard_again_and_counts_once(tmp_path: Path) -> None:
+def test_updates_read_again_after_an_error_are_counted_once(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, pool_clients=5)
     metrics = ServerMetrics()
     value = metrics.registry.get_sample_value
@@ -384,7 +382,7 @@ def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> N
         assert value("shoal_end_to_end_latency_seconds_count") == 4, "the one for right has no snapshot yet"
 
 
-def test_what_became_of_clusters_adds_up_and_is_one_line_for_each_snapshot(
+def test_cluster_events_add_up_and_are_logged_once_per_snapshot(
     site: ServerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.send(*said(site, *(("attic", n) for n in range(1, 13))))
@@ -428,7 +426,7 @@ def test_identities_survive_a_restart(site: ServerFixture) -> None:
     assert set(later) == set(after.slots), "and what is gone is forgotten"
 
 
-def test_made_up_clients_make_no_labels_without_end(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.monitoring.CLIENTS_SHOWN_MAX", 3)
     monkeypatch.setattr("server_node.status.CLIENTS_SHOWN_MAX", 3)
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
@@ -442,7 +440,7 @@ def test_made_up_clients_make_no_labels_without_end(site: ServerFixture, monkeyp
         assert len(server.status().clients) == 3
 
 
-def test_a_picture_tells_how_far_behind_the_server_is(site: ServerFixture) -> None:
+def test_the_status_has_the_lag(site: ServerFixture) -> None:
     site.send(*said(site, *(("attic", n) for n in range(1, 6))))
     with site.server() as server:
         assert server.status().lag_records == 5
@@ -456,7 +454,7 @@ def test_a_picture_tells_how_far_behind_the_server_is(site: ServerFixture) -> No
         assert server.status().ready, "what stood there at the start is read"
 
 
-def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) -> None:
+def test_the_retention_margin_is_measured(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
     labels = {"topic": site.contract.updates_topic}
@@ -481,7 +479,7 @@ def test_a_server_tells_how_near_it_is_to_losing_updates_unread(tmp_path: Path) 
 # Memory that does not fit.
 
 
-def test_the_memory_of_another_contract_is_refused(site: ServerFixture) -> None:
+def test_a_checkpoint_of_another_contract_is_rejected(site: ServerFixture) -> None:
     site.send(an_update(site.contract))
     site.run()
     other = plant({"mode": "formal", "epsilon_per_reading": 5})
@@ -492,7 +490,7 @@ def test_the_memory_of_another_contract_is_refused(site: ServerFixture) -> None:
         pass
 
 
-def test_a_log_made_anew_is_refused(site: ServerFixture) -> None:
+def test_a_recreated_log_is_rejected(site: ServerFixture) -> None:
     site.send(an_update(site.contract))
     site.run()
     for file in site.folder.glob("federation.db*"):
@@ -501,7 +499,7 @@ def test_a_log_made_anew_is_refused(site: ServerFixture) -> None:
         pass
 
 
-def test_updates_that_retention_took_before_they_were_read_are_missed(tmp_path: Path) -> None:
+def test_updates_removed_before_they_were_read_raise_an_error_unless_gaps_are_accepted(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
     site.send(*said(site, ("attic", 1)))
@@ -515,7 +513,7 @@ def test_updates_that_retention_took_before_they_were_read_are_missed(tmp_path: 
     assert site.snapshots()[-1].read_up_to == {0: 19}
 
 
-def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path) -> None:
+def test_after_an_accepted_gap_clients_far_ahead_are_absorbed(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, accept_gap=True)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
     site.send(*said(site, ("attic", 1)))
@@ -527,7 +525,7 @@ def test_after_an_accepted_gap_clients_far_ahead_are_heard(tmp_path: Path) -> No
     assert site.snapshots()[-1].updates > 1
 
 
-def test_what_was_remembered_but_not_said_is_said_by_the_next_life(
+def test_a_stored_but_unpublished_snapshot_is_published_after_a_restart(
     site: ServerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.send(*said(site, ("attic", 1)))
@@ -541,7 +539,7 @@ def test_what_was_remembered_but_not_said_is_said_by_the_next_life(
     assert [snapshot.updates for snapshot in site.snapshots()] == [1]
 
 
-def test_a_snapshot_too_large_to_travel_is_not_remembered(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_snapshot_is_not_stored(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     (update,) = said(site, ("attic", 1))
     site.send(update)
     monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
