@@ -1,4 +1,4 @@
-"""The roster: the same word twice changes nothing, a lost word silences nobody, and memory is bounded."""
+"""Sequence numbers and totals of clients: a repeated update changes nothing, a lost one blocks no client."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
 
 
-def saved(heard: SequenceWindow) -> SequenceWindow:
-    """The one that comes back from a checkpoint."""
-    return SequenceWindow(*unpack(pack(heard.state())))
+def saved(window: SequenceWindow) -> SequenceWindow:
+    """The window that a checkpoint restores."""
+    return SequenceWindow(*unpack(pack(window.state())))
 
 
 def test_there_are_no_clients_at_first() -> None:
@@ -28,63 +28,63 @@ def test_there_are_no_clients_at_first() -> None:
 
 
 def test_each_number_is_new_once() -> None:
-    heard = SequenceWindow()
-    assert [heard.take(n) for n in (1, 1, 2, 1, 2, 3)] == [True, False, True, False, False, True]
+    window = SequenceWindow()
+    assert [window.take(n) for n in (1, 1, 2, 1, 2, 3)] == [True, False, True, False, False, True]
 
 
 @given(st.permutations(list(range(1, 20))), st.integers(0, 30))
 def test_in_any_order_every_number_is_taken_once(order: list[int], restart: int) -> None:
-    heard = SequenceWindow()
+    window = SequenceWindow()
     taken = []
     for place, number in enumerate([*order, *order]):
         if place == restart:
-            heard = saved(heard)
-        if heard.take(number):
+            window = saved(window)
+        if window.take(number):
             taken.append(number)
     assert taken == order
-    assert heard.state()[:2] == [20, []]
+    assert window.state()[:2] == [20, []]
 
 
 def test_a_missing_number_does_not_block_a_client() -> None:
-    heard = SequenceWindow()
-    assert heard.take(1)
+    window = SequenceWindow()
+    assert window.take(1)
     for number in range(3, 20 * AHEAD_MAX):
-        assert heard.take(number)
-        assert len(heard.state()[1]) < AHEAD_MAX
-    assert not heard.take(2), "too late now"
+        assert window.take(number)
+        assert len(window.state()[1]) < AHEAD_MAX
+    assert not window.take(2), "too late now"
 
 
 def test_a_number_may_come_late_within_the_window() -> None:
-    heard = SequenceWindow()
-    heard.take(1)
+    window = SequenceWindow()
+    window.take(1)
     for number in range(3, AHEAD_MAX + 2):
-        heard.take(number)
-    late = saved(heard)
+        window.take(number)
+    late = saved(window)
     assert late.take(2)
     assert late.state()[:2] == [AHEAD_MAX + 2, []]
-    heard.take(AHEAD_MAX + 2)
-    assert not heard.take(2)
+    window.take(AHEAD_MAX + 2)
+    assert not window.take(2)
 
 
 def test_a_number_far_ahead_is_rejected() -> None:
-    heard = SequenceWindow()
-    heard.take(1)
+    window = SequenceWindow()
+    window.take(1)
     with pytest.raises(MessageRejected, match=f"is more than {AHEAD_MAX} above 1"):
-        heard.take(AHEAD_MAX + 2)
-    assert heard.take(AHEAD_MAX + 1)
+        window.take(AHEAD_MAX + 2)
+    assert window.take(AHEAD_MAX + 1)
     with pytest.raises(MessageRejected):
-        saved(heard).take(COUNT_MAX)
+        saved(window).take(COUNT_MAX)
 
 
 def test_the_first_number_may_be_any() -> None:
-    # A log does not reach back for ever: a client may have said much before this server began.
-    heard = SequenceWindow()
-    assert heard.take(5 * AHEAD_MAX)
-    assert heard.take(5 * AHEAD_MAX - 1)
-    assert heard.take(5 * AHEAD_MAX + 1)
-    assert not heard.take(4 * AHEAD_MAX)
+    # A log does not reach back for ever: a client may have sent many updates before this server started.
+    window = SequenceWindow()
+    assert window.take(5 * AHEAD_MAX)
+    assert window.take(5 * AHEAD_MAX - 1)
+    assert window.take(5 * AHEAD_MAX + 1)
+    assert not window.take(4 * AHEAD_MAX)
     with pytest.raises(MessageRejected):
-        heard.take(7 * AHEAD_MAX)
+        window.take(7 * AHEAD_MAX)
 
 
 def test_after_lost_updates_every_client_may_jump_once() -> None:
@@ -121,8 +121,8 @@ def test_totals_and_last_times_are_kept_by_client() -> None:
 def test_totals_are_capped_at_what_can_be_encoded() -> None:
     clients = Clients()
     for sequence in range(1, 4000):
-        clients.take("liar", sequence, COUNT_MAX, 0.0)
-    assert clients.totals() == [("liar", 3999, COUNT_MAX, 0.0)]
+        clients.take("exaggerating", sequence, COUNT_MAX, 0.0)
+    assert clients.totals() == [("exaggerating", 3999, COUNT_MAX, 0.0)]
     pack(clients.state())
 
 

@@ -1,4 +1,4 @@
-"""One server answers: who is turned away, who ends, who follows, whatever the clocks of the machines say."""
+"""The lease: which server gets it, which is rejected and which ends, whatever the clocks of the machines show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RENEW_S = ServerSettings().lease_renew_s
 
 
 class Server:
-    """One process: its claim, by a clock that began whenever its machine did."""
+    """One process with its lease, and a clock that started at any time."""
 
     def __init__(self, path: Path, instance: str, clock_s: float = 0.0, take_over: bool = False) -> None:
         self.clock = Clock(clock_s)
@@ -88,7 +88,7 @@ def test_a_server_restarted_with_its_own_checkpoint_acquires_the_lease_at_once(p
     again = Server(path, "one", clock_s=-5.0)
     again.start()
     again.after(RENEW_S).renew()
-    # The copy of a memory is told from its original by nothing else than who came last.
+    # A copied checkpoint has the identity of the original: only the generation tells the newer server.
     with pytest.raises(LeaseHeld):
         first.after(RENEW_S).renew()
 
@@ -207,7 +207,7 @@ def test_a_lease_is_not_mistaken_for_a_snapshot(
         snapshots.follow()
     assert not [record for record in caplog.records if record.getMessage() == "snapshot_rejected"]
     site.send(an_update(site.contract))
-    site.run()  # a claim alone is no sign of a memory that was lost
+    site.run()  # a lease alone is no sign of a lost checkpoint
     assert len(latest_of(site)) == 2
 
 

@@ -54,7 +54,7 @@ def test_the_order_of_clients_in_the_pool_changes_nothing(tmp_path: Path) -> Non
     assert models[0] == models[1]
 
 
-def test_the_pool_times_out_with_the_clients_so_far(tmp_path: Path) -> None:
+def test_the_pool_times_out_with_the_clients_so_far(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site = site_in(tmp_path)
     site.send(an_update(site.contract, "attic"), an_update(site.contract, "cellar"))
     with site.server() as server:
@@ -62,10 +62,13 @@ def test_the_pool_times_out_with_the_clients_so_far(tmp_path: Path) -> None:
         site.clock.now += 59
         assert not server.step()
         site.clock.now += 1
-        assert server.step()
+        with caplog.at_level("INFO", "shoal"):
+            assert server.step()
         assert not server.step()
     (snapshot,) = site.snapshots()
     assert (snapshot.pooled, snapshot.clients) == (2, 2)
+    (fields,) = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "pool_timed_out"]
+    assert fields == {"model": "clusters", "clients": 2, "updates": 2}
 
 
 def test_the_pool_times_out_from_its_first_update_across_a_restart(tmp_path: Path) -> None:
@@ -130,10 +133,10 @@ def test_the_bytes_of_a_pool_are_counted_over_a_restart(tmp_path: Path, monkeypa
     assert pooled[0] == pooled[1]
 
 
-# Beginning again from the log.
+# Rebuilding from the log.
 
 
-def lived(site: ServerFixture) -> dict[str, bytes]:
+def run_with_timeout(site: ServerFixture) -> dict[str, bytes]:
     """A server whose pool closed by time, in the middle of the log, and which then went on; its models."""
     with site.server() as server:
         site.send(an_update(site.contract, "attic", 1), an_update(site.contract, "cellar", 1))
@@ -149,7 +152,7 @@ def lived(site: ServerFixture) -> dict[str, bytes]:
 
 def test_a_server_without_its_checkpoint_does_not_rebuild_by_itself(tmp_path: Path) -> None:
     site = site_in(tmp_path)
-    lived(site)
+    run_with_timeout(site)
     site.delete_checkpoint()
     with pytest.raises(InvalidState, match="checkpoint is gone; restore it, or let --rebuild"), site.server():
         pass
@@ -158,7 +161,7 @@ def test_a_server_without_its_checkpoint_does_not_rebuild_by_itself(tmp_path: Pa
 @pytest.mark.parametrize("batch", [1, 200])
 def test_a_model_rebuilt_from_the_log_is_identical_although_its_pool_had_timed_out(tmp_path: Path, batch: int) -> None:
     site = site_in(tmp_path, batch_updates_max=batch)
-    before = lived(site)
+    before = run_with_timeout(site)
     version = site.snapshots()[-1].version
     site.delete_checkpoint()
     site.clock.now = 5.0
@@ -171,7 +174,7 @@ def test_a_model_rebuilt_from_the_log_is_identical_although_its_pool_had_timed_o
 def test_without_the_snapshots_pool_size_the_rebuilt_model_differs(tmp_path: Path) -> None:
     """The test above can fail: closing the pool by number makes another model."""
     site, other = site_in(tmp_path / "a"), site_in(tmp_path / "b")
-    before = lived(site)
+    before = run_with_timeout(site)
     with site.log() as log:
         records, _ = log.read(site.contract.updates_topic, {0: 0})
     other.publish(*(("clusters", record.value, record.headers) for record in records))
@@ -180,7 +183,7 @@ def test_without_the_snapshots_pool_size_the_rebuilt_model_differs(tmp_path: Pat
 
 def test_an_interrupted_rebuild_continues(tmp_path: Path) -> None:
     site = site_in(tmp_path, batch_updates_max=1)
-    before = lived(site)
+    before = run_with_timeout(site)
     site.delete_checkpoint()
     site.clock.now = 5.0
     with site.server(rebuild=True) as server:
@@ -190,7 +193,7 @@ def test_an_interrupted_rebuild_continues(tmp_path: Path) -> None:
 
 def test_a_rebuild_with_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     site = site_in(tmp_path)
-    before = lived(site)
+    before = run_with_timeout(site)
     with site.server() as server:
         whole = states_of(server)
     with site.server(rebuild=True) as server:
@@ -212,7 +215,7 @@ def test_a_log_without_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["junk", "another contract", "another model"])
 def test_an_invalid_newest_snapshot_stops_the_rebuild(tmp_path: Path, kind: str) -> None:
     site = ServerFixture(tmp_path, plant(models=("clusters", "others")), pool_clients=3, pool_s=60.0)
-    lived(site)
+    run_with_timeout(site)
     site.delete_checkpoint()
     value = {
         "junk": b"junk",
@@ -231,7 +234,7 @@ def test_an_invalid_newest_snapshot_stops_the_rebuild(tmp_path: Path, kind: str)
 
 def test_foreign_records_among_the_snapshots_do_not_stop_the_rebuild(tmp_path: Path) -> None:
     site = site_in(tmp_path)
-    before = lived(site)
+    before = run_with_timeout(site)
     site.delete_checkpoint()
     with site.log() as log:
         log.publish(site.contract.snapshots_topic, b"junk", b"\xff", ())
@@ -258,7 +261,7 @@ def test_each_of_two_models_is_rebuilt_with_its_own_pool_size(tmp_path: Path) ->
 
 def test_a_damaged_state_of_a_model_is_rejected(tmp_path: Path) -> None:
     site = site_in(tmp_path)
-    lived(site)
+    run_with_timeout(site)
     with site.server() as server:
         (model,) = server.models().values()
         whole = model.state()
@@ -276,7 +279,7 @@ def test_a_damaged_state_of_a_model_is_rejected(tmp_path: Path) -> None:
 
 def test_restoring_twice_gives_the_saved_model(tmp_path: Path) -> None:
     site = site_in(tmp_path)
-    lived(site)
+    run_with_timeout(site)
     with site.server() as server:
         (model,) = server.models().values()
         before = states_of(server)

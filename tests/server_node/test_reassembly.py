@@ -81,15 +81,15 @@ def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_
     updates = [large(client) for client in ("attic", "cellar", "garden")]
     left = [in_chunks(update) for update in updates]
     sent: list[list[Update]] = [[], [], []]
-    said: list[Update] = []
+    records: list[Update] = []
     whole: list[Update] = []
     rest = [(client, False, 0) for client, chunks in enumerate(left) for _ in chunks]
     for client, again, place in [*steps, *rest]:
         if again and sent[client]:
-            said.append(sent[client][place % len(sent[client])])
+            records.append(sent[client][place % len(sent[client])])
         elif left[client]:
             chunk = left[client].pop(place % len(left[client]))
-            said.append(chunk)
+            records.append(chunk)
             sent[client].append(chunk)
             if not left[client]:
                 whole.append(updates[client])
@@ -99,7 +99,7 @@ def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_
             ServerFixture(Path(folder) / "chunks", batch_updates_max=batch),
             ServerFixture(Path(folder) / "whole"),
         )
-        site.send(*said)
+        site.send(*records)
         plain.send(*whole)
         done = False
         while not done:
@@ -146,9 +146,9 @@ def test_an_incomplete_update_is_dropped_and_logged_when_the_next_one_comes(
             pass
         assert len(server._reassembly) == 0
         count = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "incomplete"})
-    told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_incomplete"]
+    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_incomplete"]
     wanted = len(in_chunks(large("attic")))
-    assert told == [{"model": "clusters", "client": "attic", "sequence": 1, "chunks": 2, "wanted": wanted}]
+    assert logged == [{"model": "clusters", "client": "attic", "sequence": 1, "chunks": 2, "wanted": wanted}]
     assert count == 1.0
     assert site.snapshots()[-1].updates == 2
     assert site.rejected() == {}
@@ -158,9 +158,9 @@ def test_chunks_repeated_in_order_complete_every_update(
     site: ServerFixture,
 ) -> None:
     updates = [large("attic", sequence) for sequence in (1, 2, 3)]
-    words = [in_chunks(update) for update in updates]
-    site.send(words[0][0], words[1][0], words[1][1], words[2][-1])
-    site.send(*words[0], *words[1], *words[2])
+    chunked = [in_chunks(update) for update in updates]
+    site.send(chunked[0][0], chunked[1][0], chunked[1][1], chunked[2][-1])
+    site.send(*chunked[0], *chunked[1], *chunked[2])
     plain = ServerFixture(site.folder / "whole")
     plain.send(*updates)
     assert site.run() == plain.run()
@@ -188,15 +188,15 @@ def test_answers_in_chunks_close_a_round_as_whole_ones_do(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
         site = ServerFixture(tmp_path / name, contract)
         step(site)
-        called = site.snapshots()[-1]
-        answer = answer_to(site, called)
+        requested = site.snapshots()[-1]
+        answer = answer_to(site, requested)
         site.send(*(in_chunks(answer) if name == "chunks" else [answer]))
         if name == "chunks":
             site.send(in_chunks(answer)[1])
         step(site)
         assert site.rejected() == {}
         outcomes.append(site.snapshots()[-1])
-        assert outcomes[-1].round == (called.round or 0) + 1
+        assert outcomes[-1].round == (requested.round or 0) + 1
     chunks, whole = outcomes
     assert (chunks.round, chunks.arrays.keys()) == (whole.round, whole.arrays.keys())
     assert all(np.array_equal(chunks.arrays[array], whole.arrays[array]) for array in whole.arrays)
@@ -207,7 +207,7 @@ def step(site: ServerFixture) -> None:
         server.step()
 
 
-def answer_to(site: ServerFixture, called: Snapshot) -> Update:
+def answer_to(site: ServerFixture, requested: Snapshot) -> Update:
     return Update(
         federation=site.contract.federation,
         contract=site.contract.digest,
@@ -217,13 +217,13 @@ def answer_to(site: ServerFixture, called: Snapshot) -> Update:
         sequence=1,
         readings=60,
         privacy=privacy_mode(site.contract).statement(),
-        arrays=rounds_algorithm("kmeans").answer(called.arrays, rows_of(1)),
+        arrays=rounds_algorithm("kmeans").answer(requested.arrays, rows_of(1)),
         made_at=site.clock(),
-        round=called.round,
+        round=requested.round,
     )
 
 
-# What cannot be true.
+# Invalid chunks.
 
 
 @pytest.mark.parametrize(

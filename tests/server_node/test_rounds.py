@@ -1,4 +1,4 @@
-"""Rounds: who is called, how long is waited, which answers count, and when a model sleeps."""
+"""Rounds: which clients are asked, how long a round waits, which answers count, and when a model sleeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHIFTED = HEAPS + 0.15
 
 
 def run_rounds(harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], most: int = 100) -> int:
-    """Everybody answers every call until the model sleeps; how many rounds that took."""
+    """Every client asked answers until the model sleeps; how many rounds that took."""
     for number in range(most):
         if harness.model.sleeping:
             return number
@@ -32,7 +32,7 @@ def run_rounds(harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], mo
     raise AssertionError("it never came to rest")
 
 
-# Nobody, nothing.
+# Without clients, without answers.
 
 
 def test_a_federation_without_clients_reopens_its_round_at_each_deadline() -> None:
@@ -57,12 +57,12 @@ def test_a_round_without_answers_is_reopened_with_the_same_parameters() -> None:
     harness = RoundsHarness(contract_with())
     harness.tick(0.0)
     harness.answer("attic", SITES["attic"])
-    called = harness.tick(1.0)
-    assert called is not None
+    opened = harness.tick(1.0)
+    assert opened is not None
     again = harness.tick(11.0)
     assert again is not None
-    assert (again.round, again.version) == (called.round, called.version + 1)
-    assert np.array_equal(again.arrays["centre"], called.arrays["centre"])
+    assert (again.round, again.version) == (opened.round, opened.version + 1)
+    assert np.array_equal(again.arrays["centre"], opened.arrays["centre"])
 
 
 def test_an_answer_from_too_few_rows_is_rejected() -> None:
@@ -165,16 +165,16 @@ def test_a_served_model_has_the_numbers_of_the_same_rounds_in_memory(algorithm: 
     harness = RoundsHarness(contract, pool_clients=3)
     first = harness.tick(0.0)
     assert first is not None
-    rounds = run_rounds(harness, SITES)
+    closed = run_rounds(harness, SITES)
     policy = Policy(between, 0.5, 8, 3)
     offline = federations.run_rounds(
         rounds_algorithm(algorithm), first.arrays, list(SITES.values()), rounds_max=12, tolerance=1e-6, policy=policy
     )
-    assert len(offline.shifts) == rounds
+    assert len(offline.shifts) == closed
     assert all(np.array_equal(offline.params[name], harness.newest.arrays[name]) for name in offline.params)
-    seen = harness.model.status().rounds
-    assert seen is not None
-    assert (seen.phase, seen.counted, seen.shift) == ("sleeping", 3, offline.shifts[-1])
+    rounds = harness.model.status().rounds
+    assert rounds is not None
+    assert (rounds.phase, rounds.counted, rounds.shift) == ("sleeping", 3, offline.shifts[-1])
 
 
 # Answers that are late, repeated, missing, new, or not to be believed.
@@ -207,26 +207,26 @@ def test_late_answers_count_for_late_rounds() -> None:
     first = harness.tick(0.0)
     run_rounds_once(harness, list(SITES))
     assert harness.newest.round == 2
-    called, asked = harness.newest, harness.model.status().rounds
-    assert asked is not None
-    assert asked.expected == len(SITES)
+    opened, rounds = harness.newest, harness.model.status().rounds
+    assert rounds is not None
+    assert rounds.expected == len(SITES)
     for _ in range(2):
         run_rounds_once(harness, ["attic", "cellar"])
     assert harness.newest.round == 4
-    assert harness.answer("garden", SITES["garden"], to=called)
+    assert harness.answer("garden", SITES["garden"], to=opened)
     assert first is not None
     assert not harness.answer("shed", rows_of(9), to=first)
-    assert not harness.answer("garden", SITES["garden"], to=called)
-    became = {
+    assert not harness.answer("garden", SITES["garden"], to=opened)
+    counted = {
         name: harness.metrics.registry.get_sample_value("shoal_round_answers_total", {"model": "heaps", "result": name})
         for name in ("in_time", "late", "too_late", "repeated")
     }
-    assert became == {"in_time": len(SITES) + 4, "late": 1, "too_late": 1, "repeated": 1}
+    assert counted == {"in_time": len(SITES) + 4, "late": 1, "too_late": 1, "repeated": 1}
     assert harness.model.status().rounds is not None
     run_rounds_once(harness, ["attic", "cellar"])
-    seen = harness.model.status().rounds
-    assert seen is not None
-    assert (seen.counted, seen.expected) == (3, 3), "nobody waits any more for who missed three calls"
+    rounds = harness.model.status().rounds
+    assert rounds is not None
+    assert (rounds.counted, rounds.expected) == (3, 3), "a client that missed three rounds is not waited for"
 
 
 def test_an_answer_to_a_round_that_was_never_opened_is_rejected() -> None:
@@ -242,17 +242,17 @@ def test_an_invalid_answer_is_rejected_and_the_round_continues() -> None:
     harness = RoundsHarness(contract_with(), pool_clients=2)
     harness.tick(0.0)
     honest = harness.make_answer("attic", SITES["attic"]).arrays
-    lies = {
+    invalid = {
         "arrays": {**honest, "count": -honest["count"]},
         "bounds": {**honest, "sum": honest["sum"] * 1e6},
     }
-    for reason, arrays in lies.items():
+    for reason, arrays in invalid.items():
         with pytest.raises(MessageRejected) as rejected:
-            harness.answer("liar", SITES["attic"], arrays=arrays)
+            harness.answer("faulty", SITES["attic"], arrays=arrays)
         assert rejected.value.reason == reason
     short = {**honest, "count": honest["count"][:2], "sum": honest["sum"][:2]}
     with pytest.raises(MessageRejected, match="number of centres"):
-        harness.answer("liar", SITES["attic"], arrays=short)
+        harness.answer("faulty", SITES["attic"], arrays=short)
     run_rounds_once(harness, ["attic", "garden"])
     assert harness.newest.round == 2
     assert harness.newest.clients == 2
@@ -266,7 +266,7 @@ def test_answers_that_cannot_be_combined_fail_the_round_and_not_the_server(
     first = harness.tick(0.0)
     assert first is not None
     arrays = dict(harness.make_answer("attic", SITES["attic"]).arrays)
-    # A mass of which two are more than a number can hold; each centre alone lies where rows can be.
+    # The sum of two such masses overflows; each centre alone is within the bounds.
     mass = np.full(3, 1.7e308)
     huge = {**arrays, "count": mass} | ({"sum": np.full((3, 2), 0.5) * mass[:, None]} if "sum" in arrays else {})
     with caplog.at_level(logging.WARNING, "shoal"), np.errstate(over="ignore", invalid="ignore"):
@@ -303,7 +303,7 @@ def test_a_round_without_answers_is_missed_by_all() -> None:
     for n in range(1, 4):
         harness.tick(10.0 * n)
     harness.answer("shed", rows_of(9))
-    assert harness.tick() is not None, "nobody else is waited for any more"
+    assert harness.tick() is not None, "the other clients are not waited for any more"
 
 
 def test_the_readings_of_a_client_are_those_of_its_newest_answer() -> None:
@@ -334,18 +334,18 @@ def test_a_newcomer_counts_from_its_first_answer_on() -> None:
     assert harness.newest.clients == 4
 
 
-# Whom a call asks.
+# Which clients a request asks.
 
 
 def test_each_request_asks_another_sample_of_about_the_fraction() -> None:
     harness = RoundsHarness(contract_with(fraction=0.3))
     clients = [f"client-{n}" for n in range(400)]
-    called = []
+    asked_clients = []
     for n in range(5):
         harness.tick(10.0 * n)
-        called.append({client for client in clients if harness.is_asked(client)})
-    assert all(0.2 < len(some) / 400 < 0.4 for some in called)
-    assert len(set(map(frozenset, called))) == 5
+        asked_clients.append({client for client in clients if harness.is_asked(client)})
+    assert all(0.2 < len(some) / 400 < 0.4 for some in asked_clients)
+    assert len(set(map(frozenset, asked_clients))) == 5
 
 
 def test_an_empty_sample_of_known_clients_is_drawn_again() -> None:
@@ -354,7 +354,7 @@ def test_an_empty_sample_of_known_clients_is_drawn_again() -> None:
     harness.answer("attic", SITES["attic"])
     for n in range(1, 20):
         harness.tick(10.0 * n)
-        assert harness.is_asked("attic"), "of one client known, this one is called"
+        assert harness.is_asked("attic"), "it is the only known client"
         harness.answer("attic", rows_of(50 + n))
 
 
@@ -418,9 +418,9 @@ def test_a_shift_of_zero_is_convergence_whatever_the_tolerance() -> None:
     harness = RoundsHarness(contract_with(rounds_max=50, tolerance=0), pool_clients=3)
     harness.tick(0.0)
     assert run_rounds(harness, SITES) < 50
-    seen = harness.model.status().rounds
-    assert seen is not None
-    assert seen.shift == 0.0
+    rounds = harness.model.status().rounds
+    assert rounds is not None
+    assert rounds.shift == 0.0
 
 
 def test_a_model_that_never_converges_sleeps_after_rounds_max() -> None:
@@ -440,7 +440,7 @@ def test_a_one_shot_algorithm_sleeps_after_one_round() -> None:
     assert run_rounds(harness, SITES) == 1
 
 
-# Memory.
+# Restarts and recovery.
 
 
 def test_a_restart_at_any_moment_changes_nothing() -> None:
@@ -475,7 +475,7 @@ def test_a_model_without_its_checkpoint_continues_with_its_newest_snapshot() -> 
     after = RoundsHarness(before.contract, pool_clients=3)
     after.model.rebuild(published)
     assert after.model.snapshot is published
-    assert after.tick(1005.0) is None, "the call stands in the log; it need not be made again"
+    assert after.tick(1005.0) is None, "the request is in the log already"
     after.published.append(published)
     assert after.answer("attic", SITES["attic"], to=published)
     closed = after.tick(1005.0)
@@ -501,14 +501,14 @@ def test_the_status_has_the_progress_of_the_rounds() -> None:
     harness = RoundsHarness(contract_with(), pool_clients=3)
     assert harness.model.status().snapshot is None
     harness.tick(0.0)
-    seen = harness.model.status().rounds
-    assert seen is not None
-    assert (seen.round, seen.phase, seen.counted, seen.received) == (1, "collecting", 0, 0)
-    assert math.isinf(seen.shift)
+    rounds = harness.model.status().rounds
+    assert rounds is not None
+    assert (rounds.round, rounds.phase, rounds.counted, rounds.received) == (1, "collecting", 0, 0)
+    assert math.isinf(rounds.shift)
     harness.answer("attic", SITES["attic"])
-    seen = harness.model.status().rounds
-    assert seen is not None
-    assert seen.received == 1
+    rounds = harness.model.status().rounds
+    assert rounds is not None
+    assert rounds.received == 1
     assert round_request_of(harness.newest) is not None
 
 

@@ -29,7 +29,7 @@ def agreed(clusters: int | str) -> Contract:
     return parse_contract(tables | {"models": [fcac, heaps]})
 
 
-class Finder:
+class Source:
     """The streaming model of a federation, fed by one client that learns whatever it is given."""
 
     def __init__(self, contract: Contract) -> None:
@@ -72,7 +72,7 @@ def test_without_found_clusters_a_model_starts_in_the_bounds_the_same_every_time
     contract = agreed(4)
     firsts = []
     for _ in range(2):
-        first = RoundsHarness(contract, sources=(Finder(contract).model,)).tick(0.0)
+        first = RoundsHarness(contract, sources=(Source(contract).model,)).tick(0.0)
         assert first is not None
         assert first.nodes == 4
         firsts.append(first.arrays["centre"])
@@ -82,27 +82,27 @@ def test_without_found_clusters_a_model_starts_in_the_bounds_the_same_every_time
 
 def test_a_model_with_clusters_auto_waits_until_some_are_found() -> None:
     contract = agreed("auto")
-    finder = Finder(contract)
-    harness = RoundsHarness(contract, sources=(finder.model,))
+    source = Source(contract)
+    harness = RoundsHarness(contract, sources=(source.model,))
     assert harness.tick(0.0) is None
     assert "none has been found yet" in harness.model.status().waiting_for
     assert harness.model.idle
     assert not harness.model.sleeping
-    found = finder.learn(rows_of(0, 400))
+    found = source.learn(rows_of(0, 400))
     assert not harness.model.idle, "it starts with the next look at the clock"
     first = harness.tick(1.0)
     assert first is not None
-    assert finder.model.snapshot is not None
+    assert source.model.snapshot is not None
     assert first.nodes == found
-    assert np.array_equal(first.arrays["centre"], finder.model.snapshot.arrays["centre"])
+    assert np.array_equal(first.arrays["centre"], source.model.snapshot.arrays["centre"])
 
 
 def test_found_clusters_are_grouped_to_the_configured_number() -> None:
     contract = agreed(3)
-    finder = Finder(contract)
-    if finder.learn(rows_of(0, 400)) < 3:
+    source = Source(contract)
+    if source.learn(rows_of(0, 400)) < 3:
         pytest.fail("too few clusters to group")
-    first = RoundsHarness(contract, sources=(finder.model,)).tick(0.0)
+    first = RoundsHarness(contract, sources=(source.model,)).tick(0.0)
     assert first is not None
     apart = np.linalg.norm(first.arrays["centre"][:, None] - HEAPS[None], axis=2)
     assert (apart.min(axis=0) < 0.2).all()
@@ -110,10 +110,10 @@ def test_found_clusters_are_grouped_to_the_configured_number() -> None:
 
 def test_before_any_answer_a_model_restarts_from_clusters_found_meanwhile() -> None:
     contract = agreed(3)
-    finder = Finder(contract)
-    harness = RoundsHarness(contract, sources=(finder.model,))
+    source = Source(contract)
+    harness = RoundsHarness(contract, sources=(source.model,))
     boxed = harness.tick(0.0)
-    finder.learn(rows_of(0, 400))
+    source.learn(rows_of(0, 400))
     again = harness.tick(10.0)
     assert boxed is not None
     assert again is not None
@@ -126,21 +126,21 @@ def test_before_any_answer_a_model_restarts_from_clusters_found_meanwhile() -> N
 
 def test_a_model_restarts_when_the_number_of_found_clusters_has_changed() -> None:
     contract = agreed("auto")
-    finder = Finder(contract)
-    harness = RoundsHarness(contract, sources=(finder.model,))
-    before = finder.learn(rows_of(0, 400))
+    source = Source(contract)
+    harness = RoundsHarness(contract, sources=(source.model,))
+    before = source.learn(rows_of(0, 400))
     harness.tick(0.0)
     answer_until_asleep(harness)
-    last_call = next(snapshot for snapshot in reversed(harness.published) if snapshot.round_request is not None)
+    last_request = next(snapshot for snapshot in reversed(harness.published) if snapshot.round_request is not None)
     after, n = before, 0
     while after == before:
         n += 1
         assert n < 50
-        after = finder.learn(rows_of(n, 200, np.array([[0.1, 0.9], [0.9, 0.9], [0.9, 0.05]])))
+        after = source.learn(rows_of(n, 200, np.array([[0.1, 0.9], [0.9, 0.9], [0.9, 0.05]])))
     woken = harness.tick(60.0)
     assert woken is not None
     assert woken.nodes == after
-    assert not harness.answer("shed", rows_of(9), to=last_call)
+    assert not harness.answer("shed", rows_of(9), to=last_request)
     assert harness.answer("shed", rows_of(9))
     # What was summed about the centres of before is of no use to these.
     answer_until_asleep(harness, (*SITES, "shed"))
@@ -149,9 +149,9 @@ def test_a_model_restarts_when_the_number_of_found_clusters_has_changed() -> Non
 
 def test_a_model_that_wakes_to_the_same_number_of_clusters_keeps_its_parameters() -> None:
     contract = agreed("auto")
-    finder = Finder(contract)
-    harness = RoundsHarness(contract, sources=(finder.model,))
-    finder.learn(rows_of(0, 400))
+    source = Source(contract)
+    harness = RoundsHarness(contract, sources=(source.model,))
+    source.learn(rows_of(0, 400))
     harness.tick(0.0)
     answer_until_asleep(harness)
     sleeping = harness.newest
@@ -162,9 +162,9 @@ def test_a_model_that_wakes_to_the_same_number_of_clusters_keeps_its_parameters(
 
 def test_found_clusters_are_grouped_by_their_mass() -> None:
     contract = agreed(2)
-    finder = Finder(contract)
-    finder.learn(rows_of(0, 400))
-    found, given = finder.model.snapshot, init_hint_for(contract, contract.models[1], (finder.model,))
+    source = Source(contract)
+    source.learn(rows_of(0, 400))
+    found, given = source.model.snapshot, init_hint_for(contract, contract.models[1], (source.model,))
     assert found is not None
     assert given is not None
     assert given.weights is not None

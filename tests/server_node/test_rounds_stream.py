@@ -1,6 +1,6 @@
-"""A stream for which few clients take part at a time, and each holds other clusters: what rounds forget, and what not.
+"""A stream of which few clients answer at a time, and each holds other clusters: `decay` and `cache` against `fresh`.
 
-Three clusters go round; each of ten clients holds rows of one; a fifth is called; answers come late.
+Three clusters move in a circle; each of ten clients holds rows of one; a fifth of them is asked; answers come late.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def error_of(between: str, seed: int, late: int) -> float:
         for client, window in zip(CLIENTS, sites.windows, strict=True):
             if harness.is_asked(client):
                 on_their_way.append((step + int(chance.integers(0, late + 1)), client, window, harness.newest))
-        for arrives, client, window, call in on_their_way:
+        for arrives, client, window, request in on_their_way:
             if arrives == step:
-                harness.answer(client, window, to=call)
+                harness.answer(client, window, to=request)
         harness.tick(10.0 * step)
         sites.move(step)
         if step >= WARM:

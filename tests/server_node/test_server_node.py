@@ -1,4 +1,4 @@
-"""The server: what it has heard decides what it knows, and what cannot be true is set aside with its bytes."""
+"""The server: the updates in the log decide its models, and invalid messages are rejected with their bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server_node.server_fixture import ServerFixture, models_of, states_of
 from tests.small_plant import an_update, forged, plant
 
 LARGE = LogSettings(update_bytes_max=RECORD_BYTES_MAX)
-"""a log that takes more than anybody should send"""
+"""a log that accepts larger records than clients send"""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> ServerFixture:
     return ServerFixture(tmp_path)
 
 
-def said(site: ServerFixture, *named: tuple[str, int]) -> list[Update]:
+def updates_of(site: ServerFixture, *named: tuple[str, int]) -> list[Update]:
     """An update for each client and sequence number."""
     return [an_update(site.contract, client, sequence) for client, sequence in named]
 
@@ -45,12 +45,12 @@ def test_a_server_without_updates_publishes_nothing(site: ServerFixture) -> None
         assert not server.step()
         assert not server.step()
         assert server.up_to_date
-        picture = server.status()
+        status = server.status()
     assert site.snapshots() == []
-    assert picture.ready
-    assert picture.models["clusters"].snapshot is None
-    assert "No client has sent an update yet" in picture.models["clusters"].waiting_for
-    assert picture.clients == []
+    assert status.ready
+    assert status.models["clusters"].snapshot is None
+    assert "No client has sent an update yet" in status.models["clusters"].waiting_for
+    assert status.clients == []
 
 
 def test_an_update_without_nodes_is_absorbed(site: ServerFixture) -> None:
@@ -62,7 +62,7 @@ def test_an_update_without_nodes_is_absorbed(site: ServerFixture) -> None:
 
 
 def test_absorbed_updates_are_published_as_a_snapshot(site: ServerFixture) -> None:
-    site.send(*said(site, ("attic", 1), ("cellar", 1), ("attic", 2)))
+    site.send(*updates_of(site, ("attic", 1), ("cellar", 1), ("attic", 2)))
     site.run()
     newest = site.snapshots()[-1]
     assert (newest.updates, newest.readings, newest.clients) == (3, 120, 2)
@@ -72,7 +72,7 @@ def test_absorbed_updates_are_published_as_a_snapshot(site: ServerFixture) -> No
 
 def test_a_repeated_update_changes_nothing(tmp_path: Path) -> None:
     once, twice = ServerFixture(tmp_path / "once"), ServerFixture(tmp_path / "twice")
-    updates = said(once, ("attic", 1), ("cellar", 1), ("attic", 2))
+    updates = updates_of(once, ("attic", 1), ("cellar", 1), ("attic", 2))
     once.send(*updates)
     twice.send(*updates, updates[0], *updates)
     assert once.run() == twice.run()
@@ -86,13 +86,13 @@ def test_a_repeated_update_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_updates_in_any_order_are_each_absorbed_once(site: ServerFixture) -> None:
-    site.send(*said(site, ("attic", 3), ("attic", 1), ("attic", 2), ("attic", 3)))
+    site.send(*updates_of(site, ("attic", 3), ("attic", 1), ("attic", 2), ("attic", 3)))
     site.run()
     assert site.snapshots()[-1].updates == 3
 
 
 def test_the_batch_size_changes_nothing(tmp_path: Path) -> None:
-    updates = said(ServerFixture(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
+    updates = updates_of(ServerFixture(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
     models = []
     for batch in (1, 3, 200):
         site = ServerFixture(tmp_path / str(batch), batch_updates_max=batch, pool_clients=2)
@@ -123,7 +123,7 @@ def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
         ServerFixture(tmp_path / name, pool_clients=3, batch_updates_max=2) for name in ("whole", "broken")
     )
     for site in (whole, broken):
-        site.send(*said(site, *names))
+        site.send(*updates_of(site, *names))
     expected = whole.run()
     with whole.server() as server:
         everything = states_of(server)
@@ -142,7 +142,7 @@ def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
 
 def test_updates_absorbed_but_not_stored_are_absorbed_again_to_the_same_model(tmp_path: Path) -> None:
     killed, undisturbed = (ServerFixture(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed"))
-    updates = said(killed, *(("attic", number) for number in range(1, 9)))
+    updates = updates_of(killed, *(("attic", number) for number in range(1, 9)))
     with killed.server() as server:
         for update in updates[:4]:
             killed.send(update)
@@ -160,39 +160,39 @@ def test_updates_absorbed_but_not_stored_are_absorbed_again_to_the_same_model(tm
 def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, snapshot_updates=3, snapshot_s=10.0)
     with site.server() as server:
-        site.send(*said(site, ("attic", 1)))
+        site.send(*updates_of(site, ("attic", 1)))
         server.step()
         assert len(site.snapshots()) == 1, "the first one at once"
-        site.send(*said(site, ("attic", 2), ("attic", 3)))
+        site.send(*updates_of(site, ("attic", 2), ("attic", 3)))
         server.step()
         assert len(site.snapshots()) == 1
         assert not server.up_to_date
         site.clock.now += 10
         assert server.step()
         assert [s.version for s in site.snapshots()] == [2]
-        site.send(*said(site, ("attic", 4), ("attic", 5), ("attic", 6)))
+        site.send(*updates_of(site, ("attic", 4), ("attic", 5), ("attic", 6)))
         server.step()
         assert site.snapshots()[-1].updates == 6
         assert server.up_to_date
         site.clock.now += 100
-        assert not server.step(), "nothing new, nothing said"
+        assert not server.step(), "there is nothing new to publish"
 
 
 def test_a_clock_set_back_does_not_delay_snapshots_for_long(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, snapshot_updates=1000, snapshot_s=10.0)
     site.clock.now = 4e9
     with site.server() as server:
-        site.send(*said(site, ("attic", 1)))
+        site.send(*updates_of(site, ("attic", 1)))
         server.step()
         site.clock.now = 1e9
-        site.send(*said(site, ("attic", 2)))
+        site.send(*updates_of(site, ("attic", 2)))
         server.step()
         site.clock.now += 10
         server.step()
         assert site.snapshots()[-1].updates == 2
 
 
-# What is set aside.
+# Rejected messages.
 
 
 def test_a_rejected_record_keeps_its_bytes_reason_and_origin(site: ServerFixture) -> None:
@@ -220,15 +220,15 @@ def test_a_rejected_record_keeps_its_bytes_reason_and_origin(site: ServerFixture
     site.publish(*records)
     site.send(good)
     site.run()
-    aside = site.rejected()
-    assert len(aside) == len(records)
+    rejected = site.rejected()
+    assert len(rejected) == len(records)
     for offset, ((_, value, original), reason) in enumerate(zip(records, expected, strict=True)):
-        record = aside[f"plant.updates/0/{offset}".encode()]
-        told = dict(record.headers)
+        record = rejected[f"plant.updates/0/{offset}".encode()]
+        given = dict(record.headers)
         assert record.value == (value or b"")
-        assert told["reason"].decode() == reason
-        assert told["origin"] == f"plant.updates/0/{offset}".encode()
-        assert told["key"] == b"clusters"
+        assert given["reason"].decode() == reason
+        assert given["origin"] == f"plant.updates/0/{offset}".encode()
+        assert given["key"] == b"clusters"
         assert [(name.removeprefix("original."), v) for name, v in record.headers if name.startswith("original.")] == [
             *original
         ]
@@ -261,15 +261,15 @@ def test_a_flood_of_malformed_messages_is_counted_rejected_and_survived(site: Se
         while server.step():
             pass
         assert models_of(server) == quiet.run()
-        picture = server.status()
+        status = server.status()
         counted = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "rejected"})
-        assert counted == sum(picture.rejected.values()) == 10_000
-        assert set(picture.rejected) <= set(REASONS)
+        assert counted == sum(status.rejected.values()) == 10_000
+        assert set(status.rejected) <= set(REASONS)
         assert len(server._checkpoint.pending()) <= site.settings.batch_updates_max
-    aside = site.rejected()
-    assert len(aside) == 10_000
+    rejected = site.rejected()
+    assert len(rejected) == 10_000
     for offset, (_, sent, _) in enumerate(flood[:5000], 1):
-        record = aside[f"plant.updates/0/{offset}".encode()]
+        record = rejected[f"plant.updates/0/{offset}".encode()]
         assert record.value == sent
         assert dict(record.headers)["reason"].decode() in REASONS
 
@@ -286,14 +286,14 @@ def test_a_record_with_millions_of_headers_is_rejected(site: ServerFixture) -> N
 
 
 def test_a_sum_of_readings_is_capped(site: ServerFixture) -> None:
-    site.send(*(an_update(site.contract, "liar", n, readings=COUNT_MAX) for n in range(1, 5)))
+    site.send(*(an_update(site.contract, "exaggerating", n, readings=COUNT_MAX) for n in range(1, 5)))
     site.run()
     assert site.snapshots()[-1].readings == COUNT_MAX
     assert site.snapshots()[-1].updates == 4
 
 
 def test_an_invalid_sequence_number_is_rejected(site: ServerFixture) -> None:
-    site.send(*said(site, ("attic", 1), ("attic", 10**6), ("attic", 2)))
+    site.send(*updates_of(site, ("attic", 1), ("attic", 10**6), ("attic", 2)))
     site.run()
     (record,) = site.rejected().values()
     assert dict(record.headers)["reason"] == b"sequence"
@@ -307,17 +307,17 @@ def test_no_value_of_a_rejected_message_is_logged(site: ServerFixture, caplog: p
     site.publish(("clusters", with_weight(good, weight).encode(), Update.headers()))
     with caplog.at_level(logging.DEBUG, "shoal"):
         site.run()
-    told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_rejected"]
-    assert [fields["reason"] for fields in told] == ["bounds"]
-    assert [(fields["model"], fields["client"]) for fields in told] == [("clusters", good.client)]
+    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_rejected"]
+    assert [fields["reason"] for fields in logged] == ["bounds"]
+    assert [(fields["model"], fields["client"]) for fields in logged] == [("clusters", good.client)]
     assert "123456789" not in str([vars(record) for record in caplog.records])
 
 
-# Metrics and pictures.
+# Metrics and status.
 
 
 def test_metrics_count_updates_and_readings(site: ServerFixture) -> None:
-    site.send(*said(site, ("attic", 1), ("attic", 1), ("cellar", 1)))
+    site.send(*updates_of(site, ("attic", 1), ("attic", 1), ("cellar", 1)))
     with site.server() as server:
         while server.step():
             pass
@@ -325,7 +325,7 @@ def test_metrics_count_updates_and_readings(site: ServerFixture) -> None:
         assert value("shoal_updates_total", {"result": "absorbed"}) == 2
         assert value("shoal_updates_total", {"result": "repeated"}) == 1
         assert value("shoal_readings_total", {"result": "learned"}) == 80
-        assert value("shoal_readings_total", {"result": "repeated"}) == 40, "said twice, learnt once"
+        assert value("shoal_readings_total", {"result": "repeated"}) == 40, "published twice, learnt once"
         assert value("shoal_end_to_end_latency_seconds_count") == 2
         assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9
         snapshot = server.status().models["clusters"].snapshot
@@ -335,7 +335,7 @@ def test_metrics_count_updates_and_readings(site: ServerFixture) -> None:
         value = server.metrics.registry.get_sample_value
         assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes, "also before the next snapshot"
         assert value("shoal_snapshot_version", {"model": "clusters"}) == snapshot.version
-        assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9, "heard before the restart"
+        assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9, "seen before the restart"
         assert value("shoal_updates_total", {"result": "rejected"}) == 0, "from 0 on, so that the first one shows"
         assert value("shoal_rejected_messages_total", {"reason": "privacy"}) == 0
 
@@ -344,7 +344,7 @@ def test_updates_read_again_after_an_error_are_counted_once(tmp_path: Path) -> N
     site = ServerFixture(tmp_path, pool_clients=5)
     metrics = ServerMetrics()
     value = metrics.registry.get_sample_value
-    site.send(*said(site, ("attic", 1), ("cellar", 1)))
+    site.send(*updates_of(site, ("attic", 1), ("cellar", 1)))
     site.publish(("clusters", b"junk", Update.headers()))
     for _ in range(2):
         with site.server(metrics=metrics) as server:
@@ -385,7 +385,7 @@ def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> N
 def test_cluster_events_add_up_and_are_logged_once_per_snapshot(
     site: ServerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.send(*said(site, *(("attic", n) for n in range(1, 13))))
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
     with caplog.at_level(logging.INFO, "shoal"), site.server() as server:
         clusters = site.contract.models[0].name
         steps = 0
@@ -399,13 +399,13 @@ def test_cluster_events_add_up_and_are_logged_once_per_snapshot(
         assert None not in counted.values(), "those that never happened are 0"
         change = counted["birth"] + counted["split"] - counted["merge"] - counted["death"]
         assert change == value("shoal_clusters", {"model": clusters}) > 0
-    told = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "clusters_changed"]
-    assert 0 < len(told) <= steps
-    assert sum(fields["births"] for fields in told) == counted["birth"]
+    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "clusters_changed"]
+    assert 0 < len(logged) <= steps
+    assert sum(fields["births"] for fields in logged) == counted["birth"]
 
 
 def test_identities_survive_a_restart(site: ServerFixture) -> None:
-    site.send(*said(site, *(("attic", n) for n in range(1, 7))))
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
     with site.server() as server:
         while server.step():
             pass
@@ -415,7 +415,7 @@ def test_identities_survive_a_restart(site: ServerFixture) -> None:
     with site.server() as server:
         assert server.status().models["clusters"].lineage == before
         assert server.status().models["clusters"].since == since
-        site.send(*said(site, *(("attic", n) for n in range(7, 9))))
+        site.send(*updates_of(site, *(("attic", n) for n in range(7, 9))))
         while server.step():
             pass
         after, later = server.status().models["clusters"].lineage, server.status().models["clusters"].since
@@ -423,7 +423,7 @@ def test_identities_survive_a_restart(site: ServerFixture) -> None:
     assert any(before.of_node[node] == after.of_node[node] for node in shared)
     assert after.born >= before.born
     assert all(later[who] == since[who] for who in set(later) & set(since)), "what stays is as old as it was"
-    assert set(later) == set(after.slots), "and what is gone is forgotten"
+    assert set(later) == set(after.slots), "and dead clusters are dropped"
 
 
 def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,7 +441,7 @@ def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.
 
 
 def test_the_status_has_the_lag(site: ServerFixture) -> None:
-    site.send(*said(site, *(("attic", n) for n in range(1, 6))))
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 6))))
     with site.server() as server:
         assert server.status().lag_records == 5
         assert not server.status().ready
@@ -450,7 +450,7 @@ def test_the_status_has_the_lag(site: ServerFixture) -> None:
             pass
         assert server.status().lag_records == 0
         assert server.status().ready
-        site.send(*said(site, ("attic", 6)))
+        site.send(*updates_of(site, ("attic", 6)))
         assert server.status().ready, "what stood there at the start is read"
 
 
@@ -463,20 +463,20 @@ def test_the_retention_margin_is_measured(tmp_path: Path) -> None:
         server.status()
         return server.metrics.registry.get_sample_value("shoal_retention_margin_records", labels)
 
-    site.send(*said(site, ("attic", 1)))
+    site.send(*updates_of(site, ("attic", 1)))
     with site.server() as server:
         assert margin(server) == 0
         server.step()
         assert margin(server) == 1
         for n in range(2, 20):
-            site.send(*said(site, ("attic", n)))
+            site.send(*updates_of(site, ("attic", n)))
         with site.log() as log:
             first, _ = log.bounds(site.contract.updates_topic)[0]
         assert first > 1
         assert margin(server) == 1 - first
 
 
-# Memory that does not fit.
+# Checkpoints that do not match.
 
 
 def test_a_checkpoint_of_another_contract_is_rejected(site: ServerFixture) -> None:
@@ -502,10 +502,10 @@ def test_a_recreated_log_is_rejected(site: ServerFixture) -> None:
 def test_updates_removed_before_they_were_read_raise_an_error_unless_gaps_are_accepted(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
-    site.send(*said(site, ("attic", 1)))
+    site.send(*updates_of(site, ("attic", 1)))
     site.run()
     for n in range(2, 20):
-        site.send(*said(site, ("attic", n)))
+        site.send(*updates_of(site, ("attic", n)))
     with site.server() as server, pytest.raises(OffsetOutOfRange, match="accept_gap = true"):
         server.step()
     site.settings = site.settings.model_copy(update={"accept_gap": True})
@@ -516,10 +516,10 @@ def test_updates_removed_before_they_were_read_raise_an_error_unless_gaps_are_ac
 def test_after_an_accepted_gap_clients_far_ahead_are_absorbed(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, accept_gap=True)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
-    site.send(*said(site, ("attic", 1)))
+    site.send(*updates_of(site, ("attic", 1)))
     site.run()
     for n in range(5000, 5010):
-        site.send(*said(site, ("attic", n)))
+        site.send(*updates_of(site, ("attic", n)))
     site.run()
     assert site.rejected() == {}
     assert site.snapshots()[-1].updates > 1
@@ -528,7 +528,7 @@ def test_after_an_accepted_gap_clients_far_ahead_are_absorbed(tmp_path: Path) ->
 def test_a_stored_but_unpublished_snapshot_is_published_after_a_restart(
     site: ServerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.send(*said(site, ("attic", 1)))
+    site.send(*updates_of(site, ("attic", 1)))
     with site.server() as server:
         # The power goes between remembering and speaking.
         monkeypatch.setattr(server._outbox, "publish_pending", lambda: pytest.fail("cut"))
@@ -540,7 +540,7 @@ def test_a_stored_but_unpublished_snapshot_is_published_after_a_restart(
 
 
 def test_an_oversized_snapshot_is_not_stored(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    (update,) = said(site, ("attic", 1))
+    (update,) = updates_of(site, ("attic", 1))
     site.send(update)
     monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
     with site.server() as server:

@@ -1,0 +1,134 @@
+"""What holds for every served model, whatever its family: the server tells them apart by nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import server_node
+from server_node.models.base import ServedModel
+from server_node.models.factory import make_models
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.privacy import privacy_mode
+from shoal.config.settings import ServerSettings
+from shoal.errors import InvalidState
+from shoal.protocol.codec import pack, unpack
+from shoal.protocol.messages import Wake
+from shoal.protocol.validation import Validator
+from tests.server_node.rounds_harness import FEATURES, RoundsHarness, contract_with, rows_of
+from tests.server_node.server_fixture import ServerFixture
+from tests.small_plant import an_update, plant
+
+FAMILIES = ("streaming", "rounds")
+SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)
+
+
+def contract_for(family: str) -> Contract:
+    return plant() if family == "streaming" else contract_with()
+
+
+def model_for(family: str) -> ServedModel:
+    contract = contract_for(family)
+    (model,) = make_models(contract, SETTINGS, Validator(contract)).values()
+    return model
+
+
+def with_snapshot(family: str) -> ServedModel:
+    """A model that has processed an update and published a snapshot."""
+    contract, model = contract_for(family), model_for(family)
+    statement = privacy_mode(contract).statement()
+    if family == "streaming":
+        assert model.process(an_update(contract), 0.0).new
+    else:
+        assert model.on_timer(0.0)
+        first = model.take_snapshot([[0, 0]], statement, 0.0).snapshot
+        answer = RoundsHarness(contract).make_answer("attic", rows_of(1), to=first)
+        assert model.process(answer, 0.0).new
+        assert model.on_timer(0.0)
+    assert model.snapshot_due(0.0)
+    model.take_snapshot([[0, 1]], statement, 0.0)
+    return model
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_a_new_model_has_no_snapshot_and_nothing_to_show(family: str) -> None:
+    model = model_for(family)
+    assert (model.snapshot, model.view, model.pending) == (None, None, False)
+    assert not model.snapshot_due(1e9)
+    assert model.status().waiting_for
+    assert len(model.clients) == 0
+
+
+def test_the_view_of_a_model_is_that_of_its_newest_snapshot(family: str) -> None:
+    model = with_snapshot(family)
+    assert model.snapshot is not None
+    assert model.view is not None
+    assert model.view.summary()[:2] == (model.snapshot.clusters, model.snapshot.nodes)
+    assert model.status().snapshot is model.snapshot
+
+
+def test_a_snapshot_is_due_once(family: str) -> None:
+    model = with_snapshot(family)
+    assert not model.snapshot_due(0.0)
+
+
+def test_a_restored_model_is_the_saved_one(family: str) -> None:
+    model, other = with_snapshot(family), model_for(family)
+    state = pack(model.state())
+    other.restore(unpack(state))
+    assert pack(other.state()) == state
+    assert other.view is not None
+
+
+@pytest.mark.parametrize("state", [{}, {"version": 0}, {"version": 3}])
+def test_a_damaged_state_is_rejected(family: str, state: dict[str, int]) -> None:
+    with pytest.raises(InvalidState, match="the checkpoint of model"):
+        model_for(family).restore(state)
+
+
+def test_a_wake_request_harms_no_model(family: str) -> None:
+    model = model_for(family)
+    model.wake()
+    assert model.snapshot is None
+
+
+def test_models_are_in_the_order_of_the_contract_and_timers_that_need_the_log_come_last(tmp_path: Path) -> None:
+    rounds = {"name": "first", "algorithm": "kmeans", "options": {"clusters": 2}}
+    tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
+    contract = parse_contract(tables | {"models": [rounds, {"name": "second", "algorithm": "fcac"}]})
+    with ServerFixture(tmp_path, contract).server() as server:
+        models = server.models()
+        assert list(models) == ["first", "second"]
+        assert [model.needs_caught_up_log for model in models.values()] == [True, False]
+
+
+def test_a_wake_request_is_logged_once_although_it_is_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = ServerFixture(tmp_path, contract_with())
+    wake = Wake("plant", site.contract.digest, "heaps")
+    site.publish(("heaps", wake.encode(), Wake.headers()))
+    with caplog.at_level("INFO", "shoal"), site.server() as server:
+        server.step()
+        metrics = server.metrics
+        site.delete_checkpoint()
+    with caplog.at_level("INFO", "shoal"), site.server(rebuild=True, metrics=metrics) as server:
+        server.step()
+    assert [record.getMessage() for record in caplog.records].count("wake_requested") == 1
+
+
+def test_nothing_on_the_server_asks_for_the_class_of_a_model() -> None:
+    folder = Path(server_node.__file__).parent
+    for path in [*folder.glob("*.py"), *folder.glob("models/*.py")]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\bisinstance\(", text), path
+        if path.name not in ("factory.py", "streaming.py", "rounds.py"):
+            assert "StreamingModel" not in text, path
+            assert "RoundsModel" not in text, path
