@@ -1,4 +1,4 @@
-"""Declared bounds: where a feature's values can lie, from its data sheet and never from its data."""
+"""Declared bounds: where the values of a feature can lie. They come from its data sheet and never from data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Bounds:
     """Declared `low` and `high` of every feature, (d,) each, in the feature's own unit.
 
     Models learn in unit coordinates, u = (x - low) / (high - low), so that no feature outweighs another.
-    Raises `SettingsError` for bounds that are empty, unequal in number, not finite, or not low < high.
+    Raises `SettingsError` for bounds that are empty, of unequal number, not finite, or not low < high.
     """
 
     def __init__(self, low: Sequence[float] | NDArray[np.float64], high: Sequence[float] | NDArray[np.float64]) -> None:
@@ -36,8 +36,10 @@ class Bounds:
         return int(self.low.size)
 
     def checked(self, readings: NDArray[np.float64]) -> NDArray[np.float64]:
-        """readings (n, d) as float64. Raises `InvalidData` (which never names a value) for another width, NaN or
-        infinity: noise would not hide them."""
+        """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity (noise hides none).
+
+        The error does not contain values.
+        """
         rows = np.asarray(readings, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.d:
             raise InvalidData(f"readings of shape {rows.shape} where (n, {self.d}) is needed")
@@ -45,14 +47,14 @@ class Bounds:
         if not finite.all():
             raise InvalidData(
                 f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a finite number; "
-                "refuse them before they come here"
+                "remove them first"
             )
         return rows
 
     def clip(self, readings: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-        """readings (n, d) -> the same moved into the bounds, and how many readings had to be moved.
+        """readings (n, d) -> the readings clipped to the bounds, and how many of them were outside.
 
-        The count is made from raw readings: it is for the client's own operator and must not travel.
+        The count is made from raw readings: it must not leave the client.
         """
         rows = self.checked(readings)
         inside = np.clip(rows, self.low, self.high)

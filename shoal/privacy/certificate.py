@@ -1,7 +1,7 @@
-"""The true epsilon of the shipped noise tables, computed from the integers themselves.
+"""The true epsilon of the noise tables, computed from their integers.
 
-No statistics and no trust in the derivation: for every result (the two end atoms included) and every
-pair of grid values, the largest log-ratio of probabilities. The digits of k are independent, so the
+It is the largest log-ratio of probabilities over all results (the two ends included) and all pairs of grid values. It
+uses no statistics and does not rely on how the tables were derived. The digits of k are independent, so that the
 maximum over all k is found digit by digit with a carry, in about a millisecond.
 
 Why the pairs k, k + steps suffice. For a result between the ends two grid values need magnitudes k at most
@@ -29,7 +29,7 @@ def certified_epsilon(distribution: DiscreteLaplace) -> float:
     (those `steps` apart) need not be the worst, or if the levels end inside the margin.
     """
     if distribution.levels * ESCAPE * distribution.scale < distribution.steps + distribution.margin:
-        raise SettingsError("the noise tables end before the margin does: this build must not be used")
+        raise SettingsError("the noise tables end before the margin does: do not use this build of shoal")
     logs = [np.log(digit.weights.astype(np.float64)) for digit in distribution.inner]
     whole = _log_whole_scales(distribution)
     _check_falling([*logs, whole])
@@ -37,7 +37,7 @@ def certified_epsilon(distribution: DiscreteLaplace) -> float:
 
 
 def _log_whole_scales(distribution: DiscreteLaplace) -> NDArray[np.float64]:
-    """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate looks."""
+    """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate needs them."""
     level = np.log(distribution.scales.weights.astype(np.float64)) - TABLE_BITS * math.log(2)
     count = MARGIN_SCALES + distribution.steps // distribution.scale + 2
     passed, digit = np.divmod(np.arange(count), ESCAPE)
@@ -46,11 +46,11 @@ def _log_whole_scales(distribution: DiscreteLaplace) -> NDArray[np.float64]:
 
 
 def _check_falling(logs: list[NDArray[np.float64]]) -> None:
-    """P(k) >= P(k + 1) everywhere: a step up of one digit loses at least what resetting all finer ones gains."""
+    """P(k) >= P(k + 1) everywhere: increasing a digit loses at least what resetting all finer digits gains."""
     gain = 0.0
     for digit in logs:
         if digit.size > 1 and (-np.diff(digit)).min() < gain:
-            raise SettingsError("the noise tables do not fall with distance: this build must not be used")
+            raise SettingsError("the noise tables do not fall with distance: do not use this build of shoal")
         gain += float(digit[0] - digit[-1])
 
 

@@ -70,7 +70,7 @@ class Formal(PrivacyMode):
         if spent > declared:
             raise SettingsError(
                 f"the noise tables give epsilon {spent!r} per reading where {declared!r} is declared: "
-                "this build must not be used"
+                "do not use this build of shoal"
             )
         randomness = KeyedRandomness(require_key(key, self.name), client, source, self.context(), self.bounds.d)
         return FormalNoise(self.bounds, self.noises, randomness)

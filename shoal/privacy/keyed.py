@@ -1,16 +1,16 @@
-"""Noise words that are a secret function of the reading and its place, so that a reading read again after
-a crash gets the same noise again: repeating it tells an observer nothing new.
+"""Random words for noise that are a secret function of the reading and its place in the log.
 
-Every field below is there because leaving it out breaks the privacy completely:
+A reading that is read again after a crash gets the same noise again, so that repeating it reveals nothing new. Every
+input of the function is necessary; without it privacy breaks completely:
 
-- the place alone (no reading): a corrected reading at the same place would give away the difference exactly;
-- no context: the same words under another epsilon would give away the reading exactly;
-- the reading alone (no place): equal readings would give equal rows, and duplicates would show;
-- no client, or a key that several clients or the server know: they could take the noise off;
-- no source identity: a log made again has the same offsets with other readings.
+- without the reading, a corrected reading at the same place would reveal the difference exactly;
+- without the context, the same words under another epsilon would reveal the reading exactly;
+- without the place, equal readings would give equal rows, so that duplicates would show;
+- without the client, or with a key that several clients or the server know, they could remove the noise;
+- without the identity of the source, a log made again would have other readings at the same offsets.
 
-For one place two readings ask the function at two points, so their noises are independent; this is the
-guarantee of the mechanism itself as long as SHAKE-256 with a secret prefix cannot be told from a random function.
+Two readings at one place ask the function at two points, so their noises are independent. The guarantee of the
+mechanism therefore holds as long as SHAKE-256 with a secret prefix cannot be distinguished from a random function.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ SOURCE_BYTES = 16
 CONTEXT_BYTES = 32
 VERSION = 1
 _BLOCK = 136
-"""SHAKE-256 absorbs this many bytes at a time: the constant fields fill two blocks, absorbed once"""
+"""SHAKE-256 absorbs blocks of this many bytes: the constant inputs fill two blocks, which are absorbed once"""
 
 Places = Sequence[tuple[int, int]] | NDArray[np.int64]
 """(n, 2): partition and offset of each reading in the client's readings log"""
 
 
 class KeyedRandomness:
-    """64-bit words for readings of `d` quantised features. Input of one digest call, every field of fixed width:
+    """Keyed pseudo-random 64-bit words for readings of `d` quantised features.
+
+    The input of one digest, all fields of fixed width:
 
     key (32 bytes, padded to 136) | version (u4) | sha256(client) (32) | source (16) | context (32) | padding to 272
     | partition (u4) | offset (u8) | the reading on the grid (d times i8); little-endian.
@@ -50,27 +52,27 @@ class KeyedRandomness:
         if len(source) != SOURCE_BYTES or len(context) != CONTEXT_BYTES:
             raise SettingsError(f"source identity and context have {SOURCE_BYTES} and {CONTEXT_BYTES} bytes")
         if not client:
-            raise SettingsError("a client needs a name: its noise is bound to it")
+            raise SettingsError("a client needs a name, because its noise depends on it")
         fields = VERSION.to_bytes(4, "little") + hashlib.sha256(client.encode()).digest() + source + context
         self._prefix = hashlib.shake_256(key.ljust(_BLOCK, b"\0") + fields.ljust(_BLOCK, b"\0"))
         self._point = np.dtype([("partition", "<u4"), ("offset", "<u8"), ("grid", "<i8", (d,))])
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that tell whether key, client, source and context are those of an earlier run."""
+        """16 hexadecimal digits that show whether key, client, source and context are those of an earlier run."""
         return self._prefix.hexdigest(8)
 
     def draw(self, places: Places, grid: NDArray[np.int64], words: int) -> NDArray[np.uint64]:
-        """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that cannot be."""
+        """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that are not valid."""
         points = np.empty(len(grid), dtype=self._point)
         points["partition"], points["offset"] = _checked(places, len(grid)).T
         points["grid"] = grid
-        asked = memoryview(points.tobytes())
+        inputs = memoryview(points.tobytes())
         width, size = self._point.itemsize, 8 * words
         digests = []
-        for start in range(0, len(asked), width):
+        for start in range(0, len(inputs), width):
             function = self._prefix.copy()
-            function.update(asked[start : start + width])
+            function.update(inputs[start : start + width])
             digests.append(function.digest(size))
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64, copy=False).reshape(len(grid), words)
 

@@ -2,8 +2,8 @@
 
 A reading's feature is an integer g in 0..m. The noise is s * (k + 1/2) steps with a fair sign s and
 P(k) proportional to exp(-k / scale), k = 0, 1, 2, ...; the result is moved into [-R - 1/2, m + R + 1/2].
-Two readings at most m steps apart then give any result with probabilities at most exp(m / scale) apart:
-m / scale is the epsilon of the feature. Half-integers leave no special case at zero.
+For two readings at most m steps apart the probabilities of any result differ by a factor of at most exp(m / scale):
+m / scale is the epsilon of the feature. On the half-integers zero is no special case.
 
 k is drawn digit by digit. Because P is geometric the digits of k in any mixed radix are independent:
 fine (0..4095 steps), middle (only when scale > 4096), and whole scales, drawn in levels of 0..24 where
@@ -28,9 +28,9 @@ FINE_STEPS = 4096
 TABLE_BITS = 63
 ESCAPE = 24
 MARGIN_SCALES = 30
-"""results are kept within this many scales of the range; beyond it lies a mass of about e^-30"""
-HAIR = Decimal(1) + Decimal(1) / 4096
-"""the tables are made for this much more noise, so that rounding to integers never exceeds the declared epsilon"""
+"""results are clipped to within this many scales of the range; the probability beyond is about e^-30"""
+SCALE_SLACK = Decimal(1) + Decimal(1) / 4096
+"""the tables are made for a scale larger by this factor, so that rounding to integers never costs more epsilon"""
 EPSILON_MIN, EPSILON_MAX = 1e-4, 1e3
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
@@ -45,7 +45,7 @@ class Digit:
 
     @cached_property
     def weights(self) -> NDArray[np.uint64]:
-        """(size,) taken from `below`, so that what is certified is what is drawn from."""
+        """(size,) derived from `below`, so that the certificate examines the table that is drawn from."""
         return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
     def pick(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -55,12 +55,12 @@ class Digit:
 
 @lru_cache(maxsize=64)
 def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = False) -> Digit:
-    """Table of a digit 0..size-1 with P(i) ~ exp(-i * stride / (HAIR * scale)).
+    """Table of a digit 0..size-1 with P(i) ~ exp(-i * stride / (SCALE_SLACK * scale)).
 
-    With `open_ended` the last value stands for everything from there on. Decimal arithmetic is defined to
-    the digit, so every platform builds the same integers.
+    With `open_ended` the last value stands for all from there on. Decimal arithmetic is exact to the digit, so that
+    every platform builds the same integers.
     """
-    ratio = _EXACT.exp(_EXACT.divide(Decimal(-stride), Decimal(scale) * HAIR))
+    ratio = _EXACT.exp(_EXACT.divide(Decimal(-stride), Decimal(scale) * SCALE_SLACK))
     powers = [Decimal(1)]
     for _ in range(size):
         powers.append(_EXACT.multiply(powers[-1], ratio))
@@ -74,7 +74,7 @@ def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = Fa
 
 @dataclass(frozen=True, eq=False)
 class DiscreteLaplace:
-    """The noise of one feature, all of it public: `steps` m of the grid over the range, `scale` in steps."""
+    """The noise of one feature; all of it is public. `steps` is m, the grid steps over the range; `scale` in steps."""
 
     steps: int
     scale: int
@@ -91,18 +91,18 @@ class DiscreteLaplace:
 
     @property
     def words(self) -> int:
-        """64-bit words that one draw uses, always the same number."""
+        """The number of 64-bit words of one draw; it is constant."""
         return len(self.inner) + self.levels
 
     def digest(self) -> bytes:
-        """32 bytes that name the tables and the grid exactly."""
+        """32 bytes that identify the tables and the grid exactly."""
         digest = hashlib.sha256(f"{self.steps},{self.scale},{self.margin},{self.levels}".encode())
         for digit in (*self.inner, self.scales):
             digest.update(f";{digit.stride},{digit.weights.size}:".encode() + digit.weights.astype("<u8").tobytes())
         return digest.digest()
 
     def noise(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the result is bounded."""
+        """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the result is clipped."""
         k = np.zeros(words.shape[:-1], dtype=np.int64)
         for i, digit in enumerate(self.inner):
             k += digit.stride * digit.pick(words[..., i])
@@ -153,7 +153,7 @@ def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
     inner = [geometric_digit(fine, 1, scale)]
     if scale > fine:
         inner.append(geometric_digit(scale // fine, fine, scale))
-    # Whatever lies in the last level's "24 or more" is beyond the margin for every g, so folding it is exact.
+    # The last level's "24 or more" lies beyond the margin for every g, so that it may stand for all beyond it.
     levels = -(-(steps + MARGIN_SCALES * scale) // (ESCAPE * scale))
     return DiscreteLaplace(
         steps, scale, tuple(inner), geometric_digit(ESCAPE + 1, scale, scale, open_ended=True), levels

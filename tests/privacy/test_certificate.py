@@ -148,5 +148,5 @@ def test_the_certificate_sees_levels_that_end_too_early() -> None:
 
 def test_a_client_whose_tables_give_more_than_declared_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formal, "discrete_laplace", lambda epsilon: discrete_laplace(epsilon * 1.01))
-    with pytest.raises(SettingsError, match="must not be used"):
+    with pytest.raises(SettingsError, match="do not use this build"):
         build(formal_mode(3, 3.0))
