@@ -68,7 +68,7 @@ def test_common_reasons_of_brokers_are_in_the_table() -> None:
     for meaning in ("do not accept the user or the secret", "certificate is not one we trust"):
         assert meaning in PAGE
         assert any(meaning in text for text in _FOR_GOOD.values())
-    for meaning in ("nobody listens there", "the host's name is not known", "they hang up when spoken to"):
+    for meaning in ("no server listens there", "the host's name is not known", "the connection was closed at once"):
         assert meaning in PAGE
         assert any(meaning in text for text in _FOR_NOW.values())
 

@@ -35,7 +35,7 @@ PACKET_BYTES_MAX = 2 * 1024 * 1024
 """the broker (MQTT 5) does not send more: a message is in memory before its length can be refused"""
 FAILURE = 128
 """reason codes from here on are refusals"""
-HUNG_UP = "they hang up when spoken to: check tls and port, unless they are just restarting"
+HUNG_UP = "the connection was closed at once: check tls and port, unless it is restarting"
 LOST = "the connection was lost; should that go on, does another producer use our client_id?"
 _FOR_GOOD = {
     "Bad user name or password": "does not accept the user or the secret; check user and secret_file",

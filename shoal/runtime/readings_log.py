@@ -51,7 +51,7 @@ def _in_folder(config: Config, client: str, folder: Path) -> Log:
     """An existing log takes over the retention of the settings."""
     log = SqliteLog(folder / client / "readings.db")
     try:
-        log.keep(READINGS, readings_settings(config.client))
+        log.set_retention(READINGS, readings_settings(config.client))
     except BaseException:
         log.close()
         raise

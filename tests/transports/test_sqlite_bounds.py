@@ -55,17 +55,17 @@ def test_retention_makes_the_room_that_a_file_at_its_limit_needs(path: Path) -> 
 
 def test_another_number_of_bytes_can_be_kept_from_now_on_and_nothing_else(path: Path) -> None:
     with closing(SqliteLog(path, durable=False)) as log:
-        log.keep(TOPIC, TopicSettings(retain_bytes=100_000))
+        log.set_retention(TOPIC, TopicSettings(retain_bytes=100_000))
         identity = log.identity(TOPIC)
         for _ in range(100):
             log.publish(TOPIC, b"x" * 1000)
             log.flush()
-        log.keep(TOPIC, TopicSettings(retain_bytes=5_000))
+        log.set_retention(TOPIC, TopicSettings(retain_bytes=5_000))
         log.publish(TOPIC, b"x" * 1000)
         log.flush()
         assert log.bounds(TOPIC) == {0: (96, 101)}
         with pytest.raises(LogError, match="record_bytes_max"):
-            log.keep(TOPIC, TopicSettings(retain_bytes=5_000, record_bytes_max=10))
+            log.set_retention(TOPIC, TopicSettings(retain_bytes=5_000, record_bytes_max=10))
     with closing(SqliteLog(path, durable=False)) as log:
         log.ensure(TOPIC, TopicSettings(retain_bytes=5_000))
         assert log.identity(TOPIC) == identity

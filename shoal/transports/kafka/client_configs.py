@@ -1,4 +1,4 @@
-"""How a Kafka log is reached and how its topics are kept: our settings as kafka-python and the brokers name them."""
+"""Configuration of kafka-python clients and of topics, from our settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shoal.transports.kafka.transport import KafkaSettings
 
 MIB = 1024 * 1024
 CONNECT_S = 10.0
-"""a broker that has not answered by then is away; whoever runs a node tries again"""
+"""a broker that has not answered by then is unavailable; the caller tries again"""
 BATCH_BYTES = 32 * 1024
 FRAME_BYTES = 64 * 1024
-"""of a topic's max.message.bytes, for what Kafka adds to key, value and headers. More than a batch of small records
-takes, so that only a single record can ever be too large for its topic, and that one we refuse ourselves."""
+"""part of a topic's max.message.bytes for what Kafka adds to key, value and headers. It is more than a batch of small
+records takes, so only a single record can be too large for its topic, and `check_record` rejects that one first."""
 SEGMENT_BYTES_MIN = MIB
 SEGMENT_BYTES_MAX = 1024 * MIB
 SEGMENT_S_MAX = 7 * 86400.0
@@ -37,15 +37,15 @@ def servers_of(place: str) -> list[str]:
     return servers
 
 
-def reach(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
-    """What each kind of client of kafka-python is told about reaching the brokers. Secrets are in it: never print it.
+def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
+    """The configuration that all clients of kafka-python share. It contains secrets: never print it.
 
     Raises `SettingsError` for a file that cannot be read.
     """
     known: dict[str, Any] = {
         "bootstrap_servers": servers,
         "bootstrap_timeout_ms": int(1000 * CONNECT_S),
-        # The library's own back-off grows to 30 s: a broker that is back would be left waiting.
+        # The library's default grows to 30 s, so a broker that is available again would wait that long for us.
         "reconnect_backoff_max_ms": 1000,
         "security_protocol": ("SASL_" if settings.sasl != "none" else "") + ("SSL" if settings.tls else "PLAINTEXT"),
     }
@@ -56,11 +56,11 @@ def reach(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
     }
     for name, file in files.items():
         if file is not None:
-            read_password(file, "log")  # kafka-python would not say which file it misses
+            read_password(file, "log")  # kafka-python does not name a file that it cannot read
             known[name] = str(file)
     if settings.sasl == "none":
         return known
-    assert settings.secret_file is not None  # KafkaSettings sees to it
+    assert settings.secret_file is not None  # KafkaSettings checks it
     secret = read_password(settings.secret_file, "log")
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":
@@ -71,7 +71,7 @@ def reach(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """A bearer token that somebody else renews: the file is read anew at each connection."""
+    """A bearer token in a file that another program renews: it is read at each connection."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -81,7 +81,7 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ha
 
 
 def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
-    """A topic's settings as the brokers name them. `replication` 0: as they do by default."""
+    """A topic's settings as Kafka's configuration. `replication` 0: the brokers' default."""
     retained = settings.retain_bytes is not None or _finite(settings.retain_s) is not None
     retain_s = _finite(settings.retain_s)
     message_bytes = settings.record_bytes_max + FRAME_BYTES
@@ -90,12 +90,12 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
         "retention.ms": "-1" if retain_s is None else str(round(1000 * retain_s)),
         "retention.bytes": "-1" if settings.retain_bytes is None else str(settings.retain_bytes),
         "max.message.bytes": str(message_bytes),
-        # Retention by the brokers' clock: a sensor's clock that is wrong must not remove what was just written.
+        # Retention uses the brokers' clock: a wrong clock of a writer must not remove what was just written.
         "message.timestamp.type": "LogAppendTime",
     }
     segment_bytes, segment_s = SEGMENT_BYTES_MAX, SEGMENT_S_MAX
     if settings.retain_bytes is not None:
-        # Whole segments are dropped, so a small topic needs small ones; and a record must fit into one.
+        # Whole segments are removed, so a small topic needs small ones; and a record must fit into one.
         segment_bytes = min(SEGMENT_BYTES_MAX, max(SEGMENT_BYTES_MIN, settings.retain_bytes // 8, message_bytes))
     if retain_s is not None:
         segment_s = min(SEGMENT_S_MAX, max(COMPACT_EVERY_S, retain_s / 8))
@@ -108,7 +108,7 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
 
 
 def settings_of(configs: dict[str, str], partitions: int) -> TopicSettings:
-    """The way back: a topic's settings as we name them."""
+    """The reverse of `configs_of`: a topic's settings from its Kafka configuration."""
     retain_ms, retain_bytes = int(configs["retention.ms"]), int(configs["retention.bytes"])
     retained = "delete" in configs["cleanup.policy"]
     return TopicSettings(

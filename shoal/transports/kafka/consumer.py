@@ -1,6 +1,6 @@
-"""The reading end of the Kafka log: `assign` and `seek` from the reader's own positions.
+"""Reading from Kafka: one consumer that uses `assign` and `seek` from the reader's own positions.
 
-There is no consumer group, so nothing is ever rebalanced, and the same positions give the same records whoever reads.
+There is no consumer group, so nothing is ever rebalanced, and the same positions give the same records to every reader.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from shoal.transports.kafka.errors import connect, explained
 from shoal.transports.kafka.topics import Topics
 
 FETCH_BYTES = 4 * MIB
-"""fetched ahead of the reader, per partition; a larger record comes all the same"""
+"""fetched ahead of the reader, per partition; a larger record is fetched all the same"""
 FETCH_WAIT_S = 0.1
-"""how long a broker holds an empty answer back; a reader that goes elsewhere meanwhile waits as long"""
+"""how long a broker delays an empty answer; a reader that changes its position meanwhile waits as long"""
 FETCH_S = 30.0
-"""how long records that are known to be there may take to come"""
+"""how long records that are known to exist may take to arrive"""
 CLOSE_S = 5.0
 UNREADABLE = "unreadable"
 """header of a record that cannot be decoded; its value is left out"""
 UNDECODABLE = (CorruptRecordError, UnicodeDecodeError, UnsupportedCodecError)
 
 
-class Reader:
-    """One consumer that goes wherever it is asked to read."""
+class LogReader:
+    """One consumer, used for reads at any topic and position."""
 
-    def __init__(self, where: str, reach: dict[str, Any], topics: Topics) -> None:
-        self._where, self._reach, self._topics = where, reach, topics
+    def __init__(self, where: str, client_config: dict[str, Any], topics: Topics) -> None:
+        self._where, self._client_config, self._topics = where, client_config, topics
         self._client: Any = None
         self._next: tuple[str, Positions] | None = None
-        """what the consumer would give next; None when that is not known"""
+        """the consumer's topic and positions; None when they are unknown"""
 
     def read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
         """See `Log.read`; `at` has partitions of this topic, one at least."""
         try:
             return self._read(topic, at, limit, timeout_s)
         except UNDECODABLE:
-            self.close()  # its fetcher would go round in circles from here on
+            self.close()  # its fetcher would fail at this record again and again
             return self._read_one(topic, at)
 
     def close(self) -> None:
-        """Let go; never raises."""
+        """Close the consumer; never raises."""
         client, self._client, self._next = self._client, None, None
         if client is not None:
             with suppress(KafkaError):
@@ -59,17 +59,17 @@ class Reader:
     def _read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
         with self._consumer() as consumer:
             if self._next != (topic, at):
-                self._go_to(consumer, topic, at)
+                self._seek(consumer, topic, at)
             records, after = self._take(consumer, topic, at, limit, timeout_s)
         self._next = (topic, after)
         return records, dict(after)
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
-        """The consumer, its errors explained; after any of them the next one begins anew."""
+        """The consumer, its errors explained; after an error, its positions are unknown."""
         if self._client is None:
             more = {
-                # A position that is gone is an error, never a silent jump to what is left.
+                # A position that retention has removed is an error, never a silent jump to what is left.
                 "auto_offset_reset": "none",
                 "enable_auto_commit": False,
                 "allow_auto_create_topics": False,
@@ -77,7 +77,7 @@ class Reader:
                 "fetch_max_wait_ms": int(1000 * FETCH_WAIT_S),
                 "metrics_enabled": False,
             }
-            self._client = connect(self._where, KafkaConsumer, self._reach | more)
+            self._client = connect(self._where, KafkaConsumer, self._client_config | more)
         try:
             with explained(self._where, but=UNDECODABLE):
                 yield self._client
@@ -85,7 +85,7 @@ class Reader:
             self._next = None
             raise
 
-    def _go_to(self, consumer: Any, topic: str, at: Positions) -> None:
+    def _seek(self, consumer: Any, topic: str, at: Positions) -> None:
         self._check_positions(topic, at)
         consumer.assign([TopicPartition(topic, partition) for partition in at])
         for partition, position in at.items():
@@ -104,19 +104,19 @@ class Reader:
     def _take(
         self, consumer: Any, topic: str, at: Positions, limit: int, timeout_s: float
     ) -> tuple[list[Record], Positions]:
-        """Poll until records come; an empty answer is given only when the log has nothing at these positions."""
+        """Poll until records arrive; the result is empty only when the log has none from these positions on."""
         until = time.monotonic() + timeout_s + FETCH_S
         wait_s = timeout_s
         while True:
             records = self._poll(consumer, topic, at, limit, wait_s)
             after = {partition: consumer.position(TopicPartition(topic, partition)) for partition in at}
-            if records or after != at:  # compaction leaves gaps, and nothing may stand behind the last of them
+            if records or after != at:  # compaction leaves gaps, and there may be no record after the last gap
                 return records, after
             ends = self._topics.ends(topic, at)
             if all(ends[partition] <= position for partition, position in at.items()):
                 return [], at
             if time.monotonic() > until:
-                raise LogUnavailable(f"{self._where}: records of {topic} did not come within {FETCH_S:.0f} s")
+                raise LogUnavailable(f"{self._where}: records of {topic} did not arrive within {FETCH_S:.0f} s")
             wait_s = 1.0
 
     def _poll(self, consumer: Any, topic: str, at: Positions, limit: int, wait_s: float) -> list[Record]:
@@ -128,11 +128,11 @@ class Reader:
         return [_record(one) for records in fetched.values() for one in records]
 
     def _read_one(self, topic: str, at: Positions) -> tuple[list[Record], Positions]:
-        """One record, one partition after the other, of which at least one begins with what nobody can decode.
+        """One record, from the first partition that has any; at least one partition begins with an undecodable record.
 
-        A name of a header that is no UTF-8, or a compression that is not installed: whoever may write can send these,
-        and a reader that stopped at them could be stopped by anybody. Records sent in one batch with it may share
-        its fate.
+        Such a record has a header name that is not UTF-8, or a compression that is not installed. Every writer can send
+        one, and a reader that stopped at it could be stopped by any writer. Other records of its batch may be
+        undecodable too.
         """
         ends = self._topics.ends(topic, at)
         for partition, position in at.items():
@@ -145,7 +145,7 @@ class Reader:
                 why = ((UNREADABLE, type(error).__name__.encode()),)
                 return [Record(topic, partition, position, 0, None, None, why)], at | {partition: position + 1}
             return records, at | after
-        raise LogUnavailable(f"{self._where}: records of {topic} went away while they were read")
+        raise LogUnavailable(f"{self._where}: records of {topic} disappeared while they were read")
 
 
 def _record(one: Any) -> Record:

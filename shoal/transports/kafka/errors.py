@@ -1,4 +1,4 @@
-"""What goes wrong between kafka-python and its brokers, in our words."""
+"""Errors of kafka-python as errors of shoal, and connecting with an explanation when it fails."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from kafka.net.compat import KafkaNetClient
 
 from shoal.errors import LogError, LogUnavailable, ShoalError
 
-_FOR_GOOD = {
+_PERMANENT = {
     "SaslAuthenticationFailedError": "the brokers do not accept the user or the secret; check user and secret_file",
     "CERTIFICATE_VERIFY_FAILED": "the brokers' certificate is not one we trust; check ca_file and the host in address",
-    "IllegalSaslStateError": 'the brokers want no login on this port; check the port, or set sasl = "none"',
-    "UnsupportedSaslMechanismError": "the brokers do not offer this way to log in; check sasl",
-    "WRONG_VERSION_NUMBER": "the brokers do not speak TLS on this port; check the port and tls",
+    "IllegalSaslStateError": 'the brokers do not expect a login on this port; check the port, or set sasl = "none"',
+    "UnsupportedSaslMechanismError": "the brokers do not offer this login mechanism; check sasl",
+    "WRONG_VERSION_NUMBER": "the brokers do not use TLS on this port; check the port and tls",
 }
-"""what stands in the library's log, or is the name of its error, when trying again cannot help -> what to do"""
-_FOR_NOW = {
-    "ECONNREFUSED": "nobody listens there",
+"""text in the library's log, or name of its error, for failures that no later try can mend -> what to do"""
+_TEMPORARY = {
+    "ECONNREFUSED": "no server listens there",
     "DNS": "the host's name is not known",
-    "UNEXPECTED_EOF": "they hang up on a TLS greeting: check tls and the port, unless they are just restarting",
-    "socket disconnected": "they hang up when spoken to: check tls, sasl and the port, unless they are just restarting",
+    "UNEXPECTED_EOF": "the connection was closed at the TLS handshake: check tls and port, unless they are restarting",
+    "socket disconnected": "the connection was closed at once: check tls, sasl and port, unless they are restarting",
 }
 LOST_MIN = 3
 FIRST_ATTEMPT_MS = 2000
-_NEVER_AGAIN = (
+_PERMANENT_ERRORS = (
     errors.AuthorizationError,
     errors.SaslAuthenticationFailedError,
     errors.MessageSizeTooLargeError,
@@ -38,34 +38,35 @@ _NEVER_AGAIN = (
     errors.UnsupportedVersionError,
 )
 
-# Its warnings are about single connections and come by the dozen; what matters of them is in our errors.
+# The library logs many warnings about single connections; what matters of them is in our errors.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 
 
-class Reasons(logging.Handler):
-    """Collects what the library says in its log while it connects: its error gives no cause."""
+class ConnectionFailures(logging.Handler):
+    """Collects the warnings that the library logs while it connects: its error gives no cause."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._said: list[str] = []
+        self._messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what was said."""
-        self._said.append(record.getMessage())
+        """Keep the message."""
+        self._messages.append(record.getMessage())
 
-    def verdict(self, where: str) -> ShoalError:
-        """Why there is no connection: `LogError` when trying again cannot help, else `LogUnavailable`."""
-        for sign, meaning in _FOR_GOOD.items():
-            if any(sign in said for said in self._said):
+    def to_error(self, where: str) -> ShoalError:
+        """Why there is no connection, as `LogError` when no later try can succeed, else as `LogUnavailable`."""
+        for sign, meaning in _PERMANENT.items():
+            if any(sign in message for message in self._messages):
                 return LogError(f"{where}: {meaning}")
-        # A broker that refuses a password says so and hangs up, and the library may see only the second. One that
-        # told its version each time and then always hung up is not one that is just restarting.
-        lost = [said for said in self._said if "Connection lost" in said]
-        if len(lost) >= LOST_MIN and all("broker_version=(" in said and "disconnected" in said for said in lost):
-            return LogError(f"{where}: they answer, and hang up at the login: check sasl, user and secret_file")
-        for said in reversed(self._said):
-            for sign, meaning in _FOR_NOW.items():
-                if sign in said:
+        # A broker that refuses a password answers so and closes the connection, and the library may see only that it
+        # was closed. A broker that told its version each time before it closed is not one that is restarting.
+        lost = [message for message in self._messages if "Connection lost" in message]
+        answered = all("broker_version=(" in message and "disconnected" in message for message in lost)
+        if len(lost) >= LOST_MIN and answered:
+            return LogError(f"{where}: they close the connection at the login: check sasl, user and secret_file")
+        for message in reversed(self._messages):
+            for sign, meaning in _TEMPORARY.items():
+                if sign in message:
                     return LogUnavailable(f"{where} cannot be reached: {meaning}")
         return LogUnavailable(f"{where} cannot be reached: no answer in time")
 
@@ -73,11 +74,11 @@ class Reasons(logging.Handler):
 def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> Any:
     """A connected client of kafka-python. A failure is explained by what the library logged meanwhile.
 
-    It tries for as long as `known` says that brokers are waited for, but shortly at first and then longer: who has the
-    wrong password is told so at once. Raises `LogError` and `LogUnavailable`.
+    `known["bootstrap_timeout_ms"]` bounds all attempts together; the first is short and each later one twice as long,
+    so that a wrong password is reported soon. Raises `LogError` and `LogUnavailable`.
     """
     left_ms, next_ms = known["bootstrap_timeout_ms"], FIRST_ATTEMPT_MS
-    with _listening() as reasons:
+    with _collecting_failures() as reasons:
         while True:
             this_ms = min(next_ms, left_ms)
             left_ms, next_ms = left_ms - this_ms, 2 * next_ms
@@ -88,28 +89,28 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
                     raise
 
 
-def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], reasons: Reasons) -> Any:
-    begun: list[Any] = []
+def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], reasons: ConnectionFailures) -> Any:
+    started: list[Any] = []
 
     def client(**settings: Any) -> Any:
-        begun.append(KafkaNetClient(**settings))
-        return begun[-1]
+        started.append(KafkaNetClient(**settings))
+        return started[-1]
 
     try:
         return make(**known, kafka_client=client)
     except (errors.KafkaError, OSError) as error:
-        # The library forgets what it had begun and leaves it running: a thread and some open files each time, and
-        # a process that waits for its brokers through a night would run out of them.
-        for one in begun:
+        # The library leaves running what it had started: a thread and some open files each time. A process that waits
+        # for its brokers through a night would run out of them.
+        for one in started:
             one.close()
         if isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError):
-            raise reasons.verdict(where) from error
+            raise reasons.to_error(where) from error
         raise LogError(f"{where}: {type(error).__name__}; check [log]") from error
 
 
 @contextmanager
-def _listening() -> Iterator[Reasons]:
-    reasons, logger = Reasons(), logging.getLogger("kafka.net")
+def _collecting_failures() -> Iterator[ConnectionFailures]:
+    reasons, logger = ConnectionFailures(), logging.getLogger("kafka.net")
     logger.addHandler(reasons)
     try:
         yield reasons
@@ -119,20 +120,20 @@ def _listening() -> Iterator[Reasons]:
 
 @contextmanager
 def explained(where: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """The library's errors as ours, `but` for some."""
+    """Turns errors of the library inside into errors of shoal, except those in `but`."""
     try:
         yield
     except but:
         raise
     except errors.KafkaError as error:
-        raise ours(error, where) from error
+        raise to_shoal_error(error, where) from error
 
 
-def ours(error: BaseException, where: str) -> ShoalError:
-    """An error of the library as one of ours; its own text may hold bytes of a record and is left out."""
+def to_shoal_error(error: BaseException, where: str) -> ShoalError:
+    """An error of the library as an error of shoal, without its text, which may hold bytes of a record."""
     name = type(error).__name__
     if isinstance(error, errors.AuthorizationError):
-        return LogError(f"{where}: {name}: this user may not do that; see docs/how-to/security.md")
-    if isinstance(error, _NEVER_AGAIN):
-        return LogError(f"{where}: {_FOR_GOOD.get(name, name)}")
-    return LogUnavailable(f"{where}: a broker is away, or does not answer as it should ({name})")
+        return LogError(f"{where}: {name}: this user has no right to do that; see docs/how-to/security.md")
+    if isinstance(error, _PERMANENT_ERRORS):
+        return LogError(f"{where}: {_PERMANENT.get(name, name)}")
+    return LogUnavailable(f"{where}: a broker is unavailable, or does not answer as it should ({name})")

@@ -1,4 +1,4 @@
-"""The log on Kafka, by kafka-python: positions are the reader's own, and there is no consumer group."""
+"""The log on Kafka, by kafka-python, without consumer groups: positions belong to the reader."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kafka.errors import KafkaError
 
 from shoal.errors import LogError, MissingExtra
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
-from shoal.transports.kafka.client_configs import MIB, reach, servers_of
-from shoal.transports.kafka.consumer import Reader
-from shoal.transports.kafka.producer import Writer
+from shoal.transports.kafka.client_configs import MIB, client_config, servers_of
+from shoal.transports.kafka.consumer import LogReader
+from shoal.transports.kafka.producer import LogWriter
 from shoal.transports.kafka.topics import Topics
 from shoal.transports.kafka.transport import KafkaSettings
 from shoal.transports.limits import check_record, check_settings, size_of
@@ -21,14 +21,14 @@ CLOSE_S = 10.0
 
 
 class KafkaLog:
-    """`Log` on the brokers `//host:port,host:port`. One object per thread. Nothing is connected before it is needed.
+    """`Log` on the brokers `//host:port,host:port`. One object per thread. It connects when it is first used.
 
     `in_flight_bytes_max` bounds what is published and not yet stored: beyond it `publish` waits, and then raises
     `LogUnavailable`. After an error of `publish` or `flush`, what was published since the last flush may be stored
-    or not: publish it again, readers drop what they have seen.
+    or not: publish it again; readers drop repetitions.
 
-    Raises `SettingsError` (address, files of secrets), `MissingExtra`; later `LogUnavailable` (brokers away),
-    `LogError` (a wrong secret, an unknown certificate, an access rule, and what `Log` says).
+    Raises `SettingsError` (address, files of secrets), `MissingExtra`; later `LogUnavailable` (brokers unavailable),
+    `LogError` (a wrong secret, an unknown certificate, an access rule, and as `Log` describes).
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class KafkaLog:
         if settings.compression == "lz4" and not codec.has_lz4():
             raise MissingExtra('[log] compression = "lz4"', "lz4")
         self._where = f"kafka://{','.join(servers)}"
-        how = reach(servers, settings)
-        self._topics = Topics(self._where, how, settings.replication)
-        self._writer = Writer(self._where, how, settings.compression, in_flight_bytes_max)
-        self._reader = Reader(self._where, how, self._topics)
+        config = client_config(servers, settings)
+        self._topics = Topics(self._where, config, settings.replication)
+        self._writer = LogWriter(self._where, config, settings.compression, in_flight_bytes_max)
+        self._reader = LogReader(self._where, config, self._topics)
         self._closed = False
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
@@ -52,7 +52,7 @@ class KafkaLog:
         self._topics.ensure(topic, settings)
 
     def identity(self, topic: str) -> bytes:
-        """See `Log.identity`; Kafka's own topic id. `LogError` when it has changed since this log was opened."""
+        """See `Log.identity`; the topic id of Kafka. `LogError` when it has changed since this log was opened."""
         self._check_open()
         return self._topics.identity(topic)
 
@@ -102,7 +102,7 @@ class KafkaLog:
         return self._topics.bounds(topic, partitions)
 
     def cluster(self) -> str:
-        """The id of the brokers' cluster, whatever the address they are reached by."""
+        """The id of the brokers' cluster, the same for every address they are reached by."""
         self._check_open()
         return self._topics.cluster()
 
@@ -112,7 +112,7 @@ class KafkaLog:
         self._topics.show_progress(reader, topic, at)
 
     def close(self) -> None:
-        """Flush and let go. Raises if records published since the last flush are lost, else never."""
+        """Flush and close. Raises only if records published since the last flush are lost."""
         if self._closed:
             return
         try:

@@ -1,4 +1,4 @@
-"""The topics of a Kafka log: how one is declared, found again, and told from another of the same name."""
+"""The topics of a Kafka log: declaring and finding them, their offsets, and their identity."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from shoal.transports.limits import differences
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
-"""compared too, by the brokers' own names, where we declare them: records would be lost that count as safe"""
+"""compared by the brokers' own names, where we declare them: another value could lose records that count as stored"""
 PAUSE_S = 0.05
 
 
 class Topic(NamedTuple):
-    """A topic as the brokers have it."""
+    """A topic as the brokers describe it."""
 
     identity: bytes
     settings: TopicSettings
     replication: int
     configs: dict[str, str]
-    """those of `AS_DECLARED` that this user may see"""
+    """those of `AS_DECLARED`; empty when this user has no right to see them"""
 
 
 def check_name(name: str) -> None:
@@ -48,17 +48,17 @@ def check_name(name: str) -> None:
 
 
 class Topics:
-    """Asks the brokers about topics, and makes them."""
+    """Describes and creates topics, by one admin client."""
 
-    def __init__(self, where: str, reach: dict[str, Any], replication: int) -> None:
-        self._where, self._reach, self._replication = where, reach, replication
+    def __init__(self, where: str, client_config: dict[str, Any], replication: int) -> None:
+        self._where, self._client_config, self._replication = where, client_config, replication
         self._client: Any = None
         self._known: dict[str, Topic] = {}
 
     def ensure(self, name: str, settings: TopicSettings | None) -> None:
         """Create the topic, or check it. Raises `LogError` with every difference."""
         check_name(name)
-        # What Kafka keeps in whole milliseconds is compared so.
+        # Converted there and back, because Kafka stores whole milliseconds.
         wanted = settings or TopicSettings()
         wanted = settings_of(configs_of(wanted, self._replication), wanted.partitions)
         found = self._find(name, wanted) or self._create(name, wanted)
@@ -79,16 +79,16 @@ class Topics:
         ]
 
     def get(self, name: str) -> Topic:
-        """The topic, as first seen. Raises `LogError` when there is none."""
+        """The topic as it was first described. Raises `LogError` when there is none."""
         if name not in self._known:
-            self._known[name] = self._there(name)
+            self._known[name] = self._described(name)
         return self._known[name]
 
     def identity(self, name: str) -> bytes:
-        """Asked anew each time: a topic that was made again while this log was open is another one."""
-        known, found = self.get(name), self._there(name)
+        """The topic's id, asked from the brokers each time. Raises `LogError` when it was created again since."""
+        known, found = self.get(name), self._described(name)
         if found.identity != known.identity:
-            raise LogError(f"topic {name!r} was deleted and made again while this log was open; open it again")
+            raise LogError(f"topic {name!r} was deleted and created again while this log was open; open it again")
         return found.identity
 
     def bounds(self, name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
@@ -98,7 +98,7 @@ class Topics:
         return {partition: (first[partition], ends[partition]) for partition in first}
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """partition -> the offset the next record gets."""
+        """partition -> offset of the next record."""
         return self._offsets(name, partitions, OffsetSpec.LATEST)
 
     def cluster(self) -> str:
@@ -107,7 +107,7 @@ class Topics:
             return str(self._connected().describe_cluster()["cluster_id"])
 
     def show_progress(self, reader: str, name: str, at: Positions) -> None:
-        """See `Log.show_progress`. A right that is missing, or a coordinator that is, is tried again next time."""
+        """See `Log.show_progress`. A missing right or coordinator is only logged."""
         places = {TopicPartition(name, place): OffsetAndMetadata(position, "", -1) for place, position in at.items()}
         try:
             self._connected().alter_group_offsets(reader, places)
@@ -115,19 +115,19 @@ class Topics:
             log_event("progress_not_shown", logging.DEBUG, reader=reader, error=type(error).__name__)
 
     def _offsets(self, name: str, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
-        # Not by the consumer: brokers answer a connection in order, and its fetches wait for something to come.
+        # Not by the consumer: brokers answer a connection in order, and its fetches wait for records.
         asked = {TopicPartition(name, partition): which for partition in partitions}
         with explained(self._where):
             found = self._connected().list_partition_offsets(asked, timeout_ms=int(1000 * CONNECT_S))
         return {place.partition: found[place].offset for place in asked}
 
     def close(self) -> None:
-        """Let go."""
+        """Close the admin client."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
-    def _there(self, name: str) -> Topic:
+    def _described(self, name: str) -> Topic:
         check_name(name)
         found = self._find(name, TopicSettings())
         if found is None:
@@ -135,7 +135,7 @@ class Topics:
         return found
 
     def _find(self, name: str, assumed: TopicSettings) -> Topic | None:
-        """The topic as it is now. Who may only read or write it may not ask how it is kept: then it is as `assumed`."""
+        """The topic as it is now. A user without the right to describe its configuration gets `assumed` instead."""
         with explained(self._where):
             (described,) = self._connected().describe_topics([name])
             problem = for_code(described["error_code"])
@@ -147,10 +147,10 @@ class Topics:
             settings, configs = replace(assumed, partitions=partitions), {}
             if "DESCRIBE_CONFIGS" in described["authorized_operations"]:
                 asked = ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(COMPARED + AS_DECLARED))
-                told = self._connected().describe_configs([asked], config_filter="all")["topic"].get(name)
-                if not told:  # gone between the two questions
+                described_configs = self._connected().describe_configs([asked], config_filter="all")["topic"].get(name)
+                if not described_configs:  # deleted between the two requests
                     return None
-                known = {config: str(about["value"]) for config, about in told.items()}
+                known = {config: str(about["value"]) for config, about in described_configs.items()}
                 settings, configs = settings_of(known, partitions), {name: known[name] for name in AS_DECLARED}
         replication = min((len(partition["replica_nodes"]) for partition in described["partitions"]), default=0)
         return Topic(UUID(described["topic_id"]).bytes, settings, replication, configs)
@@ -161,7 +161,7 @@ class Topics:
             "replication_factor": self._replication or -1,
             "configs": configs_of(wanted, self._replication),
         }
-        with explained(self._where), suppress(TopicAlreadyExistsError):  # somebody else was faster
+        with explained(self._where), suppress(TopicAlreadyExistsError):  # another process was faster
             self._connected().create_topics({name: declared})
         until = time.monotonic() + CONNECT_S
         while time.monotonic() < until:
@@ -172,9 +172,9 @@ class Topics:
             if found is not None:
                 return found
             time.sleep(PAUSE_S)
-        raise LogUnavailable(f"{self._where}: topic {name!r} was made but has no leader yet")
+        raise LogUnavailable(f"{self._where}: topic {name!r} was created but has no leader yet")
 
     def _connected(self) -> Any:
         if self._client is None:
-            self._client = connect(self._where, KafkaAdminClient, self._reach)
+            self._client = connect(self._where, KafkaAdminClient, self._client_config)
         return self._client

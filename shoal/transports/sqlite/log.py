@@ -1,9 +1,9 @@
-"""The embedded log: one SQLite file, many processes, nothing to install.
+"""The embedded log: one SQLite file for many processes, with nothing to install.
 
-A flush is one transaction over every topic it touches. With `durable` (the default) it returns only when the disk has
-it, because a client forgets its outbox after a flush; without, a power cut may take the last flushes (a crash of the
-process does not). What that certainty costs is in `benchmarks/results/log.json`: a tenth with 100 records to a flush,
-three quarters with one: flush seldom. The file must be on a local disk: the write-ahead log needs shared memory.
+A flush is one transaction over every topic that it writes. With `durable` (the default) it returns only after the
+disk has synced it, because a client deletes its outbox after a flush; without, a power cut may lose the last flushes
+(a crash of the process does not). `benchmarks/results/log.json` has the cost: a tenth of the speed with 100 records
+per flush, three quarters with one. The file must be on a local disk: the write-ahead log needs shared memory.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from shoal.errors import LogError
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.limits import check_record, check_settings, differences
 from shoal.transports.sqlite import topics
-from shoal.transports.sqlite.records import Pending, pack, take
-from shoal.transports.sqlite.retention import MIB, shrink, store
+from shoal.transports.sqlite.records import Pending, pack, read_records
+from shoal.transports.sqlite.retention import MIB, release_free_pages, store
 from shoal.transports.sqlite.schema import connect, explained, reading, writing
 from shoal.transports.sqlite.topics import Topic
 
 PENDING_BYTES = 256
-"""what a waiting record weighs in memory besides its own bytes"""
+"""memory of a buffered record besides its own bytes"""
 WAL_BYTES_MAX = 64 * MIB
 SWEEP_S = 60.0
-"""how often a flush also looks after partitions that it does not write"""
+"""how often a flush also applies retention to partitions that it does not write"""
 POLL_S = (0.001, 0.01)
-"""a waiting read looks for news first this often, then, doubling, at most this rarely"""
+"""first and longest interval at which a waiting read checks for records; each is twice the one before"""
 
 
 class SqliteLog:
-    """`Log` on the SQLite file `path`, made if there is none. One object per thread; any number of processes.
+    """`Log` in the SQLite file `path`, created if there is none. One object per thread; any number of processes.
 
     `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a flush raises
-    `LogUnavailable`. `buffer_bytes_max`: publish flushes by itself beyond it. `read_bytes_max`: one read returns no
-    more, except that the first record of a partition always comes. `clock`: seconds since 1970, stamps the records.
+    `LogUnavailable`. `buffer_bytes_max`: beyond it, publish flushes first. `read_bytes_max`: one read returns no more,
+    but always the first record of a partition. `clock`: seconds since 1970, for the timestamps of records.
 
     Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout, damaged),
     `LogUnavailable` (locked longer than `wait_s`).
@@ -72,7 +72,7 @@ class SqliteLog:
         self._inode = self._path.stat().st_ino
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
-        """See `Log.ensure`; without settings an existing topic is taken as it is. `SettingsError` if impossible."""
+        """See `Log.ensure`; without settings an existing topic keeps its own. `SettingsError` for impossible ones."""
         topics.check_name(topic)
         wanted = settings or TopicSettings()
         check_settings(topic, wanted)
@@ -85,18 +85,18 @@ class SqliteLog:
         if settings is not None and (other := differences(found.settings, wanted)):
             raise LogError(f"topic {topic!r} is kept with other settings than declared: {other}")
 
-    def keep(self, topic: str, settings: TopicSettings) -> None:
-        """Declare a topic as `ensure` does, but let `retain_bytes` be another than before.
+    def set_retention(self, topic: str, settings: TopicSettings) -> None:
+        """Declare a topic as `ensure` does, but change its `retain_bytes` if it was another.
 
-        Who writes drops the oldest records, so a process that has the log open keeps as much as it did until it opens
-        the log again.
+        Writers remove the oldest records, so a process that has the log open uses the old value until it opens the log
+        again.
         """
         check_settings(topic, settings)
         with self._open() as db:
             found = self._find(db, topic)
             if found is not None and found.settings.retain_bytes != settings.retain_bytes:
                 with writing(db):
-                    self._topics[topic] = topics.keep(db, found, settings.retain_bytes)
+                    self._topics[topic] = topics.set_retention(db, found, settings.retain_bytes)
         self.ensure(topic, settings)
 
     def identity(self, topic: str) -> bytes:
@@ -112,7 +112,7 @@ class SqliteLog:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """See `Log.publish`. When the buffer is full it is flushed first; if that fails, this record was not taken."""
+        """See `Log.publish`. A full buffer is flushed first; if that fails, this record was not accepted."""
         settings = self._known(topic).settings
         pending = pack(topic, value, key, headers)
         partition = partition_of(key, settings.partitions) if partition is None else partition
@@ -124,16 +124,16 @@ class SqliteLog:
         self._pending_bytes += weight
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """See `Log.flush`. After an error nothing was stored and all is kept: flushing again stores it once."""
+        """See `Log.flush`. After an error nothing was stored and the buffer is kept: flushing again stores it once."""
         now_s = self._clock()
-        # A clock set back sweeps too: it would otherwise wait until it has caught up.
+        # A clock that was set back sweeps too; otherwise no sweep would happen until it has caught up.
         sweep = not 0 <= now_s - self._swept_s < SWEEP_S
         with self._open(timeout_s) as db:
             if not self._pending and not sweep:
                 return
             with writing(db):
                 self._store(db, int(now_s * 1000), sweep)
-                shrink(db)
+                release_free_pages(db)
             self._pending.clear()
             self._pending_bytes = 0
             self._swept_s = now_s if sweep else self._swept_s
@@ -142,7 +142,7 @@ class SqliteLog:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[list[Record], Positions]:
-        """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep the others from being read."""
+        """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep readers from the others."""
         if limit < 1:
             raise LogError(f"a read of {limit} records was asked for; limit must be 1 or more")
         at = {int(partition): int(position) for partition, position in at.items()}  # SQLite takes no numpy integers
@@ -152,7 +152,7 @@ class SqliteLog:
             while True:
                 (version,) = db.execute("PRAGMA data_version").fetchone()
                 with reading(db):
-                    records, after = take(db, topic, found, at, limit, self._read_bytes_max)
+                    records, after = read_records(db, topic, found, at, limit, self._read_bytes_max)
                 if records or not at:
                     return records, after
                 while db.execute("PRAGMA data_version").fetchone()[0] == version:
@@ -165,14 +165,14 @@ class SqliteLog:
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `Log.bounds`."""
         with self._open() as db:
-            marks = topics.marks(db, self._topic(db, topic))
-        return {partition: (mark.first, mark.next) for partition, mark in marks.items()}
+            watermarks = topics.watermarks(db, self._topic(db, topic))
+        return {partition: (mark.first, mark.next) for partition, mark in watermarks.items()}
 
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
-        """See `Log.show_progress`. A file has no tools that would look."""
+        """See `Log.show_progress`. Nothing to do: there are no tools for this file."""
 
     def close(self) -> None:
-        """Flush and let go. Raises if the flush fails (those records are lost), but the file is let go all the same."""
+        """Flush and close. Raises if the flush fails (those records are lost); the file is closed all the same."""
         if self._connection is None:
             return
         try:
@@ -185,7 +185,7 @@ class SqliteLog:
 
     @contextmanager
     def _open(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
-        """The connection, its errors explained, waiting for locks this long, and still that of the file at our path."""
+        """The connection, with its errors explained, if its file is still the one at the path. `wait_s`: for locks."""
         if self._connection is None:
             raise self._closed()
         try:
@@ -195,10 +195,10 @@ class SqliteLog:
         if not same:
             raise LogError(f"log {self._path}: the file was deleted or replaced while open; open it again")
         with explained(self._path):
-            self._be_patient(self._connection, self._wait_s if wait_s is None else wait_s)
+            self._set_lock_wait(self._connection, self._wait_s if wait_s is None else wait_s)
             yield self._connection
 
-    def _be_patient(self, db: sqlite3.Connection, wait_s: float) -> None:
+    def _set_lock_wait(self, db: sqlite3.Connection, wait_s: float) -> None:
         if wait_s != self._busy_s:
             db.execute(f"PRAGMA busy_timeout = {max(0, math.ceil(1000 * wait_s))}")
             self._busy_s = wait_s
@@ -207,7 +207,7 @@ class SqliteLog:
         return LogError(f"log {self._path}: closed; open it again")
 
     def _known(self, topic: str) -> Topic:
-        """The topic, for publish: most often without touching the file."""
+        """The topic, for publish: read from the file at its first use only."""
         if self._connection is None:
             raise self._closed()
         if topic in self._topics:
@@ -230,19 +230,19 @@ class SqliteLog:
         return self._topics[topic]
 
     def _store(self, db: sqlite3.Connection, now_ms: int, sweep: bool) -> None:
-        """Inside a transaction: append all that waits; in a sweep, look after every other partition as well."""
+        """Inside a transaction: append the buffer; in a sweep, apply retention to every other partition as well."""
         work = {name: dict(batches) for name, batches in self._pending.items()}
         for name in topics.names(db) if sweep else ():
             for partition in range(self._topic(db, name).settings.partitions):
                 work.setdefault(name, {}).setdefault(partition, [])
         for name, batches in work.items():
             topic = self._topics[name]
-            marks = topics.marks(db, topic)
+            watermarks = topics.watermarks(db, topic)
             for partition, batch in batches.items():
-                store(db, topic, partition, marks[partition], batch, now_ms)
+                store(db, topic, partition, watermarks[partition], batch, now_ms)
 
     def _bound_wal(self, db: sqlite3.Connection) -> None:
-        """Empty a write-ahead log that readers have kept from being reused; one who never ends is waited for once."""
+        """Truncate a write-ahead log that readers have kept from being reused; wait only shortly for a long read."""
         wal = self._path.with_name(self._path.name + "-wal")
         try:
             size = wal.stat().st_size
@@ -252,6 +252,6 @@ class SqliteLog:
             self._wal_bytes_allowed = WAL_BYTES_MAX
         elif size > self._wal_bytes_allowed:
             self._wal_bytes_allowed = size + WAL_BYTES_MAX
-            self._be_patient(db, 0.1)
-            with suppress(sqlite3.Error):  # what was flushed is stored; a disk that fails will say so at the next flush
+            self._set_lock_wait(db, 0.1)
+            with suppress(sqlite3.Error):  # what was flushed is stored; a failing disk raises at the next flush
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

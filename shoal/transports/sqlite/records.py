@@ -1,4 +1,4 @@
-"""Records in and out of the embedded log's tables: packed for the file, and taken from a position on."""
+"""Records in the tables of the embedded log: packed for writing, and read from a position on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgpack
 from shoal.errors import LogError, OffsetOutOfRange
 from shoal.transports.base import Headers, Positions, Record
 from shoal.transports.limits import size_of
-from shoal.transports.sqlite.topics import Mark, Topic, marks, records_table
+from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, watermarks
 
 
 class Pending(NamedTuple):
-    """One published record on its way into the file. `size`: bytes of key, value and headers."""
+    """A buffered record. `size`: bytes of key, value and headers."""
 
     size: int
     key: bytes | None
@@ -24,31 +24,31 @@ class Pending(NamedTuple):
 
 
 def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> Pending:
-    """Raises `LogError` now for what the file could not carry later, when others would share the failure."""
+    """A record ready for the file. Raises `LogError` for one that would make the flush of all buffered ones fail."""
     size = size_of(name, value, key, headers)
     packed = msgpack.packb([[title, content] for title, content in headers], buf_size=1024) if headers else None
     return Pending(size, key, packed, value)
 
 
-def take(
+def read_records(
     db: sqlite3.Connection, name: str, topic: Topic, at: Positions, limit: int, bytes_max: int
 ) -> tuple[list[Record], Positions]:
     """Inside a transaction: up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions."""
-    known = marks(db, topic)
+    known = watermarks(db, topic)
     for partition, position in at.items():
         _check_position(name, partition, position, known)
-    # Those with least to read come first and leave what they do not need to the others.
+    # The partitions with the fewest records come first and leave the rest of their share to the others.
     waiting = sorted(at, key=lambda partition: (known[partition].next - at[partition], partition))
     records: list[Record] = []
     after = dict(at)
     for served, partition in enumerate(waiting):
-        turns = len(waiting) - served
-        share = math.ceil((limit - len(records)) / turns)
+        left = len(waiting) - served
+        share = math.ceil((limit - len(records)) / left)
         if share == 0 or at[partition] == known[partition].next:
             continue
         source = Source(name, topic, partition)
-        taken, after[partition], size = _take_one(
-            db, source, at[partition], known[partition].next, share, bytes_max // turns
+        taken, after[partition], size = _read_partition(
+            db, source, at[partition], known[partition].next, share, bytes_max // left
         )
         records += taken
         bytes_max = max(0, bytes_max - size)
@@ -63,10 +63,10 @@ class Source(NamedTuple):
     partition: int
 
 
-def _take_one(
+def _read_partition(
     db: sqlite3.Connection, source: Source, position: int, end: int, limit: int, bytes_max: int
 ) -> tuple[list[Record], int, int]:
-    """Records of one partition, where to read next, and their bytes. The first record comes whatever its size."""
+    """Records of one partition, the next position, and their bytes. The first record is returned whatever its size."""
     name, topic, partition = source
     records: list[Record] = []
     size = 0
@@ -81,11 +81,11 @@ def _take_one(
             rows.close()
             return records, offset, size - record_bytes
         records.append(Record(name, partition, offset, timestamp_ms, key, value, _unpack(name, headers)))
-    # Fewer than asked for: everything up to the end was seen, also a gap that compaction has left there.
+    # Fewer than the limit: everything up to the end was read, also a gap that compaction has left there.
     return records, records[-1].offset + 1 if len(records) == limit else end, size
 
 
-def _check_position(name: str, partition: int, position: int, known: dict[int, Mark]) -> None:
+def _check_position(name: str, partition: int, position: int, known: dict[int, Watermarks]) -> None:
     if partition not in known:
         raise LogError(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
     mark = known[partition]
@@ -95,8 +95,8 @@ def _check_position(name: str, partition: int, position: int, known: dict[int, M
         raise OffsetOutOfRange(name, partition, position, mark.first)
     if position > mark.next:
         raise LogError(
-            f"{name}/{partition}: position {position} was asked for but the log ends at {mark.next}: it is not the log "
-            "this position was read from. Give the address of that log, or begin again with a new checkpoint"
+            f"{name}/{partition}: position {position} was asked for but the log ends at {mark.next}: this is not "
+            "the log that the position is from. Give the address of that log, or start again with a new checkpoint"
         )
 
 

@@ -1,7 +1,7 @@
-"""The file behind the embedded log: how it is opened and laid out, and what SQLite's complaints mean.
+"""The file of the embedded log: its layout, how it is opened, and SQLite's errors as errors of shoal.
 
-One table per topic-partition, the offset its rowid, pages of 16 KiB, write-ahead log. Tables are named by number,
-never by topic, so a topic's name is only ever a value.
+One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log. Tables are named by
+number, never by topic, so a topic's name is always a value and never part of a statement.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from shoal.errors import LogError, LogUnavailable, SettingsError, ShoalError
 
 APPLICATION_ID = 0x53484F4C
-"""'SHOL': what `file` and `PRAGMA application_id` say of a log of ours"""
+"""'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
 SCHEMA_VERSION = 1
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
-"""of a connection; records are written and read once and in order, so keeping more of them would help nobody"""
+"""of a connection; records are written and read once and in order, so a larger cache has no use"""
 WAL_PAGES = 1000
-"""pages after which a commit moves the write-ahead log into the file (16 MiB)"""
+"""pages (16 MiB) after which a commit moves the write-ahead log into the file"""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
-"""what the write-ahead log may keep on disk once it was moved"""
+"""size to which the write-ahead log is cut after it was moved"""
 
 _TABLES = (
     """CREATE TABLE topics (
@@ -42,28 +42,28 @@ _TABLES = (
 _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
     sqlite3.SQLITE_FULL: (LogUnavailable, "disk full or file_bytes_max reached; make room, or retain less, and retry"),
     sqlite3.SQLITE_IOERR: (LogUnavailable, "the disk refused to read or write; check its space, quota and health"),
-    sqlite3.SQLITE_BUSY: (LogUnavailable, "another process held the log too long; retry, or look who holds it"),
-    sqlite3.SQLITE_LOCKED: (LogUnavailable, "another process held the log too long; retry, or look who holds it"),
-    sqlite3.SQLITE_PROTOCOL: (LogUnavailable, "too many processes began to use the log at once; retry"),
+    sqlite3.SQLITE_BUSY: (LogUnavailable, "another process held the lock too long; retry, or find that process"),
+    sqlite3.SQLITE_LOCKED: (LogUnavailable, "another process held the lock too long; retry, or find that process"),
+    sqlite3.SQLITE_PROTOCOL: (LogUnavailable, "too many processes opened the log at once; retry"),
     sqlite3.SQLITE_READONLY: (SettingsError, "not writable; give this user the right to write the file and its folder"),
     sqlite3.SQLITE_PERM: (SettingsError, "not accessible; give this user the right to read and write the file"),
     sqlite3.SQLITE_CANTOPEN: (SettingsError, "cannot be opened; check that the folder exists and may be written"),
-    sqlite3.SQLITE_NOTADB: (LogError, "not a log of shoal's; give another path, or move the file away"),
-    sqlite3.SQLITE_CORRUPT: (LogError, "damaged; move it away to begin an empty log, or restore a copy of it"),
+    sqlite3.SQLITE_NOTADB: (LogError, "not a log of shoal; give another path, or move the file away"),
+    sqlite3.SQLITE_CORRUPT: (LogError, "damaged; move it away to start with an empty log, or restore a copy"),
 }
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises inside into one of our errors, with one line that says what to do."""
+    """Turn errors of SQLite inside into errors of shoal, each with one line that says what to do."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
         raise LogError(f"{path}: used from another thread; open one log per thread ({error})") from error
     except UnicodeDecodeError as error:
-        # Of a complaint of SQLite's that quotes a damaged name.
+        # An error message of SQLite quotes a damaged name.
         advice = _MEANINGS[sqlite3.SQLITE_CORRUPT][1]
-        raise LogError(f"log {path}: {advice} (its own names are no text)") from error
+        raise LogError(f"log {path}: {advice} (its table names are not text)") from error
     except sqlite3.Error as error:
         kind, advice = _MEANINGS.get(_primary(error), (LogError, "SQLite refused"))
         raise kind(f"log {path}: {advice} ({error})") from error
@@ -71,20 +71,20 @@ def explained(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(db: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction: all of it or nothing. The lock is taken at once, so it cannot fail half-way."""
+    """One write transaction. The lock is taken at its start, so that it cannot fail for a lock half-way."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # after some errors SQLite has rolled back by itself
+        if db.in_transaction:  # after some errors SQLite has already rolled back
             db.execute("ROLLBACK")
         raise
 
 
 @contextmanager
 def reading(db: sqlite3.Connection) -> Iterator[None]:
-    """One consistent view of the file; it must be short, because it holds the write-ahead log back."""
+    """One consistent view of the file; it must be short, because the write-ahead log cannot be reused meanwhile."""
     db.execute("BEGIN")
     try:
         yield
@@ -94,9 +94,9 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
-    """Open the log at `path`, making it if there is none. Raises `SettingsError`, `LogError`, `LogUnavailable`."""
+    """Open the log at `path`, created if there is none. Raises `SettingsError`, `LogError`, `LogUnavailable`."""
     if "\0" in str(path) or path.is_dir() or not path.parent.is_dir():
-        raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder; make the folder first")
+        raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder; create the folder first")
     with explained(path):
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
@@ -130,7 +130,7 @@ def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
     empty = _check(db, path)
-    if empty:  # both hold only if they come before the first page is written
+    if empty:  # both have an effect only before the first page is written
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     db.execute("PRAGMA journal_mode = WAL")
@@ -145,13 +145,13 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _check(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is still without tables; refuses other programs' databases before anything is written."""
+    """Whether the file has no tables yet. Raises `LogError`, before any write, for another program's database."""
     if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         return True
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise LogError(f"log {path}: a database of another program; give the log a path of its own")
+        raise LogError(f"log {path}: a database of another program; give the log another path")
     if version != SCHEMA_VERSION:
         raise LogError(
             f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"

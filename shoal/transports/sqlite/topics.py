@@ -1,4 +1,4 @@
-"""The topics of the embedded log: how one is declared, found again, and how far its partitions have come."""
+"""The topics of the embedded log: declaring and finding them, and the watermarks of their partitions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shoal.errors import LogError
 from shoal.transports.base import TopicSettings
 
 TOPIC_CHARACTERS_MAX = 249
-"""Kafka's limit too, so that a federation can move"""
+"""the limit of Kafka, so that a federation can move there"""
 
 
 class Topic(NamedTuple):
-    """A topic as the file has it; of it only how many bytes are retained can change."""
+    """A topic as the file has it; only its `retain_bytes` can change."""
 
     number: int
     identity: bytes
@@ -23,28 +23,28 @@ class Topic(NamedTuple):
 
 
 @dataclass
-class Mark:
-    """What is known of a partition without looking at its records."""
+class Watermarks:
+    """Bounds and size of a partition, known without reading its records."""
 
     first: int
-    """the oldest offset that retention has left"""
+    """the oldest offset that retention has kept"""
     next: int
-    """the offset the next record gets"""
+    """offset of the next record"""
     bytes: int
-    """keys, values and headers kept"""
+    """of keys, values and headers"""
 
 
 def records_table(number: int, partition: int) -> str:
-    """The table of a partition, by its topic's number: a name never becomes part of a statement."""
+    """The table of a partition, named by its topic's number."""
     return f"records_{number:d}_{partition:d}"
 
 
 def check_name(name: str) -> None:
-    """Raises `LogError` for a name that no log could keep."""
+    """Raises `LogError` for a name that a topic cannot have."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise LogError(f"topic {name!r} is not text that UTF-8 can write; give it another name") from error
+        raise LogError(f"topic {name!r} cannot be written in UTF-8; give it another name") from error
     if not 1 <= len(name) <= TOPIC_CHARACTERS_MAX:
         raise LogError(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
 
@@ -63,9 +63,9 @@ def find(db: sqlite3.Connection, name: str) -> Topic | None:
 
 
 def create(db: sqlite3.Connection, name: str, settings: TopicSettings) -> Topic:
-    """Inside a transaction: the topic and a table for each of its partitions.
+    """Inside a transaction: create the topic and a table for each of its partitions.
 
-    The value is a table's last column: a look at the others need not walk a large value's overflow pages.
+    The value is the last column, so that reading the others need not follow a large value's overflow pages.
     """
     identity = secrets.token_bytes(16)
     number = db.execute(
@@ -87,27 +87,27 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings) -> Topic:
     return Topic(number, identity, settings)
 
 
-def keep(db: sqlite3.Connection, topic: Topic, retain_bytes: int | None) -> Topic:
-    """Inside a transaction: the topic, of which so much is kept from now on."""
+def set_retention(db: sqlite3.Connection, topic: Topic, retain_bytes: int | None) -> Topic:
+    """Inside a transaction: change how many bytes of a topic are kept."""
     db.execute("UPDATE topics SET retain_bytes = ? WHERE number = ?", (retain_bytes, topic.number))
     return topic._replace(settings=replace(topic.settings, retain_bytes=retain_bytes))
 
 
 def names(db: sqlite3.Connection) -> list[str]:
-    """All topics, in the order they were made."""
+    """All topics, in the order of their creation."""
     return [name for (name,) in db.execute("SELECT name FROM topics ORDER BY number")]
 
 
-def marks(db: sqlite3.Connection, topic: Topic) -> dict[int, Mark]:
-    """partition -> how far it has come."""
+def watermarks(db: sqlite3.Connection, topic: Topic) -> dict[int, Watermarks]:
+    """partition -> its watermarks."""
     rows = db.execute(
         "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition", (topic.number,)
     )
-    return {partition: Mark(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
+    return {partition: Watermarks(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
 
 
-def store_mark(db: sqlite3.Connection, topic: Topic, partition: int, mark: Mark) -> None:
-    """Inside a transaction: how far a partition has come now."""
+def store_watermarks(db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks) -> None:
+    """Inside a transaction: store a partition's watermarks."""
     db.execute(
         "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",
         (mark.first, mark.next, mark.bytes, topic.number, partition),
