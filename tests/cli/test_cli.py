@@ -1,4 +1,4 @@
-"""The command line: every command explains itself, and an error is one line with the exit code that is documented."""
+"""The command line: every command has a help text, and an error is one line with the documented exit code."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_nothing_asked_is_answered_with_the_help() -> None:
-    told = shoal()
-    assert told.returncode == 0
-    assert told.stdout == shoal("--help").stdout
-    assert all(command in told.stdout for command in COMMANDS)
+def test_without_arguments_the_help_is_printed() -> None:
+    result = shoal()
+    assert result.returncode == 0
+    assert result.stdout == shoal("--help").stdout
+    assert all(command in result.stdout for command in COMMANDS)
 
 
-def test_the_commands_are_those_the_project_offers_the_first_steps_first() -> None:
+def test_the_commands_are_those_of_pyproject_in_the_order_of_first_use() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(COMMANDS) == set(project["entry-points"][GROUP])
     assert COMMANDS[:5] == ["demo", "check", "producer", "client", "server"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_and_its_exit_codes(command: str) -> None:
-    told = shoal(command, "--help")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith(f"Usage: python -m shoal {command}")
-    assert EXIT_CODES in " ".join(told.stdout.split())
-    assert shoal(command, "-h").stdout == told.stdout
+def test_every_command_has_a_help_text_with_exit_codes(command: str) -> None:
+    result = shoal(command, "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"Usage: python -m shoal {command}")
+    assert EXIT_CODES in " ".join(result.stdout.split())
+    assert shoal(command, "-h").stdout == result.stdout
 
 
-def test_the_exit_codes_of_the_errors_are_those_that_are_told() -> None:
+def test_the_exit_codes_of_the_errors_are_those_in_the_help() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ShoalError)]
     assert {kind.exit_code for kind in kinds} == {1, 2, 3, 4, 5}
     for code in range(1, 6):
@@ -69,7 +69,7 @@ def test_the_exit_codes_of_the_errors_are_those_that_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["nonsense"], "No such command 'nonsense'. Try 'python -m shoal --help'."),
         (["check"], "name a federation FILE, or ask for --example. Try 'python -m shoal check --help'."),
@@ -84,25 +84,25 @@ def test_the_exit_codes_of_the_errors_are_those_that_are_told() -> None:
         (["server", "--config", "EXAMPLE", "--until-idle", "-1"], "Invalid value for '--until-idle'"),
     ],
 )
-def test_an_error_is_one_line_or_one_object(example: Path, arguments: list[str], said: str) -> None:
+def test_an_error_is_one_line_or_one_object(example: Path, arguments: list[str], expected: str) -> None:
     arguments = [str(example) if argument == "EXAMPLE" else argument for argument in arguments]
-    told = shoal(*arguments)
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr.startswith("shoal: ")
-    assert told.stderr.count("\n") == 1
-    assert said in told.stderr
+    result = shoal(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("shoal: ")
+    assert result.stderr.count("\n") == 1
+    assert expected in result.stderr
     if len(arguments) > 1:
         as_json = shoal(*arguments, "--json")
         assert as_json.returncode == 2
-        assert said in json.loads(as_json.stderr)["error"]
+        assert expected in json.loads(as_json.stderr)["error"]
         assert json.loads(as_json.stderr)["exit_code"] == 2
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert shoal("--version").stdout.startswith("shoal, version ")
 
 
-def test_the_reader_of_the_output_may_go_away(example: Path) -> None:
+def test_a_closed_output_is_no_error(example: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "shoal", "check", example], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -117,33 +117,33 @@ def test_the_reader_of_the_output_may_go_away(example: Path) -> None:
 # shoal check.
 
 
-def test_the_example_is_right(example: Path) -> None:
-    told = shoal("check", example)
-    assert (told.returncode, told.stderr) == (0, "")
+def test_the_example_is_valid(example: Path) -> None:
+    result = shoal("check", example)
+    assert (result.returncode, result.stderr) == (0, "")
     contract = load_contract(example)
-    assert contract.digest in told.stdout
-    assert "Privacy: Formal guarantee, hardly any protection." in told.stdout
+    assert contract.digest in result.stdout
+    assert "Privacy: Formal guarantee, hardly any protection." in result.stdout
     for feature in contract.features:
-        assert feature.name in told.stdout
+        assert feature.name in result.stdout
 
 
-def test_what_a_file_agrees_on_as_an_object(example: Path) -> None:
-    told = json.loads(shoal("check", example, "--json").stdout)
-    assert told["digest"] == load_contract(example).digest
-    assert told["contract"]["federation"] == "greenhouse"
-    assert told["privacy_statement"]["epsilon_per_reading"] == 100.0
+def test_check_prints_the_contract_as_json(example: Path) -> None:
+    result = json.loads(shoal("check", example, "--json").stdout)
+    assert result["digest"] == load_contract(example).digest
+    assert result["contract"]["federation"] == "greenhouse"
+    assert result["privacy_statement"]["epsilon_per_reading"] == 100.0
 
 
 def test_options_can_come_from_the_environment(example: Path) -> None:
     assert json.loads(shoal("check", example, SHOAL_CHECK_JSON="1").stdout)
-    told = shoal("client", SHOAL_CLIENT_CONFIG=str(example), SHOAL_CLIENT_NAME="Attic")
-    assert "client name 'Attic'" in told.stderr
-    told = shoal("server", SHOAL_SERVER_CONFIG=str(example), SHOAL_SERVER_UNTIL_IDLE="x")
-    assert "'x' is not a valid float" in told.stderr
+    result = shoal("client", SHOAL_CLIENT_CONFIG=str(example), SHOAL_CLIENT_NAME="Attic")
+    assert "client name 'Attic'" in result.stderr
+    result = shoal("server", SHOAL_SERVER_CONFIG=str(example), SHOAL_SERVER_UNTIL_IDLE="x")
+    assert "'x' is not a valid float" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         ('algorithm = "fcac"', 'algorithm = "facc"', "models.clusters: unknown algorithm 'facc'"),
         ('algorithm = "fcac"', 'algorithm = "fcac"\noptions = { speed = 1 }', "fcac has no option 'speed'"),
@@ -151,49 +151,49 @@ def test_options_can_come_from_the_environment(example: Path) -> None:
         ("port = 8765", "prot = 8765", "[server]: prot: unknown name"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_line(example: Path, tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_an_invalid_file_is_a_one_line_error(example: Path, tmp_path: Path, old: str, new: str, expected: str) -> None:
     text = example.read_text(encoding="utf-8")
     assert old in text
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(text.replace(old, new), encoding="utf-8")
-    told = shoal("check", wrong)
-    assert (told.returncode, told.stdout) == (2, "")
-    assert said in told.stderr
-    assert told.stderr.count("\n") == 1
+    result = shoal("check", wrong)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert expected in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("privacy", ['mode = "off"', 'mode = "paper"\nepsilon_nominal_per_feature = 20'])
-def test_what_the_other_modes_mean_is_told(example: Path, tmp_path: Path, privacy: str) -> None:
+def test_check_describes_the_other_privacy_modes(example: Path, tmp_path: Path, privacy: str) -> None:
     lines = [line for line in example.read_text(encoding="utf-8").splitlines() if not line.startswith(("mode", "eps"))]
     lines.insert(lines.index("[privacy]") + 1, privacy)
     other = tmp_path / "other.toml"
     other.write_text("\n".join(lines), encoding="utf-8")
-    told = shoal("check", other)
-    assert told.returncode == 0, told.stderr
-    assert "Privacy: " in told.stdout
+    result = shoal("check", other)
+    assert result.returncode == 0, result.stderr
+    assert "Privacy: " in result.stdout
 
 
 # Commands that are not there.
 
 
-def test_a_command_whose_parts_are_missing_spoils_neither_the_help_nor_the_others() -> None:
+def test_a_command_that_cannot_be_imported_breaks_neither_the_help_nor_the_others() -> None:
     command = _load(EntryPoint("demo", "module_of_nobody.command:demo", GROUP))
     assert "Not available" in str(command.help)
     with pytest.raises(errors.SettingsError, match="demo needs the Python module module_of_nobody"):
         command.main(["--folder", "x", "y"], standalone_mode=False)
 
 
-def test_without_the_extras_the_others_still_run(example: Path) -> None:
+def test_without_the_extras_the_other_commands_still_run(example: Path) -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(['rich', 'starlette', 'matplotlib', 'sklearn', 'scipy']));"
     for arguments, code in ((["--help"], 0), (["check", str(example)], 0)):
         program = f"{blocked} sys.argv[1:] = {arguments!r}; from shoal.cli.main import main; main()"
-        told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert told.returncode == code, told.stderr
-        assert told.stderr == ""
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert result.returncode == code, result.stderr
+        assert result.stderr == ""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_a_client_with_nothing_to_do_stops_in_order_when_it_is_asked(example: Path) -> None:
+def test_an_idle_client_stops_cleanly_on_sigterm(example: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "shoal", "client", "--config", example, "--name", "attic", "--json"],
         stdout=subprocess.PIPE,
@@ -209,7 +209,7 @@ def test_a_client_with_nothing_to_do_stops_in_order_when_it_is_asked(example: Pa
             assert child.poll() is None
         child.send_signal(signal.SIGTERM)
         assert json.loads(child.stderr.read().splitlines()[-1])["event"] == "stopped"
-        told = json.loads(child.stdout.read())
-        assert told.pop("client") == "attic"
-        assert set(told.values()) <= {0}
+        result = json.loads(child.stdout.read())
+        assert result.pop("client") == "attic"
+        assert set(result.values()) <= {0}
     assert child.wait() == 0

@@ -1,4 +1,4 @@
-"""`shoal topics` and `shoal rejected`, on every log there is, as an operator would use them."""
+"""`shoal topics` and `shoal rejected` on every transport, as an operator uses them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hand_in(config: Config, value: bytes, headers: tuple[tuple[str, bytes], ...]
         log.publish(config.contract.updates_topic, value, b"clusters", headers)
 
 
-def test_topics_are_made_once_and_checked_after_that(tmp_path: Path, address: str) -> None:
+def test_topics_are_created_once_and_checked_after_that(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     name = load_config(file).contract.federation
     first = json.loads(done("topics", "ensure", "--config", file, "--json"))
@@ -52,7 +52,7 @@ def test_topics_are_made_once_and_checked_after_that(tmp_path: Path, address: st
     assert b"1 partition, 0 offsets kept" in done("topics", "ensure", "--config", file)
 
 
-def test_a_topic_kept_in_another_way_is_reported_with_every_difference(tmp_path: Path, address: str) -> None:
+def test_a_topic_with_other_settings_is_an_error_that_names_every_difference(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     config = load_config(file)
     with closing(open_log(config.log)) as log:
@@ -73,12 +73,12 @@ snapshot_bytes_max = 300000
 """
 
 
-def test_topics_are_kept_as_the_file_says(tmp_path: Path, address: str) -> None:
+def test_topics_have_the_settings_of_the_file(tmp_path: Path, address: str) -> None:
     file = write_federation(tmp_path, address=address)
     file.write_text(file.read_text(encoding="utf-8").replace("[log]\n", KEPT), encoding="utf-8")
     config = load_config(file)
-    told = json.loads(done("topics", "ensure", "--config", file, "--json"))
-    assert told[config.contract.updates_topic] == [[0, 0]] * 3
+    result = json.loads(done("topics", "ensure", "--config", file, "--json"))
+    assert result[config.contract.updates_topic] == [[0, 0]] * 3
     declared = {
         config.contract.updates_topic: TopicSettings(3, False, 5_000_000, 3600.0, 200_000),
         config.contract.snapshots_topic: TopicSettings(1, True, None, None, 300_000),

@@ -1,4 +1,4 @@
-"""The contract: every rule has one line that names place and remedy, and the digest is what was agreed, no more."""
+"""The contract: every error is one line that names the place and what would be right, and the digest identifies it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tables() -> dict[str, Any]:
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
-    """The whole file with one entry other than it was; None takes it away."""
+    """The tables with one entry replaced; None removes it."""
     *way, last = path.split(".")
     changed = place = tables()
     for step in way:
@@ -65,14 +65,14 @@ def written(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_an_empty_file_is_told_all_that_is_missing() -> None:
+def test_an_empty_file_is_an_error_that_lists_everything_missing() -> None:
     with pytest.raises(SettingsError) as rejected:
         parse_contract({}, "x.toml")
-    said = "x.toml: federation.name: is missing; features: is missing; privacy: is missing; models: is missing"
-    assert str(rejected.value) == said
+    expected = "x.toml: federation.name: is missing; features: is missing; privacy: is missing; models: is missing"
+    assert str(rejected.value) == expected
 
 
-def test_a_whole_file_becomes_the_contract(tmp_path: Path) -> None:
+def test_a_complete_file_becomes_the_contract(tmp_path: Path) -> None:
     contract = load_contract(written(tmp_path, WHOLE))
     assert (contract.federation, contract.width) == ("plant", 2)
     assert contract.features[0].unit == "°C"
@@ -85,7 +85,7 @@ def test_a_whole_file_becomes_the_contract(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "expected"),
     [
         ("federation.name", "Plant", "federation.name: must be 1 to 64 of a-z"),
         ("federation.name", "plant-", "federation.name: must be 1 to 64 of a-z"),
@@ -135,39 +135,39 @@ def test_a_whole_file_becomes_the_contract(tmp_path: Path) -> None:
         ("models.0.options.x", float("nan"), "models[1].options: x must be true or false, a finite number"),
     ],
 )
-def test_every_rule_names_the_place_and_what_would_be_right(path: str, value: Any, said: str) -> None:
+def test_every_error_names_the_place_and_what_would_be_right(path: str, value: Any, expected: str) -> None:
     with pytest.raises(SettingsError) as rejected:
         parse_contract(put(path, value), "x.toml")
     line = str(rejected.value)
-    assert line.startswith(f"x.toml: {said}")
+    assert line.startswith(f"x.toml: {expected}")
     assert "\n" not in line
     assert rejected.value.exit_code == 2
 
 
-def test_a_mistake_in_the_only_feature_is_not_called_a_missing_feature() -> None:
+def test_an_error_in_the_only_feature_is_not_reported_as_a_missing_feature() -> None:
     one = put("features", [{"name": "a", "low": 1, "high": 0}])
     with pytest.raises(SettingsError) as rejected:
         parse_contract(one, "x.toml")
     assert str(rejected.value) == "x.toml: features[1]: low 1 is not below high 0"
 
 
-def test_bounds_too_far_apart_to_calculate_with_are_refused() -> None:
+def test_bounds_too_far_apart_to_calculate_with_are_an_error() -> None:
     with pytest.raises(SettingsError, match="too far apart"):
         parse_contract(put("features.0", {"name": "a", "low": -1e308, "high": 1e308}))
 
 
-def test_ten_thousand_features_are_refused_in_one_short_line() -> None:
+def test_ten_thousand_features_are_one_short_error() -> None:
     features = [{"name": f"f{i}", "low": 0, "high": 1} for i in range(10_000)]
     with pytest.raises(SettingsError, match=f"features: there are .* at most {FEATURES_MAX} are possible"):
         parse_contract(put("features", features))
 
 
-def test_the_most_features_are_taken() -> None:
+def test_the_largest_number_of_features_is_accepted() -> None:
     features = [{"name": f"f{i}", "low": 0, "high": 1} for i in range(FEATURES_MAX)]
     assert parse_contract(put("features", features)).width == FEATURES_MAX
 
 
-def test_many_mistakes_are_told_in_a_line_that_ends() -> None:
+def test_many_errors_are_one_line_of_limited_length() -> None:
     features = [{"name": f"f{i}", "low": 0} for i in range(FEATURES_MAX)]
     with pytest.raises(SettingsError) as rejected:
         parse_contract(put("features", features), "x.toml")
@@ -209,7 +209,7 @@ def digest_of(changed: dict[str, Any]) -> str:
         ("features.0.name", "temperature "),
     ],
 )
-def test_the_digest_does_not_depend_on_how_a_thing_is_written(path: str, value: Any) -> None:
+def test_the_digest_does_not_depend_on_how_a_value_is_written(path: str, value: Any) -> None:
     assert digest_of(put(path, value)) == digest_of(tables())
 
 
@@ -227,7 +227,7 @@ def test_empty_options_are_no_options() -> None:
     assert digest_of(put("models.0.options", {})) == digest_of(put("models.0.options", None))
 
 
-def test_other_sections_are_no_part_of_the_digest() -> None:
+def test_other_sections_are_not_part_of_the_digest() -> None:
     assert digest_of(tables() | {"log": {"address": "sqlite:x.db"}, "client": {"label": True}}) == digest_of(tables())
 
 
@@ -251,7 +251,7 @@ CHANGES = [
 ]
 
 
-def test_the_digest_differs_for_whatever_is_agreed_otherwise() -> None:
+def test_the_digest_differs_for_every_difference_in_the_contract() -> None:
     reordered = put("features", list(reversed(tables()["features"])))
     fewer = put("features", tables()["features"][:1])
     more = put("models", [*tables()["models"], {"name": "second", "algorithm": "fcac"}])
@@ -260,7 +260,7 @@ def test_the_digest_differs_for_whatever_is_agreed_otherwise() -> None:
     assert len(set(digests)) == len(CHANGES) + 4
 
 
-def test_the_digest_is_the_same_for_ever() -> None:
+def test_the_digest_is_the_same_in_every_release() -> None:
     # Contracts outlive releases: a digest that moved would part every federation from its own messages.
     assert parse_contract(tables()).digest == "7afdbbad2ff3c31b5056ecf6516d7a44"
     assert parse_contract(copy.deepcopy(tables())) == parse_contract(tables())
@@ -275,18 +275,18 @@ def test_a_changed_copy_has_its_own_digest() -> None:
 # The file.
 
 
-def test_a_missing_file_is_told_how_to_begin(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_that_says_how_to_begin(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such file; `shoal check --example` prints one"):
         load_contract(tmp_path / "none.toml")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
         load_contract(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"\xff\xfe[\x00f\x00", "not UTF-8 text at byte 0; save it as UTF-8"),
         (WHOLE.encode().replace("°".encode(), b"\xb0"), "not UTF-8 text at byte 72; save it as UTF-8"),
@@ -299,15 +299,15 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     ],
     ids=["utf-16", "latin-1", "cut", "twice", "nul", "json", "digits", "brackets"],
 )
-def test_what_is_not_toml_is_told_in_one_line(tmp_path: Path, content: str | bytes, said: str) -> None:
+def test_a_file_that_is_not_toml_is_a_one_line_error(tmp_path: Path, content: str | bytes, expected: str) -> None:
     path = written(tmp_path, content)
     with pytest.raises(SettingsError) as rejected:
         load_contract(path)
-    assert str(rejected.value).startswith(f"{path}: {said}")
+    assert str(rejected.value).startswith(f"{path}: {expected}")
     assert "\n" not in str(rejected.value)
 
 
-def test_a_path_that_cannot_be_is_told() -> None:
+def test_an_impossible_path_is_an_error() -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         load_contract(Path("a\0b"))
 
@@ -320,11 +320,11 @@ def test_a_file_with_windows_line_ends_is_the_same_contract(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a-b_c", "a" * 64])
-def test_a_client_may_be_called_so(name: str) -> None:
+def test_a_valid_client_name_is_accepted(name: str) -> None:
     assert check_client_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "A", "a" * 65, "-a", "a_", "a b", "../a", "a/b", "a\n", " a", "ä", "a\0"])
-def test_a_client_may_not_be_called_so(name: str) -> None:
+def test_an_invalid_client_name_is_an_error(name: str) -> None:
     with pytest.raises(SettingsError, match="1 to 64 of a-z"):
         check_client_name(name)

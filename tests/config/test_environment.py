@@ -1,4 +1,4 @@
-"""Settings in the environment: they win over the file, mean the same, and a mistake is told by the variable's name."""
+"""Settings in the environment: they win over the file and mean the same, and an error names the variable."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_a_variable_wins_over_the_file_and_over_the_default(
         assert getattr(after, setting) == meant != getattr(before, setting)
 
 
-def test_what_stands_in_no_variable_stays_as_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_without_a_variable_come_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_CLIENT_PUBLISH_S", "2.5")
     client = loaded(tmp_path, "[client]\npublish_readings = 7").client
     assert (client.publish_readings, client.publish_s) == (7, 2.5)
     assert client.folder == tmp_path / "data/clients"
 
 
-def test_a_relative_path_is_relative_to_the_file_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_in_a_variable_is_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_SERVER_FOLDER", "there")
     monkeypatch.setenv("SHOAL_LOG_ADDRESS", "sqlite:there.db")
     config = loaded(tmp_path)
@@ -102,7 +102,7 @@ def test_a_relative_path_is_relative_to_the_file_here_too(tmp_path: Path, monkey
     assert config.log.address == f"sqlite:{tmp_path}/there.db"
 
 
-def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = loaded(tmp_path)
     for section, form in FORMS.items():
         for name in form.model_fields:
@@ -111,7 +111,7 @@ def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "said"),
+    ("variable", "text", "expected"),
     [
         ("SHOAL_CLIENT_METRICS_PORT", "99999", "should be less than or equal to 65535"),
         ("SHOAL_CLIENT_METRICS_PORT", "many", "should be a valid integer, unable to parse string as an integer"),
@@ -127,19 +127,19 @@ def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("SHOAL_PRIVACY_MODE", "off", "the contract is set in the federation file only"),
     ],
 )
-def test_a_mistake_is_told_by_the_name_of_the_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, said: str
+def test_an_error_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ) -> None:
     if variable == "SHOAL_LOG_SASL":
         monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")
     monkeypatch.setenv(variable, text)
     with pytest.raises(SettingsError) as caught:
         loaded(tmp_path)
-    assert str(caught.value).startswith(f"{variable}: {said}")
+    assert str(caught.value).startswith(f"{variable}: {expected}")
     assert "\n" not in str(caught.value)
 
 
-def test_settings_that_do_not_go_together_are_told_with_both_their_places(
+def test_an_error_about_several_settings_names_file_and_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")
@@ -150,8 +150,8 @@ def test_settings_that_do_not_go_together_are_told_with_both_their_places(
     assert loaded(tmp_path, '[log]\nsecret_file = "password"').log.secret_file == tmp_path / "password"
 
 
-def test_no_variable_means_an_option_and_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options are given as SHOAL_<COMMAND>_<OPTION>, and two commands have the names of sections."""
+def test_no_variable_is_both_an_option_and_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options are given as SHOAL_<COMMAND>_<OPTION>, and two sections have the names of commands."""
     context = click.Context(shoal)
     for name in ORDER:
         command = shoal.get_command(context, name)
@@ -165,6 +165,6 @@ def test_no_variable_means_an_option_and_a_setting(tmp_path: Path, monkeypatch: 
     loaded(tmp_path)
 
 
-def test_every_part_of_the_contract_is_kept_out_of_the_environment() -> None:
+def test_no_part_of_the_contract_can_be_set_in_the_environment() -> None:
     assert set(CONTRACT_TABLES) == set(Contract.model_fields) | {"federation"}
     assert set(CONTRACT_TABLES) | set(FORMS) == set(SECTIONS) | set(source_sections())

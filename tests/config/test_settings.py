@@ -50,25 +50,25 @@ def rejected(folder: Path, settings: str) -> str:
     return line.removeprefix(f"{folder / 'federation.toml'}: ")
 
 
-def test_a_file_without_settings_has_them_all(tmp_path: Path) -> None:
+def test_a_file_without_settings_has_the_defaults(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     assert config.log.address == f"sqlite:{tmp_path}/data/federation.db"
     assert config.client == ClientSettings(folder=tmp_path / "data/clients")
     assert config.server == ServerSettings(folder=tmp_path / "data/server")
 
 
-def test_empty_sections_are_no_sections(tmp_path: Path) -> None:
+def test_empty_sections_change_nothing(tmp_path: Path) -> None:
     assert config_of(tmp_path, "[log]\n[client]\n[server]") == config_of(tmp_path)
 
 
-def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
+def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
     other = config_of(tmp_path, "[client]\npublish_readings = 7\n[server]\npool_clients = 9")
     assert other.client.publish_readings == 7
     assert other.contract.digest == config_of(tmp_path).contract.digest
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}, mqtt"),
         ("[[client]]", "[client] is not a table"),
@@ -111,18 +111,18 @@ def test_settings_are_no_part_of_the_contract(tmp_path: Path) -> None:
         ('[mqtt.topics]\na = "x"\nb = "y"', "[mqtt.topics]: 'b' is no feature of this federation; there is one line"),
     ],
 )
-def test_every_rule_names_the_section_the_name_and_the_range(tmp_path: Path, settings: str, said: str) -> None:
-    assert rejected(tmp_path, settings).startswith(said)
+def test_every_error_names_section_setting_and_range(tmp_path: Path, settings: str, expected: str) -> None:
+    assert rejected(tmp_path, settings).startswith(expected)
 
 
-def test_a_section_that_is_a_value_is_refused(tmp_path: Path) -> None:
+def test_a_section_that_is_a_value_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "federation.toml"
     path.write_text("client = 3\n" + CONTRACT)
     with pytest.raises(SettingsError, match=r"\[client\] is not a table"):
         load_config(path)
 
 
-def test_a_mistake_in_the_contract_is_told_first(tmp_path: Path) -> None:
+def test_an_error_in_the_contract_comes_first(tmp_path: Path) -> None:
     assert rejected(tmp_path, '[[models]]\nname = "m"\n[client]\nlabel = 1').startswith(
         "models[2].algorithm: is missing"
     )
@@ -131,14 +131,14 @@ def test_a_mistake_in_the_contract_is_told_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings, KafkaSettings]
 )
-def test_every_setting_has_a_default_and_a_sentence_and_the_default_is_in_its_range(form: type[BaseModel]) -> None:
+def test_every_setting_has_a_description_and_a_default_in_its_range(form: type[BaseModel]) -> None:
     for name, field in form.model_fields.items():
         assert not field.is_required(), name
         assert field.description, name
     form.model_validate(form().model_dump())
 
 
-def test_whole_seconds_may_be_written_without_a_point(tmp_path: Path) -> None:
+def test_whole_seconds_may_be_written_as_integers(tmp_path: Path) -> None:
     assert config_of(tmp_path, "[client]\npublish_s = 5").client.publish_s == 5.0
 
 
@@ -183,7 +183,7 @@ def test_files_of_secrets_and_certificates_are_relative_to_the_file(tmp_path: Pa
     assert mqtt_settings(config_of(tmp_path)).address == "mqtt://localhost:1883"
 
 
-def test_a_file_named_without_a_folder_means_the_folder_the_process_is_in(
+def test_a_file_name_without_a_folder_is_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config_of(tmp_path)
@@ -192,7 +192,7 @@ def test_a_file_named_without_a_folder_means_the_folder_the_process_is_in(
     assert config.client.folder.resolve() == tmp_path / "data/clients"
 
 
-def test_an_unknown_home_is_told(tmp_path: Path) -> None:
+def test_an_unknown_home_folder_is_an_error(tmp_path: Path) -> None:
     assert "write the whole path" in rejected(tmp_path, '[client]\nfolder = "~nobody-of-this-name/x"')
 
 

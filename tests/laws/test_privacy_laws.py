@@ -62,7 +62,7 @@ def test_any_split_of_the_readings_gives_the_same_bytes(mode: PrivacyMode, cuts:
 
 
 @every
-def test_a_process_killed_anywhere_goes_on_as_if_it_had_not_been(mode: PrivacyMode) -> None:
+def test_a_process_that_was_killed_continues_with_the_same_rows(mode: PrivacyMode) -> None:
     readings, at = readings_of(mode, 60), places(60)
     whole = build(mode)
     expected = whole.privatise(readings, at)
@@ -76,7 +76,7 @@ def test_a_process_killed_anywhere_goes_on_as_if_it_had_not_been(mode: PrivacyMo
 
 
 @every
-def test_readings_given_are_left_as_they_were(mode: PrivacyMode) -> None:
+def test_the_given_readings_are_not_changed(mode: PrivacyMode) -> None:
     readings = readings_of(mode, 20) * 3
     before = readings.copy()
     build(mode).privatise(readings, places(20))
@@ -97,7 +97,7 @@ def test_readings_outside_their_bounds_are_counted_and_treated_as_at_the_bound(m
 
 @every
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_reading_that_is_no_number_is_refused_and_nothing_is_remembered_of_it(mode: PrivacyMode, bad: float) -> None:
+def test_a_reading_that_is_not_a_number_is_an_error_and_changes_no_state(mode: PrivacyMode, bad: float) -> None:
     mechanism = build(mode)
     before = msgpack.packb(plain(mechanism))
     readings = readings_of(mode, 5)
@@ -165,7 +165,7 @@ def test_a_term_that_is_missing_unknown_or_out_of_range_is_an_error(mode: Privac
 
 
 @every
-def test_another_state_is_refused(mode: PrivacyMode) -> None:
+def test_a_state_of_another_kind_is_an_error(mode: PrivacyMode) -> None:
     mechanism = build(mode)
     good = mechanism.state()
     for wrong in ({}, good | {"version": 99}, good | {"mode": "other"}, good | {"fingerprint": "0" * 16}):
@@ -174,7 +174,7 @@ def test_another_state_is_refused(mode: PrivacyMode) -> None:
 
 
 @every_noisy
-def test_a_state_made_with_another_key_client_log_or_terms_is_refused(mode: PrivacyMode) -> None:
+def test_a_state_made_with_another_key_client_log_or_terms_is_an_error(mode: PrivacyMode) -> None:
     """Going on with another key would publish the same readings under fresh noise."""
     state = build(mode).state()
     moved = type(mode)(Bounds(mode.bounds.low, mode.bounds.high + 1), mode.values, mode.shares)
@@ -189,7 +189,7 @@ def test_a_state_made_with_another_key_client_log_or_terms_is_refused(mode: Priv
 
 
 @every_noisy
-def test_noise_without_a_key_is_refused(mode: PrivacyMode) -> None:
+def test_noise_without_a_key_is_an_error(mode: PrivacyMode) -> None:
     with pytest.raises(SettingsError, match="needs the client's noise key"):
         mode.mechanism(None, "attic", SOURCE)
 

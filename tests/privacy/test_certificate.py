@@ -1,4 +1,4 @@
-"""The exact epsilon of the tables: against the declared one, against brute force, and against spoilt tables."""
+"""The exact epsilon of the tables: against the declared one, against brute force, and for tables that are wrong."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.privacy.modes import build, formal_mode
 @pytest.mark.parametrize(
     "epsilon", [1e-4, 0.01, 0.0625, 0.3, 0.5, 1.0, 1 / 3 + 1, 4.0, 15.0, 25.0, 50.0, 120.0, 1000.0]
 )
-def test_the_tables_keep_what_is_declared_and_hardly_less(epsilon: float) -> None:
+def test_the_tables_cost_at_most_the_declared_epsilon_and_hardly_less(epsilon: float) -> None:
     certified = certified_epsilon(discrete_laplace(epsilon))
     assert certified <= epsilon * (1 + 1e-9)
     assert certified > epsilon * 0.999
 
 
 def magnitudes(distribution: DiscreteLaplace) -> list[Fraction]:
-    """P(k) for k = 0, 1, ... by going through every way the words can fall."""
+    """P(k) for k = 0, 1, ... by enumerating all values of the digits."""
     whole = 2**TABLE_BITS
     fine = [Fraction(1)]
     for digit in distribution.inner:
@@ -64,7 +64,7 @@ def brute_force(distribution: DiscreteLaplace) -> float:
 
 
 @pytest.mark.parametrize(("epsilon", "fine"), [(1.0, 4), (0.5, 4), (2.6, 4), (0.7, 8), (20.0, 2)])
-def test_the_certificate_is_what_brute_force_finds(epsilon: float, fine: int) -> None:
+def test_the_certificate_equals_brute_force(epsilon: float, fine: int) -> None:
     distribution = discrete_laplace(epsilon, fine)
     assert certified_epsilon(distribution) == pytest.approx(brute_force(distribution), abs=1e-11)
 
@@ -78,7 +78,7 @@ def rough_digit(stride: int, drops: NDArray[np.float64]) -> Digit:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("steps", [4, 5, 6, 7, 8])
-def test_the_certificate_is_what_brute_force_finds_in_rough_tables(seed: int, steps: int) -> None:
+def test_the_certificate_equals_brute_force_on_rough_tables(seed: int, steps: int) -> None:
     """In tables as uneven as they may be, carries and the place of the worst pair matter."""
     rng = np.random.default_rng(seed)
     fine = rough_digit(1, rng.dirichlet(np.ones(3)) * 1.1)
@@ -93,7 +93,7 @@ def test_the_certificate_is_what_brute_force_finds_in_rough_tables(seed: int, st
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [5, 6, 7])
-def test_the_certificate_is_what_brute_force_finds_in_rough_tables_of_three_digits(seed: int, steps: int) -> None:
+def test_the_certificate_equals_brute_force_on_rough_tables_of_three_digits(seed: int, steps: int) -> None:
     rng = np.random.default_rng(seed)
     distribution = dataclasses.replace(
         discrete_laplace(steps / 8, 4),
@@ -104,29 +104,29 @@ def test_the_certificate_is_what_brute_force_finds_in_rough_tables_of_three_digi
     assert certified_epsilon(distribution) == pytest.approx(brute_force(distribution), abs=1e-11)
 
 
-def spoil(digit: Digit, value: int, by: int) -> Digit:
-    """The same table with the border after `value` moved."""
+def damage(digit: Digit, value: int, by: int) -> Digit:
+    """The same table with the boundary after `value` moved."""
     below = digit.below.copy()
     below[value] = int(below[value]) + by
     return dataclasses.replace(digit, below=below)
 
 
-def test_the_certificate_sees_a_spoilt_fine_table() -> None:
+def test_the_certificate_detects_a_wrong_fine_table() -> None:
     distribution = discrete_laplace(1.0)
     step = int(distribution.inner[0].weights[100]) - int(distribution.inner[0].weights[101])
-    spoilt = spoil(distribution.inner[0], 100, -step)
+    damaged = damage(distribution.inner[0], 100, -step)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(dataclasses.replace(distribution, inner=(spoilt,)))
+        certified_epsilon(dataclasses.replace(distribution, inner=(damaged,)))
 
 
-def test_the_certificate_sees_a_spoilt_table_of_whole_scales() -> None:
+def test_the_certificate_detects_a_wrong_table_of_whole_scales() -> None:
     distribution = discrete_laplace(4.0)
-    spoilt = spoil(distribution.scales, 3, -int(distribution.scales.weights[3]) // 2)
+    damaged = damage(distribution.scales, 3, -int(distribution.scales.weights[3]) // 2)
     with pytest.raises(SettingsError, match="fall with distance"):
-        certified_epsilon(dataclasses.replace(distribution, scales=spoilt))
+        certified_epsilon(dataclasses.replace(distribution, scales=damaged))
 
 
-def test_the_certificate_sees_a_fine_table_of_another_scale() -> None:
+def test_the_certificate_detects_a_fine_table_of_another_scale() -> None:
     """Each table falls, but at the seam a step farther away is more likely."""
     distribution = discrete_laplace(4.0)
     other = geometric_digit(distribution.scale, 1, distribution.scale // 2)
@@ -134,19 +134,19 @@ def test_the_certificate_sees_a_fine_table_of_another_scale() -> None:
         certified_epsilon(dataclasses.replace(distribution, inner=(other,)))
 
 
-def test_the_certificate_sees_a_tail_that_was_not_folded() -> None:
+def test_the_certificate_detects_a_tail_that_was_cut() -> None:
     distribution = discrete_laplace(1.0)
     cut = geometric_digit(ESCAPE + 1, distribution.scale, distribution.scale)
     assert certified_epsilon(dataclasses.replace(distribution, scales=cut)) > 1.4
 
 
-def test_the_certificate_sees_levels_that_end_too_early() -> None:
+def test_the_certificate_detects_too_few_levels() -> None:
     distribution = discrete_laplace(15.0)
     with pytest.raises(SettingsError, match="margin"):
         certified_epsilon(dataclasses.replace(distribution, levels=distribution.levels - 1))
 
 
-def test_a_client_whose_tables_give_more_than_declared_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_cost_more_than_declared_give_no_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formal, "discrete_laplace", lambda epsilon: discrete_laplace(epsilon * 1.01))
     with pytest.raises(SettingsError, match="do not use this build"):
         build(formal_mode(3, 3.0))

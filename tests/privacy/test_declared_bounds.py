@@ -1,4 +1,4 @@
-"""Bounds: unit coordinates, clipping, and what is refused without showing it."""
+"""Bounds: unit coordinates, clipping, and errors that do not contain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.privacy import Bounds
 BOUNDS = Bounds([0.0, -5.0], [10.0, 5.0])
 
 
-def test_no_readings_are_no_readings_and_none_is_clipped() -> None:
+def test_no_readings_give_no_rows_and_none_is_clipped() -> None:
     inside, clipped = BOUNDS.clip(np.empty((0, 2)))
     assert inside.shape == (0, 2)
     assert clipped == 0
@@ -22,12 +22,12 @@ def test_the_ends_of_the_bounds_are_zero_and_one() -> None:
     assert unit.tolist() == [[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]]
 
 
-def test_units_and_back_is_the_same_place() -> None:
+def test_to_unit_and_back_is_the_identity() -> None:
     values = np.random.default_rng(1).uniform(-20, 20, (50, 2))
     np.testing.assert_allclose(BOUNDS.from_unit(BOUNDS.to_unit(values)), values, rtol=0, atol=1e-12)
 
 
-def test_readings_outside_are_moved_to_the_bound_and_counted_once_each() -> None:
+def test_readings_outside_are_clipped_and_counted_once_each() -> None:
     readings = np.array([[11.0, 9.0], [3.0, -6.0], [10.0, -5.0], [1.0, 1.0]])
     before = readings.copy()
     inside, clipped = BOUNDS.clip(readings)
@@ -37,7 +37,7 @@ def test_readings_outside_are_moved_to_the_bound_and_counted_once_each() -> None
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_no_number_is_refused_and_no_reading_is_shown(bad: float) -> None:
+def test_a_value_that_is_not_a_number_is_an_error_without_the_reading(bad: float) -> None:
     with pytest.raises(InvalidData) as rejected:
         BOUNDS.clip(np.array([[7.125, 3.0], [7.125, bad]]))
     assert "1 of 2" in str(rejected.value)
@@ -45,7 +45,7 @@ def test_a_value_that_is_no_number_is_refused_and_no_reading_is_shown(bad: float
 
 
 @pytest.mark.parametrize("shape", [(2,), (1, 3), (1, 1), (1, 2, 1)])
-def test_readings_of_another_width_are_refused(shape: tuple[int, ...]) -> None:
+def test_readings_of_another_width_are_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidData, match="where"):
         BOUNDS.clip(np.zeros(shape))
 
@@ -62,7 +62,7 @@ def test_readings_of_another_width_are_refused(shape: tuple[int, ...]) -> None:
         ([-1e308], [1.7e308]),
     ],
 )
-def test_bounds_that_cannot_be_are_refused(low: list[float], high: list[float]) -> None:
+def test_invalid_bounds_are_an_error(low: list[float], high: list[float]) -> None:
     with pytest.raises(SettingsError):
         Bounds(low, high)
 

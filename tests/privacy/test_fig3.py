@@ -36,7 +36,7 @@ def test_figure_3(epsilon: float, published: float, sd: float) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "published", "sd"), [(10, 0.0793, 0.0054), (50, 0.0060, 0.0007)])
-def test_figure_3_is_not_met_when_epsilon_is_shared_between_the_features(
+def test_figure_3_is_not_reproduced_when_epsilon_is_divided_among_the_features(
     epsilon: float, published: float, sd: float
 ) -> None:
     assert np.mean(distances(epsilon / 2)) > published + 3 * sd

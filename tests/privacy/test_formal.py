@@ -12,7 +12,7 @@ from tests.privacy.modes import build, formal_mode, places, readings_of
 
 @pytest.mark.parametrize("epsilon", [0.2, 3.0, 30.0, 141.0])
 def test_formal_rows_lie_on_the_public_half_grid(epsilon: float) -> None:
-    """A double of full precision would tell which readings it cannot have come from."""
+    """A double of full precision would show which readings it cannot have come from."""
     mode = formal_mode(3, epsilon, (1.0, 2.0, 4.0))
     rows = build(mode).privatise(readings_of(mode, 2000), places(2000)).rows
     half_steps = rows * 2 * np.array([noise.steps for noise in mode.noises])

@@ -1,6 +1,6 @@
-"""Noise words: the same for the same reading at the same place, unrelated for anything else.
+"""The random words of noise: equal for the same reading at the same place, unrelated for anything else.
 
-Each of these conditions, broken, gives readings away exactly; so each has its test here.
+Each of these conditions has a test, because without it noise would reveal readings exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def noise(
 
 
 def unrelated(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
-    """Correlation of the noises and of their signs within chance."""
+    """Whether the correlation of the noises and of their signs is within chance."""
     limit = 4 / np.sqrt(len(a))
     return all(abs(np.corrcoef(x, y)[0, 1]) < limit for x, y in ((a, b), (np.sign(a), np.sign(b)), (abs(a), abs(b))))
 
@@ -63,13 +63,13 @@ def test_words_are_the_digest_of_the_documented_fields() -> None:
     np.testing.assert_array_equal(words().draw([(7, 2**40)], grid, 5)[0], expected)
 
 
-def test_words_are_the_ones_every_release_has_had() -> None:
+def test_words_are_the_same_in_every_release() -> None:
     """Other words would give readings read again after an upgrade fresh noise. Changing these is a new version."""
     grid = np.array([[10, 20, 30]], dtype=np.int64)
     assert words().draw([(0, 5)], grid, 2).tolist() == [[324404935105702641, 17650025915249063870]]
 
 
-def test_rows_are_the_ones_every_release_has_had() -> None:
+def test_rows_are_the_same_in_every_release() -> None:
     mode = formal_mode(3, 3.0)
     released = build(mode).privatise(mode.bounds.from_unit(np.full((1, 3), 0.5)), [(0, 5)])
     assert (released.rows * 8192).tolist() == [[8297.0, 7063.0, 6599.0]]
@@ -166,7 +166,7 @@ def test_features_of_one_reading_get_unrelated_noise() -> None:
     assert unrelated(columns[:, 1], columns[:, 2])
 
 
-def test_moving_one_reading_to_its_bound_leaves_every_other_row_as_it_was() -> None:
+def test_moving_one_reading_changes_no_other_row() -> None:
     """Noise whose size follows the data would not."""
     mode = formal_mode(3, 6.0)
     readings = mode.bounds.from_unit(np.random.default_rng(2).uniform(0.4, 0.6, (100, 3)))
@@ -181,7 +181,7 @@ def test_moving_one_reading_to_its_bound_leaves_every_other_row_as_it_was() -> N
 @pytest.mark.parametrize(
     "wrong", [[], [0, 1, 0, 2], [(0, 1)], [(0, 1), (0, -1)], [(-1, 1), (0, 1)], [(2**32, 1), (0, 1)], [(0, 1)] * 3]
 )
-def test_places_that_cannot_be_are_refused(wrong: list[tuple[int, int]]) -> None:
+def test_invalid_places_are_an_error(wrong: list[tuple[int, int]]) -> None:
     with pytest.raises(InvalidData, match="place"):
         words().draw(wrong, np.zeros((2, 3), dtype=np.int64), 1)
 
@@ -189,13 +189,13 @@ def test_places_that_cannot_be_are_refused(wrong: list[tuple[int, int]]) -> None
 @pytest.mark.parametrize(
     "wrong", [{"key": b"short"}, {"source": b"short"}, {"context": b"short"}, {"client": ""}, {"key": KEY + b"x"}]
 )
-def test_fields_of_another_width_are_refused(wrong: dict[str, object]) -> None:
+def test_inputs_of_another_width_are_an_error(wrong: dict[str, object]) -> None:
     fields: dict[str, object] = {"key": KEY, "client": "attic", "source": SOURCE, "context": CONTEXT, "d": 3}
     with pytest.raises(SettingsError):
         KeyedRandomness(**(fields | wrong))  # type: ignore[arg-type]
 
 
-def test_a_key_never_shows_in_an_error() -> None:
+def test_no_error_contains_the_key() -> None:
     with pytest.raises(SettingsError) as rejected:
         KeyedRandomness(b"secret-secret", "attic", SOURCE, CONTEXT, 3)
     assert "secret-secret" not in str(rejected.value)

@@ -1,4 +1,4 @@
-"""The key file: made once, whole, for its owner alone."""
+"""The key file: created once and whole, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_starting_many_times_at_once_gives_one_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o660])
-def test_a_key_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_key_that_others_may_use_is_an_error(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "noise.key"
     load_or_create_key(path)
     path.chmod(mode)
@@ -50,7 +50,7 @@ def test_a_key_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None
 
 
 @pytest.mark.parametrize("size", [0, 31, 33])
-def test_a_key_of_another_size_is_refused_and_left_alone(tmp_path: Path, size: int) -> None:
+def test_a_key_of_another_size_is_an_error_and_is_kept(tmp_path: Path, size: int) -> None:
     path = tmp_path / "noise.key"
     path.write_bytes(b"k" * size)
     path.chmod(0o600)
@@ -60,6 +60,6 @@ def test_a_key_of_another_size_is_refused_and_left_alone(tmp_path: Path, size: i
     assert "kkk" not in str(rejected.value)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"missing.*noise\.key"):
         load_or_create_key(tmp_path / "missing" / "noise.key")

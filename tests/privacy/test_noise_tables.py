@@ -21,7 +21,7 @@ def random_words(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.uint64]:
     return np.random.default_rng(seed).integers(0, 2**64, size=shape, dtype=np.uint64)
 
 
-def test_no_words_are_no_noise() -> None:
+def test_no_words_give_no_noise() -> None:
     distribution = discrete_laplace(1.0)
     assert distribution.noise(np.empty((0, 3, distribution.words), dtype=np.uint64)).shape == (0, 3)
 
@@ -62,7 +62,7 @@ def test_the_smallest_and_largest_words_reach_the_ends() -> None:
     assert most[0] > 2 * distribution.steps + edge, "what the last level folds must lie beyond the margin"
 
 
-def test_a_level_goes_on_only_after_the_escape() -> None:
+def test_a_level_continues_only_after_the_escape() -> None:
     distribution = discrete_laplace(15.0)
     words = np.zeros((2, distribution.words), dtype=np.uint64)
     words[:, -1] = ALL
@@ -93,7 +93,7 @@ def test_noise_is_two_sided_geometric(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_results_stay_within_reach_and_on_half_steps(epsilon: float) -> None:
+def test_results_stay_within_their_range_and_on_half_steps(epsilon: float) -> None:
     distribution = discrete_laplace(epsilon)
     words = random_words((4000, distribution.words))
     words[:10] = ALL
@@ -108,12 +108,12 @@ def test_results_stay_within_reach_and_on_half_steps(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-5, 1001.0, math.nan])
-def test_an_epsilon_out_of_all_measure_is_refused(epsilon: float) -> None:
+def test_an_epsilon_out_of_range_is_an_error(epsilon: float) -> None:
     with pytest.raises(SettingsError, match="outside"):
         discrete_laplace(epsilon)
 
 
-def test_tables_are_the_ones_every_release_has_had() -> None:
+def test_tables_are_the_same_in_every_release() -> None:
     """Other tables would give readings read again after an upgrade fresh noise. Changing these is a new mechanism."""
     pinned = {
         0.5: "17c49a3051e3ffc4199d726cc68a948d",

@@ -19,7 +19,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_no_rows_are_no_rows() -> None:
+def test_no_rows_give_no_rows() -> None:
     assert paper_noise(np.empty((0, 2)), 15.0, rng()).shape == (0, 2)
 
 
@@ -75,7 +75,7 @@ def test_the_same_generator_state_gives_the_same_noise() -> None:
     assert not np.array_equal(paper_noise(rows, 15.0, rng(9)), paper_noise(rows, 15.0, rng(8)))
 
 
-def test_rows_and_noise_that_cannot_be_are_refused() -> None:
+def test_invalid_rows_and_noise_are_an_error() -> None:
     with pytest.raises(InvalidData):
         paper_noise(np.zeros(3), 15.0, rng())
     with pytest.raises(InvalidData):
@@ -96,7 +96,7 @@ def test_a_stream_withholds_and_counts_readings_until_every_feature_has_varied()
     assert mechanism.withheld == 3
 
 
-def test_a_constant_stream_never_says_anything() -> None:
+def test_a_constant_stream_releases_nothing() -> None:
     mechanism = build(paper_mode(2))
     assert isinstance(mechanism, PaperNoise)
     assert len(mechanism.privatise(np.full((50, 2), 3.0), places(50)).rows) == 0
@@ -119,7 +119,7 @@ def test_rows_of_a_stream_are_rounded_to_a_millionth_of_the_range() -> None:
     np.testing.assert_array_equal(rows / GRAIN, np.rint(rows / GRAIN))
 
 
-def test_a_saved_running_range_that_does_not_fit_is_refused() -> None:
+def test_a_saved_running_range_that_does_not_fit_is_an_error() -> None:
     mechanism = build(paper_mode(3))
     mechanism.privatise(readings_of(paper_mode(3), 5), places(5))
     good = mechanism.state()

@@ -1,4 +1,4 @@
-"""The audit: it passes the real mechanism, and it catches noise of half or twice the size."""
+"""The audit: the real mechanism passes it, and noise of half or twice the size does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIALS = 1000
 
 
 def release_of(mode: PrivacyMode, key: bytes = KEY) -> Release:
-    """The front door of the real mechanism: every call reads on from where the last one ended."""
+    """The real mechanism as the audit uses it: every call continues at the offset where the last one ended."""
     mechanism = build(mode, key)
     firsts = itertools.count(0, 10_000)
     return lambda readings: mechanism.privatise(readings, places(len(readings), next(firsts))).rows
@@ -30,7 +30,7 @@ def audited(real: PrivacyMode, declared: PrivacyMode, seed: int = 0) -> list[Fea
 
 
 @pytest.mark.parametrize("epsilon", [1.2, 6.0, 45.0, 300.0])
-def test_the_real_noise_passes(epsilon: float) -> None:
+def test_correct_noise_passes_the_audit(epsilon: float) -> None:
     mode = formal_mode(6, epsilon, (1.0, 1.0, 1.0, 1.0, 2.0, 3.0))
     results = audited(mode, mode)
     assert len(results) == 6
@@ -38,24 +38,24 @@ def test_the_real_noise_passes(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [6.0, 90.0])
-def test_noise_of_half_the_size_is_caught_in_every_feature(epsilon: float) -> None:
+def test_noise_of_half_the_size_is_detected_in_every_feature(epsilon: float) -> None:
     results = audited(real=formal_mode(6, 2 * epsilon), declared=formal_mode(6, epsilon))
     assert all(result.too_little_noise for result in results)
 
 
 @pytest.mark.parametrize("epsilon", [6.0, 90.0])
-def test_noise_of_twice_the_size_is_caught_in_every_feature(epsilon: float) -> None:
+def test_noise_of_twice_the_size_is_detected_in_every_feature(epsilon: float) -> None:
     results = audited(real=formal_mode(6, epsilon / 2), declared=formal_mode(6, epsilon))
     assert all(result.too_much_noise for result in results)
 
 
-def test_the_whole_budget_spent_on_each_feature_is_caught() -> None:
+def test_spending_the_whole_budget_on_each_feature_is_detected() -> None:
     results = audited(real=formal_mode(6, 6 * 3.0), declared=formal_mode(6, 3.0))
     assert all(result.too_little_noise for result in results)
 
 
-def test_readings_read_twice_with_the_same_key_tell_no_more_than_once() -> None:
-    """And with fresh noise they do: the average of two readings is less private than one."""
+def test_reading_twice_with_the_same_key_reveals_no_more_than_once() -> None:
+    """With fresh noise they do: the average of two rows is less private than one."""
     mode = formal_mode(3, 3.0)
 
     def twice(second_key: bytes) -> list[FeatureAudit]:

@@ -22,7 +22,7 @@ def test_formal_states_its_whole_budget_and_its_parts() -> None:
     }
 
 
-def test_paper_states_that_nothing_is_promised() -> None:
+def test_paper_states_that_nothing_is_guaranteed() -> None:
     statement = paper_mode(2, 15.0).statement()
     assert statement["formal"] is False
     assert statement["nominal"] is True
@@ -40,7 +40,7 @@ def test_off_states_that_nothing_is_done() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "word"), [(0.5, "strong"), (1.0, "strong"), (4.0, "fair"), (8.0, "weak"), (240.0, "HARDLY ANY")]
 )
-def test_people_are_told_how_much_an_epsilon_protects(epsilon: float, word: str) -> None:
+def test_the_description_says_how_much_an_epsilon_protects(epsilon: float, word: str) -> None:
     words = formal_mode(16, epsilon).describe().text()
     assert f"{word} protection" in words
     assert f"Epsilon is {epsilon:g} per reading" in words
@@ -52,23 +52,23 @@ def test_the_odds_are_the_exponential_of_the_whole_budget() -> None:
     assert "10¹⁰⁵ times likelier" in formal_mode(16, 240.0).describe().text()
 
 
-def test_people_are_told_what_is_not_covered() -> None:
+def test_the_description_says_what_is_not_covered() -> None:
     words = formal_mode(2, 1.0).describe().text()
     for gap in ("that a reading was taken", "when", "how many", "one person", "in time", "add up"):
         assert gap in words.split("Not covered")[1].lower()
 
 
-def test_unequal_shares_are_told_as_a_span() -> None:
+def test_unequal_shares_are_described_as_a_range() -> None:
     assert "(1 to 5)" in formal_mode(2, 6.0, (1.0, 5.0)).describe().text()
 
 
-def test_the_paper_and_off_are_announced_as_what_they_are() -> None:
+def test_paper_and_off_are_described_without_a_guarantee() -> None:
     assert "NO FORMAL GUARANTEE" in paper_mode(2).describe().text()
     assert "15" in paper_mode(2, 15.0).describe().text()
     assert "OFF" in Off(wide_bounds(2)).describe().text()
 
 
-def test_every_term_is_in_the_digest_that_noise_is_bound_to() -> None:
+def test_the_context_of_the_noise_differs_for_every_difference_in_the_terms() -> None:
     bounds = wide_bounds(2)
     variants = [
         formal_mode(2, 6.0),

@@ -42,13 +42,13 @@ def test_off_has_no_epsilon() -> None:
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (1.0, 0.0), (1.0, -1.0), (1.0, math.nan), (1.0, math.inf)])
-def test_shares_that_cannot_be_are_refused(shares: tuple[float, ...]) -> None:
+def test_invalid_shares_are_an_error(shares: tuple[float, ...]) -> None:
     with pytest.raises(SettingsError, match="shares must be 2 finite numbers above 0"):
         formal_mode(2, 1.0, shares)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_an_epsilon_that_cannot_be_is_refused(epsilon: float) -> None:
+def test_an_invalid_epsilon_is_an_error(epsilon: float) -> None:
     with pytest.raises(SettingsError, match="epsilon_per_reading must be above 0"):
         formal_mode(2, epsilon)
     with pytest.raises(SettingsError, match="epsilon_nominal_per_feature must be above 0"):
