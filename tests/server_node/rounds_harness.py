@@ -45,6 +45,10 @@ def rows_of(seed: int, n: int = 60, heaps: NDArray[np.float64] = HEAPS) -> NDArr
     return np.clip(heaps[rng.integers(0, len(heaps), n)] + rng.normal(0, 0.03, (n, 2)), 0, 1)
 
 
+SITES = {"attic": rows_of(1), "cellar": rows_of(2), "garden": rows_of(3)}
+"""client -> its rows"""
+
+
 class RoundsHarness:
     """A model in rounds, and the snapshots that it has published."""
 
@@ -125,3 +129,22 @@ class RoundsHarness:
         self, ingested: Sequence[IngestOutcome], events: Sequence[ModelEvent], published: Sequence[PublishedSnapshot]
     ) -> None:
         self._monitoring.observe(StepOutcome(ingested, 0.0, (), 0, events, published, None))
+
+
+def run_rounds(harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], most: int = 100) -> int:
+    """Every client asked answers until the model sleeps; how many rounds that took."""
+    for number in range(most):
+        if harness.model.sleeping:
+            return number
+        for client, rows in sites.items():
+            if harness.is_asked(client):
+                harness.answer(client, rows)
+        harness.tick()
+    raise AssertionError("it never came to rest")
+
+
+def answer_all(harness: RoundsHarness, clients: list[str]) -> None:
+    """These clients answer the newest request, and the model looks at the clock."""
+    for client in clients:
+        harness.answer(client, SITES[client])
+    harness.tick()

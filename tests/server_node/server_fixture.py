@@ -17,7 +17,7 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Headers, Log, Record, beginning, latest
 from shoal.transports.sqlite.log import SqliteLog
-from tests.small_plant import Clock, plant
+from tests.small_plant import Clock, an_update, plant
 
 NO_TIMERS = {"pool_s": 86_400.0, "snapshot_s": 86_400.0}
 """settings under which nothing happens by the clock"""
@@ -104,3 +104,13 @@ def models_of(server: ServerNode) -> dict[str, bytes]:
 def states_of(server: ServerNode) -> dict[str, bytes]:
     """name -> the whole saved state of a model, to the bit."""
     return {name: pack(model.state()) for name, model in server.models().items()}
+
+
+def updates_of(site: ServerFixture, *named: tuple[str, int]) -> list[Update]:
+    """An update for each client and sequence number."""
+    return [an_update(site.contract, client, sequence) for client, sequence in named]
+
+
+def pool_site(folder: Path, **settings: Any) -> ServerFixture:
+    """A site whose streaming models pool the updates of three clients, for a minute at most."""
+    return ServerFixture(folder, **{"pool_clients": 3, "pool_s": 60.0, **settings})

@@ -1,0 +1,181 @@
+"""The metrics, the events and the status of the server."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server_node.node import ServerNode
+from shoal.config.settings import LogSettings
+from shoal.protocol.messages import Update
+from shoal.telemetry.metrics import ServerMetrics
+from tests.server_node.server_fixture import ServerFixture, updates_of
+from tests.small_plant import an_update, plant
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> ServerFixture:
+    return ServerFixture(tmp_path)
+
+
+def test_metrics_count_updates_and_readings(site: ServerFixture) -> None:
+    site.send(*updates_of(site, ("attic", 1), ("attic", 1), ("cellar", 1)))
+    with site.server() as server:
+        while server.step():
+            pass
+        value = server.metrics.registry.get_sample_value
+        assert value("shoal_updates_total", {"result": "absorbed"}) == 2
+        assert value("shoal_updates_total", {"result": "repeated"}) == 1
+        assert value("shoal_readings_total", {"result": "learned"}) == 80
+        assert value("shoal_readings_total", {"result": "repeated"}) == 40, "published twice, learnt once"
+        assert value("shoal_end_to_end_latency_seconds_count") == 2
+        assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9
+        snapshot = server.status().models["clusters"].snapshot
+        assert snapshot is not None
+        assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes
+    with site.server() as server:
+        value = server.metrics.registry.get_sample_value
+        assert value("shoal_nodes", {"model": "clusters"}) == snapshot.nodes, "also before the next snapshot"
+        assert value("shoal_snapshot_version", {"model": "clusters"}) == snapshot.version
+        assert value("shoal_client_last_seen_timestamp_seconds", {"client": "attic"}) == 1e9, "seen before the restart"
+        assert value("shoal_updates_total", {"result": "rejected"}) == 0, "from 0 on, so that the first one shows"
+        assert value("shoal_rejected_messages_total", {"reason": "privacy"}) == 0
+
+
+def test_updates_read_again_after_an_error_are_counted_once(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path, pool_clients=5)
+    metrics = ServerMetrics()
+    value = metrics.registry.get_sample_value
+    site.send(*updates_of(site, ("attic", 1), ("cellar", 1)))
+    site.publish(("clusters", b"junk", Update.headers()))
+    for _ in range(2):
+        with site.server(metrics=metrics) as server:
+            server.step()
+        # It was thrown away, and nothing it did was saved.
+        site.delete_checkpoint()
+    assert value("shoal_updates_total", {"result": "absorbed"}) == 2
+    assert value("shoal_updates_total", {"result": "repeated"}) == 2
+    assert value("shoal_updates_total", {"result": "rejected"}) == 1
+    assert value("shoal_readings_total", {"result": "learned"}) == 80
+    assert value("shoal_readings_total", {"result": "repeated"}) == 80
+
+
+def test_before_the_first_snapshot_the_version_is_0(site: ServerFixture) -> None:
+    with site.server() as server:
+        assert server.metrics.registry.get_sample_value("shoal_snapshot_version", {"model": "clusters"}) == 0
+
+
+def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path, plant(models=("left", "right")), snapshot_updates=2)
+    with site.server() as server:
+        value = server.metrics.registry.get_sample_value
+        site.send(
+            an_update(site.contract, "attic", 1, model="left"),
+            an_update(site.contract, "attic", 1, model="right"),
+        )
+        server.step()
+        assert value("shoal_end_to_end_latency_seconds_count") == 2
+        site.send(
+            an_update(site.contract, "attic", 2, model="left"),
+            an_update(site.contract, "attic", 2, model="right"),
+        )
+        site.send(an_update(site.contract, "attic", 3, model="left"))
+        server.step()
+        assert value("shoal_end_to_end_latency_seconds_count") == 4, "the one for right has no snapshot yet"
+
+
+def test_cluster_events_add_up_and_are_logged_once_per_snapshot(
+    site: ServerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
+    with caplog.at_level(logging.INFO, "shoal"), site.server() as server:
+        clusters = site.contract.models[0].name
+        steps = 0
+        while server.step():
+            steps += 1
+        value = server.metrics.registry.get_sample_value
+        counted = {
+            event: value("shoal_cluster_events_total", {"model": clusters, "event": event})
+            for event in ("birth", "split", "merge", "death")
+        }
+        assert None not in counted.values(), "those that never happened are 0"
+        change = counted["birth"] + counted["split"] - counted["merge"] - counted["death"]
+        assert change == value("shoal_clusters", {"model": clusters}) > 0
+    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "clusters_changed"]
+    assert 0 < len(logged) <= steps
+    assert sum(fields["births"] for fields in logged) == counted["birth"]
+
+
+def test_identities_survive_a_restart(site: ServerFixture) -> None:
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
+    with site.server() as server:
+        while server.step():
+            pass
+        before, since = server.status().models["clusters"].lineage, server.status().models["clusters"].since
+        assert before.of_node
+        assert set(since) == set(before.slots)
+    with site.server() as server:
+        assert server.status().models["clusters"].lineage == before
+        assert server.status().models["clusters"].since == since
+        site.send(*updates_of(site, *(("attic", n) for n in range(7, 9))))
+        while server.step():
+            pass
+        after, later = server.status().models["clusters"].lineage, server.status().models["clusters"].since
+    shared = set(before.of_node) & set(after.of_node)
+    assert any(before.of_node[node] == after.of_node[node] for node in shared)
+    assert after.born >= before.born
+    assert all(later[who] == since[who] for who in set(later) & set(since)), "what stays is as old as it was"
+    assert set(later) == set(after.slots), "and dead clusters are dropped"
+
+
+def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server_node.monitoring.CLIENTS_SHOWN_MAX", 3)
+    monkeypatch.setattr("server_node.status.CLIENTS_SHOWN_MAX", 3)
+    empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    site.send(*(an_update(site.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
+    site.send(an_update(site.contract, "c0", 2))
+    with site.server() as server:
+        while server.step():
+            pass
+        page = [s for family in server.metrics.registry.collect() for s in family.samples if "client" in s.labels]
+        assert len(page) == 3
+        assert len(server.status().clients) == 3
+
+
+def test_the_status_has_the_lag(site: ServerFixture) -> None:
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 6))))
+    with site.server() as server:
+        assert server.status().lag_records == 5
+        assert not server.status().ready
+        assert not server.up_to_date
+        while server.step():
+            pass
+        assert server.status().lag_records == 0
+        assert server.status().ready
+        site.send(*updates_of(site, ("attic", 6)))
+        assert server.status().ready, "what stood there at the start is read"
+
+
+def test_the_retention_margin_is_measured(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path)
+    site.log_settings = LogSettings(updates_retention_bytes=2000)
+    labels = {"topic": site.contract.updates_topic}
+
+    def margin(server: ServerNode) -> float | None:
+        server.status()
+        return server.metrics.registry.get_sample_value("shoal_retention_margin_records", labels)
+
+    site.send(*updates_of(site, ("attic", 1)))
+    with site.server() as server:
+        assert margin(server) == 0
+        server.step()
+        assert margin(server) == 1
+        for n in range(2, 20):
+            site.send(*updates_of(site, ("attic", n)))
+        with site.log() as log:
+            first, _ = log.bounds(site.contract.updates_topic)[0]
+        assert first > 1
+        assert margin(server) == 1 - first
