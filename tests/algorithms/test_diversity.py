@@ -30,11 +30,11 @@ def plain_verdicts(similarity: Floats, nodes_min: int) -> Iterator[bool]:
 
 def verdicts(similarity: Floats, nodes_min: int) -> tuple[list[bool], Diversity]:
     diversity = Diversity(CUT, nodes_min)
-    said = []
+    below = []
     for k, row in enumerate(similarity):
         diversity.add_node(row[:k])
-        said.append(diversity.is_below_cut())
-    return said, diversity
+        below.append(diversity.is_below_cut())
+    return below, diversity
 
 
 def kinds_of_points(kind: str, seed: int, n: int, d: int) -> Floats:
@@ -59,23 +59,23 @@ def kinds_of_points(kind: str, seed: int, n: int, d: int) -> Floats:
     sigma=st.sampled_from([0.01, 0.2, 0.5, 1.0, 3.0]),
     nodes_min=st.sampled_from([2, 10]),
 )
-def test_it_fires_at_the_node_where_the_plain_determinant_does(
+def test_it_falls_below_the_cut_at_the_same_node_as_the_full_determinant(
     kind: str, seed: int, d: int, sigma: float, nodes_min: int
 ) -> None:
     similarity = similarities(kinds_of_points(kind, seed, 60, d), sigma)
     expected = list(plain_verdicts(similarity, nodes_min))
-    said, _ = verdicts(similarity, nodes_min)
+    below, _ = verdicts(similarity, nodes_min)
     first = expected.index(True) if True in expected else len(expected)
     # What comes after the first True is never asked for.
-    assert said[: first + 1] == expected[: first + 1]
+    assert below[: first + 1] == expected[: first + 1]
 
 
-def test_an_exact_copy_is_singular_and_fires_as_soon_as_there_are_nodes_enough() -> None:
+def test_an_exact_copy_is_below_the_cut_as_soon_as_there_are_enough_nodes() -> None:
     far_apart = np.arange(40.0)[:, None] * 100
     for copied_at in (3, 9, 25):
         points = np.insert(far_apart, copied_at, far_apart[copied_at - 1], axis=0)
-        said, _ = verdicts(similarities(points, 1.0), 10)
-        assert said.index(True) == max(copied_at, 9)
+        below, _ = verdicts(similarities(points, 1.0), 10)
+        assert below.index(True) == max(copied_at, 9)
 
 
 def test_a_negative_determinant_is_below_the_cut() -> None:
@@ -85,20 +85,20 @@ def test_a_negative_determinant_is_below_the_cut() -> None:
     assert diversity.is_below_cut()
 
 
-def test_a_stream_whose_diversity_never_falls_never_needs_the_plain_determinant() -> None:
-    said, diversity = verdicts(similarities(np.arange(400.0)[:, None] * 100, 1.0), 10)
-    assert not any(said)
+def test_a_stream_whose_diversity_never_falls_needs_no_full_determinant() -> None:
+    below, diversity = verdicts(similarities(np.arange(400.0)[:, None] * 100, 1.0), 10)
+    assert not any(below)
     assert diversity.n_exact == 0
 
 
-def test_below_the_least_number_of_nodes_nothing_fires() -> None:
-    said, diversity = verdicts(similarities(np.zeros((9, 2)), 1.0), 10)
-    assert not any(said)
+def test_with_too_few_nodes_it_is_never_below_the_cut() -> None:
+    below, diversity = verdicts(similarities(np.zeros((9, 2)), 1.0), 10)
+    assert not any(below)
     assert diversity.n_exact == 0
 
 
 @pytest.mark.parametrize("n", [10, 11, 20, 21, 45])
-def test_growing_the_room_changes_nothing(n: int) -> None:
+def test_doubling_the_capacity_changes_nothing(n: int) -> None:
     similarity = similarities(np.random.default_rng(n).normal(size=(n, 30)), 0.4)
     roomy = Diversity(CUT, 10)
     tight = Diversity(CUT, 2)

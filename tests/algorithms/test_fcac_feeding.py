@@ -22,7 +22,7 @@ def counts(*values: int) -> NDArray[np.int64]:
     return np.array(values, dtype=np.int64)
 
 
-def test_nobody_is_fed_when_nobody_speaks() -> None:
+def test_without_nodes_the_order_is_empty() -> None:
     for silent in ([], [counts()], [counts(), counts()]):
         for permute in (as_they_are, keyed_permutation(b""), legacy_permutation()):
             assert [part.tolist() for part in feed_order(silent, permute)] == [[], []]
@@ -37,7 +37,7 @@ def test_a_node_is_high_when_its_count_reaches_the_percentile_of_its_own_client(
 
 
 @given(st.lists(st.lists(st.integers(1, 50), max_size=12), max_size=6), st.binary(max_size=20))
-def test_every_node_is_fed_once_and_high_ones_first(clients: list[list[int]], key: bytes) -> None:
+def test_every_node_is_learnt_once_and_high_ones_first(clients: list[list[int]], key: bytes) -> None:
     arrays = [counts(*client) for client in clients]
     high, low = feed_order(arrays, keyed_permutation(key))
     plain_high, plain_low = feed_order(arrays, as_they_are)
@@ -46,7 +46,7 @@ def test_every_node_is_fed_once_and_high_ones_first(clients: list[list[int]], ke
     assert sorted([*high.tolist(), *low.tolist()]) == list(range(sum(map(len, clients))))
 
 
-def test_the_keyed_order_is_the_order_of_words_drawn_from_shake256_for_ever() -> None:
+def test_the_keyed_order_is_that_of_words_from_shake256() -> None:
     words = hashlib.shake_256(b"key" + b"high").digest(8 * 9)
     drawn = [int.from_bytes(words[i : i + 8], "little") for i in range(0, len(words), 8)]
     assert keyed_permutation(b"key")("high", 9).tolist() == sorted(range(9), key=drawn.__getitem__)
@@ -55,7 +55,7 @@ def test_the_keyed_order_is_the_order_of_words_drawn_from_shake256_for_ever() ->
     assert keyed_permutation(b"key")("low", 9).tolist() == [5, 6, 1, 7, 4, 0, 3, 8, 2]
 
 
-def test_the_legacy_order_draws_both_groups_from_one_generator() -> None:
+def test_the_legacy_order_takes_both_groups_from_one_generator() -> None:
     generator = np.random.RandomState(0)
     expected = [generator.permutation(5).tolist(), generator.permutation(4).tolist()]
     permute = legacy_permutation(0)
@@ -64,28 +64,28 @@ def test_the_legacy_order_draws_both_groups_from_one_generator() -> None:
 
 def test_another_key_is_another_order_and_nothing_else() -> None:
     generator = np.random.default_rng(0)
-    said = [
+    contributions = [
         Contribution(name, 1, {"weight": generator.random((40, 2)), "count": generator.integers(1, 9, size=40)})
         for name in ("a", "b")
     ]
     servers = []
     for key in (b"one", b"one", b"two"):
         server = CAEFC()
-        server.absorb(said, key)
+        server.absorb(contributions, key)
         servers.append(server)
     assert servers[0].weights.tolist() == servers[1].weights.tolist() != servers[2].weights.tolist()
     assert [server.n_learnt for server in servers] == [80, 80, 80]
 
 
-def test_what_was_absorbed_first_comes_first() -> None:
+def test_contributions_are_learnt_in_the_order_given() -> None:
     """Two absorptions are two passes: the low group of the first goes before the high group of the second."""
     generator = np.random.default_rng(1)
-    said = [
+    contributions = [
         Contribution(name, 1, {"weight": generator.random((30, 2)), "count": generator.integers(1, 9, size=30)})
         for name in ("a", "b")
     ]
     server, by_hand = CAEFC(), CAEFC()
-    for contribution in said:
+    for contribution in contributions:
         server.absorb([contribution], b"key")
         order = np.concatenate(feed_order([contribution.arrays["count"]], keyed_permutation(b"key")))
         by_hand.learn(contribution.arrays["weight"][order])

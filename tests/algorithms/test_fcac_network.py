@@ -26,7 +26,7 @@ def blobs(n: int, d: int = 2, seed: int = 0) -> Floats:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_the_first_rows_wait_for_each_other(half: Half) -> None:
+def test_the_first_rows_are_buffered(half: Half) -> None:
     network, rows = half(), blobs(10)
     network.learn(rows[:9])
     assert (network.n_buffered, network.n_learnt, network.size) == (9, 0, 0)
@@ -35,7 +35,7 @@ def test_the_first_rows_wait_for_each_other(half: Half) -> None:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_a_stream_that_ends_early_is_learnt_from_two_rows_on(half: Half) -> None:
+def test_a_stream_that_ends_early_is_learnt_if_it_has_two_rows(half: Half) -> None:
     network = half()
     network.flush()
     assert network.size == 0
@@ -50,7 +50,7 @@ def test_a_stream_that_ends_early_is_learnt_from_two_rows_on(half: Half) -> None
     assert network.size == 2
 
 
-def test_how_many_rows_are_waited_for_is_an_option() -> None:
+def test_the_number_of_buffered_rows_is_an_option() -> None:
     network, rows = CAPlus(initial_rows=3), blobs(3)
     network.learn(rows[:2])
     assert network.size == 0
@@ -58,7 +58,7 @@ def test_how_many_rows_are_waited_for_is_an_option() -> None:
     assert network.size == 3
 
 
-def test_an_empty_network_can_be_looked_at() -> None:
+def test_an_empty_network_has_all_attributes() -> None:
     for network in (CAEFC(), CAEFC(3)):
         assert network.weights.shape == (0, network.dimensions or 0)
         assert [len(network.counts), len(network.sigmas), len(network.node_ids), len(network.recent_ids())] == [0] * 4
@@ -67,7 +67,7 @@ def test_an_empty_network_can_be_looked_at() -> None:
         assert len(network.clusters()) == 0
 
 
-def test_what_can_be_seen_cannot_be_written_to() -> None:
+def test_attributes_are_read_only() -> None:
     network = CAEFC()
     network.learn(blobs(50))
     for array in (network.weights, network.counts, network.sigmas, network.node_ids):
@@ -92,7 +92,7 @@ def test_of_equal_winners_the_first_one_wins(half: Half) -> None:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_a_row_exactly_at_the_vigilance_is_similar_enough(half: Half) -> None:
+def test_a_row_exactly_at_the_vigilance_passes_the_test(half: Half) -> None:
     network = half()
     # Equal rows have no nearest other: the vigilance is 1, which a far row has from every node.
     network.learn(np.zeros((10, 2)))
@@ -101,7 +101,7 @@ def test_a_row_exactly_at_the_vigilance_is_similar_enough(half: Half) -> None:
     assert network.last_step == (3, 0, 1, 1.0, 1.0)
 
 
-def test_a_server_may_lose_every_node_and_goes_on() -> None:
+def test_a_server_that_loses_all_nodes_continues() -> None:
     server = CAEFC()
     # Far apart, so that every new row is a new case without an edge.
     spread = np.arange(10.0)[:, None] * 1e6
@@ -145,7 +145,7 @@ def test_a_server_with_one_node_keeps_it() -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("nodes_max", [2, 10, 30])
-def test_a_full_network_lets_the_winner_learn_a_new_case(half: Half, nodes_max: int) -> None:
+def test_in_a_full_network_the_nearest_node_learns_a_row_that_would_be_a_new_node(half: Half, nodes_max: int) -> None:
     network, largest = half(nodes_max=nodes_max), 0
     for row in np.random.default_rng(0).standard_cauchy(size=(1500, 3)):
         before, counts = network.saturated, network.counts.sum()
@@ -253,46 +253,46 @@ def test_a_width_that_is_none_is_refused(dimensions: Any) -> None:
         CAEFC(dimensions)
 
 
-# What a client says.
+# What a client contributes.
 
 
-def test_a_client_says_each_change_once() -> None:
+def test_a_client_contributes_each_change_once() -> None:
     client, rows = CAPlus(), blobs(900)
     client.learn(rows[:300])
     assert len(client.contribute()["weight"]) == client.size
     assert len(client.contribute()["weight"]) == 0
     client.learn(rows[300:303])
-    said = client.contribute()
+    update = client.contribute()
     touched = set(client.recent_ids()[:3].tolist())
-    assert 1 <= len(said["weight"]) <= 3
-    for weight in said["weight"]:
+    assert 1 <= len(update["weight"]) <= 3
+    for weight in update["weight"]:
         (node,) = np.flatnonzero((client.weights == weight).all(axis=1))
         assert client.node_ids[node] in touched
 
 
-def test_a_client_may_say_everything_each_time() -> None:
+def test_a_client_may_contribute_all_nodes_each_time() -> None:
     client = CAPlus(contribute="all")
     client.learn(blobs(300))
     for _ in range(2):
-        said = client.contribute()
-        assert len(said["weight"]) == client.size
-        assert (np.diff(said["count"]) <= 0).all()
+        update = client.contribute()
+        assert len(update["weight"]) == client.size
+        assert (np.diff(update["count"]) <= 0).all()
 
 
-def test_nodes_are_said_by_winning_count_and_ties_by_age() -> None:
+def test_nodes_are_contributed_by_winning_count_and_ties_by_node_id() -> None:
     client = CAPlus()
     client.learn(blobs(400))
-    said = client.contribute()
+    update = client.contribute()
     order = np.lexsort((client.node_ids, -client.counts))
     assert len(set(client.counts.tolist())) < client.size
-    np.testing.assert_array_equal(said["weight"], client.weights[order])
-    np.testing.assert_array_equal(said["count"], client.counts[order])
+    np.testing.assert_array_equal(update["weight"], client.weights[order])
+    np.testing.assert_array_equal(update["count"], client.counts[order])
 
 
 # The snapshot.
 
 
-def test_a_cluster_is_centred_where_its_nodes_won() -> None:
+def test_the_centre_of_a_cluster_is_the_mean_of_its_nodes_by_winning_count() -> None:
     server = CAEFC()
     server.learn(blobs(1000))
     shown = server.snapshot()

@@ -13,7 +13,7 @@ from shoal.algorithms.fcac.nodes import FIRST_CAPACITY, Nodes
 from shoal.errors import InvalidState
 
 
-def test_a_store_grows_and_gives_its_room_back() -> None:
+def test_the_arrays_of_nodes_grow_and_shrink() -> None:
     nodes = Nodes(2)
     for i in range(1000):
         nodes.append(np.array([i, -i], dtype=float), 0.5 + i, i + 1)
@@ -40,7 +40,7 @@ def triangle() -> Edges:
     return edges
 
 
-def test_edges_age_with_the_winner_and_are_made_young_again() -> None:
+def test_edges_age_with_the_winner_and_are_reset() -> None:
     edges = triangle()
     edges.increment_ages(0)
     edges.increment_ages(0)
@@ -58,7 +58,7 @@ def test_edges_follow_their_nodes_when_others_are_removed() -> None:
     assert edges.components().tolist() == [0, 0, 0, 0]
 
 
-def test_an_old_edge_is_deleted_and_remembered() -> None:
+def test_an_old_edge_is_deleted_and_its_age_is_counted() -> None:
     edges = triangle()
     for _ in range(9):
         edges.increment_ages(0)
@@ -108,7 +108,7 @@ OF_A_SERVER: dict[str, Any] = {
     "an edge of age nothing": {"edge_age": lambda a: a * 0},
     "deleted edges younger than one": {"deleted_age_sum": lambda n: 0, "n_deleted_edges": lambda _: 5},
 }
-OF_A_CLIENT: dict[str, Any] = {"more said than learnt": {"published_counter": lambda n: 10**6}}
+OF_A_CLIENT: dict[str, Any] = {"more published than learnt": {"published_counter": lambda n: 10**6}}
 LIES = [
     pytest.param(half, lie, id=f"{half.network}: {name}")
     for half, lies in ((CAPlus, OF_BOTH | OF_A_CLIENT), (CAEFC, OF_BOTH | OF_A_SERVER))
@@ -117,7 +117,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("half", "lie"), LIES)
-def test_a_state_that_contradicts_itself_is_refused(half: type[CAPlus] | type[CAEFC], lie: dict[str, Any]) -> None:
+def test_an_inconsistent_state_is_refused(half: type[CAPlus] | type[CAEFC], lie: dict[str, Any]) -> None:
     network = half()
     generator = np.random.default_rng(0)
     network.learn(generator.random((4, 2))[generator.integers(0, 4, size=500)] + generator.normal(0, 0.05, (500, 2)))
@@ -131,7 +131,7 @@ def test_a_state_that_contradicts_itself_is_refused(half: type[CAPlus] | type[CA
     assert twin.n_learnt == 500
 
 
-def test_something_else_than_a_state_is_refused() -> None:
+def test_a_value_that_is_not_a_state_is_refused() -> None:
     wrong: list[Any] = [None, [], 3, {}]
     for nothing in wrong:
         with pytest.raises(InvalidState):

@@ -1,4 +1,4 @@
-"""What counts between rounds: late, repeated and absent answers, and the stream that only memory can follow."""
+"""What counts between rounds: late, repeated and absent answers, and the stream that only state can follow."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ def test_no_answers_leave_nothing_to_combine() -> None:
         assert select_answers(Policy(kind), PolicyState(), [], 0) == (PolicyState(), [])
 
 
-def test_decay_halves_what_was_and_what_is_late() -> None:
+def test_decay_halves_earlier_and_late_answers() -> None:
     policy = Policy("decay", decay=0.5, late_rounds=3)
-    memory, counted = select_answers(policy, PolicyState(), [answer("a", 0, 8.0)], 0)
+    state, counted = select_answers(policy, PolicyState(), [answer("a", 0, 8.0)], 0)
     assert sums(counted) == [8.0]
-    memory, counted = select_answers(policy, memory, [answer("a", 1, 8.0), answer("b", 0, 4.0)], 1)
+    state, counted = select_answers(policy, state, [answer("a", 1, 8.0), answer("b", 0, 4.0)], 1)
     assert sums(counted) == [4.0 + 8.0 + 2.0]
-    memory, counted = select_answers(policy, memory, [], 2)
+    state, counted = select_answers(policy, state, [], 2)
     assert sums(counted) == [7.0]
 
 
-def test_a_cache_keeps_each_clients_last_word_until_it_is_too_old() -> None:
+def test_a_cache_keeps_the_last_answer_of_each_client_until_it_is_too_old() -> None:
     policy = Policy("cache", cache_rounds=2)
-    memory, counted = select_answers(policy, PolicyState(), [answer("b", 0, 2.0), answer("a", 0, 1.0)], 0)
+    state, counted = select_answers(policy, PolicyState(), [answer("b", 0, 2.0), answer("a", 0, 1.0)], 0)
     assert sums(counted) == [1.0, 2.0]
-    memory, counted = select_answers(policy, memory, [answer("a", 1, 3.0)], 1)
+    state, counted = select_answers(policy, state, [answer("a", 1, 3.0)], 1)
     assert sums(counted) == [3.0, 2.0]
-    memory, counted = select_answers(policy, memory, [], 3)
+    state, counted = select_answers(policy, state, [], 3)
     assert sums(counted) == [3.0]
-    assert sums(select_answers(policy, memory, [], 4)[1]) == []
+    assert sums(select_answers(policy, state, [], 4)[1]) == []
 
 
 @pytest.mark.parametrize("kind", ["fresh", "decay", "cache"])
-def test_the_same_answer_again_is_no_second_one_nor_is_an_older_one(kind: str) -> None:
-    memory, once = select_answers(Policy(kind), PolicyState(), [answer("a", 2, 5.0)], 2)
+def test_a_repeated_or_older_answer_does_not_count(kind: str) -> None:
+    state, once = select_answers(Policy(kind), PolicyState(), [answer("a", 2, 5.0)], 2)
     _, twice = select_answers(
         Policy(kind), PolicyState(), [answer("a", 2, 5.0), answer("a", 2, 5.0), answer("a", 1, 9.0)], 2
     )
     assert sums(twice) == sums(once) == [5.0]
-    again, counted = select_answers(Policy(kind), memory, [answer("a", 2, 5.0), answer("a", 1, 9.0)], 3)
-    quiet, expected = select_answers(Policy(kind), memory, [], 3)
+    again, counted = select_answers(Policy(kind), state, [answer("a", 2, 5.0), answer("a", 1, 9.0)], 3)
+    quiet, expected = select_answers(Policy(kind), state, [], 3)
     assert sums(counted) == sums(expected)
     assert again.newest_answered == quiet.newest_answered
 
 
-def test_answers_from_long_ago_and_from_the_future_do_not_count() -> None:
+def test_answers_that_are_too_late_or_to_future_rounds_do_not_count() -> None:
     _, counted = select_answers(
         Policy(late_rounds=1), PolicyState(), [answer("a", 3, 1.0), answer("b", 4, 2.0), answer("c", 6, 4.0)], 5
     )
@@ -84,15 +84,15 @@ def test_answers_from_long_ago_and_from_the_future_do_not_count() -> None:
         ("late_rounds", 1.5),
     ],
 )
-def test_a_policy_that_means_nothing_is_refused(name: str, wrong: object) -> None:
+def test_a_policy_with_a_value_out_of_range_is_refused(name: str, wrong: object) -> None:
     with pytest.raises(SettingsError, match=name if name != "kind" else "policy"):
         Policy(**{name: wrong})  # type: ignore[arg-type]
 
 
-# A whole federation in memory.
+# A whole federation in state.
 
 
-def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
+def test_rounds_end_when_the_model_has_converged() -> None:
     rows = np.concatenate([np.random.default_rng(0).normal(size=(60, 2)) + place for place in (0, 20)])
     clients = [rows[::2], rows[1::2]]
     kmeans = rounds_algorithm("kmeans")
@@ -110,7 +110,7 @@ def test_a_federation_ends_when_it_has_converged_and_not_before() -> None:
         bounding_box([rows[:0]])
 
 
-def test_a_fraction_of_the_clients_is_called_anew_each_round_and_the_same_seed_calls_the_same() -> None:
+def test_a_fraction_of_the_clients_is_sampled_in_each_round_by_the_seed() -> None:
     generator = np.random.default_rng(1)
     clients = [generator.normal(size=(30, 2)) + place for place in range(8)]
     fcm = rounds_algorithm("fcm")
@@ -122,7 +122,7 @@ def test_a_fraction_of_the_clients_is_called_anew_each_round_and_the_same_seed_c
     assert runs[0].params["weight"].sum() > 60 / 3
 
 
-def test_rounds_started_from_kfed_find_what_clients_hold_apart() -> None:
+def test_rounds_started_from_kfed_find_clusters_that_different_clients_hold() -> None:
     generator = np.random.default_rng(2)
     centres = np.array([[0.0, 0], [0, 9], [9, 0], [9, 9]])
     clients = [
@@ -153,7 +153,7 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
     algorithm, generator = rounds_algorithm(name), np.random.default_rng(seed)
     windows = [np.empty((0, 2)) for _ in range(CLIENTS)]
     params = algorithm.start({"clusters": "auto"}, 2, InitHint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
-    policy, memory, under_way, errors = (
+    policy, state, under_way, errors = (
         Policy(kind, late_rounds=LATE_MAX),
         PolicyState(),
         list[tuple[int, Answer]](),
@@ -167,7 +167,7 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
             answer = Answer(f"client{client}", version, algorithm.answer(params, windows[client]))
             under_way.append((version + int(generator.integers(0, LATE_MAX + 1)), answer))
         arrived = [answer for due, answer in under_way if due == version]
-        memory, counted = select_answers(policy, memory, arrived, version)
+        state, counted = select_answers(policy, state, arrived, version)
         params = algorithm.combine(params, counted)
         if version >= SETTLED:
             errors.append(matched_distance(_centres(version), params["centre"]) / np.sqrt(3))
@@ -176,6 +176,6 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
 
 @pytest.mark.parametrize("name", ["kmeans", "fcm", "gmm"])
 @pytest.mark.parametrize("kind", ["decay", "cache"])
-def test_memory_halves_the_error_on_skewed_clients_of_whom_a_fifth_answer_late(name: str, kind: str) -> None:
+def test_decay_and_cache_halve_the_error_on_skewed_clients_of_which_a_fifth_answer_late(name: str, kind: str) -> None:
     fresh, remembered = (np.mean([_stream_error(name, each, seed) for seed in range(3)]) for each in ("fresh", kind))
     assert remembered <= 0.5 * fresh

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from shoal.algorithms.registry import (
     algorithm_names,
@@ -18,6 +19,7 @@ from shoal.algorithms.registry import (
     streaming_algorithm,
     streaming_names,
 )
+from shoal.cli.check import check
 from shoal.errors import SettingsError
 
 
@@ -42,6 +44,29 @@ def test_the_baselines_that_only_serve_experiments_are_marked() -> None:
     ]
 
 
+def test_the_reference_page_lists_every_algorithm_and_marks_those() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "algorithms.md").read_text(encoding="utf-8")
+    heads = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    for name in rounds_names():
+        marked = [head for head in heads if f"`{name}`" in head]
+        assert len(marked) == 1, name
+        assert ("(paper only)" in marked[0]) == rounds_algorithm(name).paper_only, name
+
+
+def test_shoal_check_marks_them_too(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    models = "".join(
+        f'[[models]]\nname = "{name}"\nalgorithm = "{name}"\noptions = {{ clusters = 3 }}\n'
+        for name in ("kmeans", "kmeans_local")
+    )
+    file.write_text(
+        '[federation]\nname = "plant"\n[[features]]\nname = "t"\nlow = 0\nhigh = 1\n[privacy]\nmode = "off"\n' + models
+    )
+    result = CliRunner().invoke(check, [str(file)], catch_exceptions=False)
+    lines = [line for line in result.output.splitlines() if line.startswith("model ")]
+    assert ["only for comparison" in line for line in lines] == [False, True], result.output
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(SettingsError, match=r"unknown algorithm 'fcak'; there are: .*fcac, fcm.*kmeans"):
         load_algorithm("fcak")
@@ -63,6 +88,6 @@ print(*sorted(name for name in sys.modules if name.startswith("shoal.algorithms.
 """
 
 
-def test_whoever_uses_one_algorithm_does_not_import_the_others() -> None:
+def test_loading_one_algorithm_does_not_import_the_others() -> None:
     loaded = subprocess.run([sys.executable, "-c", ONE_OF_THEM], capture_output=True, text=True, check=True).stdout
     assert not {"gmm", "kmeans", "fcm", "kfed", "mufc"} & {name.rpartition(".")[2] for name in loaded.split()}

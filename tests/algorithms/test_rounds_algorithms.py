@@ -42,7 +42,7 @@ def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | 
     return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, len(known.low), known)
 
 
-def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
+def test_every_algorithm_publishes_centres_with_their_mass() -> None:
     for algorithm in map(rounds_algorithm, rounds_names()):
         assert {"centre", "weight"} <= set(algorithm.snapshot), algorithm.name
         assert algorithm.snapshot["centre"].rowlike
@@ -52,7 +52,7 @@ def test_every_algorithm_shows_centres_and_the_mass_behind_them() -> None:
             assert option.expected
 
 
-def test_starting_centres_lie_in_the_box_or_group_the_prototypes() -> None:
+def test_starting_centres_lie_in_the_box_or_are_given_points_reduced_by_kmeans() -> None:
     box = InitHint(np.array([-1.0, 5.0]), np.array([1.0, 6.0]), seed=3)
     centres = KMEANS.start({"clusters": 50}, 2, box)["centre"]
     assert ((centres >= box.low) & (centres <= box.high)).all()
@@ -80,7 +80,7 @@ READ_BY_CLIENTS = {
 
 
 @pytest.mark.parametrize(("name", "setting"), [(name, each) for name, read in READ_BY_CLIENTS.items() for each in read])
-def test_parameters_that_cannot_be_are_refused_by_clients(name: str, setting: str) -> None:
+def test_clients_refuse_impossible_parameters(name: str, setting: str) -> None:
     algorithm, rows = rounds_algorithm(name), np.concatenate(blobs(0))
     params = started(algorithm, [rows])
     for lie in (params[setting][:0], np.full_like(params[setting], -1)):
@@ -92,7 +92,7 @@ def test_parameters_that_cannot_be_are_refused_by_clients(name: str, setting: st
 # k-means.
 
 
-def test_a_centre_that_nobody_has_rows_of_stays_where_it_is() -> None:
+def test_a_centre_without_rows_keeps_its_position() -> None:
     clients = blobs(1)[:2]
     at = np.array([[0.0, 1], [0, 8], [500, 500]])
     params = run_rounds(KMEANS, started(KMEANS, clients, at), clients).params
@@ -134,7 +134,7 @@ def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
 
 
 @pytest.mark.parametrize(("average", "expected"), [("unweighted", [0.5, 10.5]), ("weighted", [0.1, 10.5])])
-def test_kfed_weighs_centres_by_their_rows_where_it_is_asked_to(average: str, expected: list[float]) -> None:
+def test_kfed_weights_centres_by_their_rows_if_asked_to(average: str, expected: list[float]) -> None:
     params = KFED.start({"clusters": 2, "average": average}, 1, InitHint(np.zeros(1), np.full(1, 12.0)))
     answers = [
         {"prototype": np.array([[0.0], [10.0]]), "count": np.array([90.0, 50.0])},
@@ -145,7 +145,7 @@ def test_kfed_weighs_centres_by_their_rows_where_it_is_asked_to(average: str, ex
     assert found["weight"].tolist() == [100.0, 100.0]
 
 
-def test_kfed_begins_on_the_main_directions_where_noise_in_the_others_cannot_hide_clusters(
+def test_kfed_seeds_on_the_main_directions_so_that_noise_in_the_others_cannot_hide_clusters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In fifty features rows are hardly nearer to their own seed than to another; on the plane of two they are."""
@@ -159,7 +159,7 @@ def test_kfed_begins_on_the_main_directions_where_noise_in_the_others_cannot_hid
     assert matched_distance(expected, found) < 3.0
 
 
-def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() -> None:
+def test_one_outlier_among_the_prototypes_does_not_break_kmeans_plusplus() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(6)]
     clients[3] = np.concatenate([clients[3], [[400.0, 400.0]]])
     found = {
@@ -169,7 +169,7 @@ def test_one_outlying_prototype_does_not_break_seeding_by_distance_and_chance() 
     assert all(len(centres) == 4 for centres in found.values())
 
 
-def test_kfed_with_fewer_prototypes_than_clusters_finds_those_there_are() -> None:
+def test_kfed_with_fewer_prototypes_than_clusters_returns_the_prototypes() -> None:
     rows = np.array([[0.0, 0.0], [5.0, 5.0]])
     params = run_rounds(KFED, started(KFED, [rows], local_clusters=3), [rows]).params
     assert len(params["centre"]) == 2
@@ -178,7 +178,7 @@ def test_kfed_with_fewer_prototypes_than_clusters_finds_those_there_are() -> Non
         started(KFED, [rows], local_clusters=5)
 
 
-def test_clusters_keep_their_labels_from_one_shot_to_the_next() -> None:
+def test_clusters_keep_their_numbers_from_one_round_to_the_next() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(3)]
     for algorithm in (KFED, MUFC):
         first = run_rounds(algorithm, started(algorithm, clients), clients).params
@@ -193,7 +193,7 @@ def test_clusters_keep_their_labels_from_one_shot_to_the_next() -> None:
 
 
 @pytest.mark.parametrize("local", ["seeds", "kmeans"])
-def test_to_forget_a_client_is_the_model_that_never_saw_it_to_the_bit(local: str) -> None:
+def test_unlearning_a_client_gives_the_bits_of_the_model_without_it(local: str) -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(5)]
     start = started(MUFC, clients, local=local)
     answers = [MUFC.answer(start, rows) for rows in clients]
@@ -203,7 +203,7 @@ def test_to_forget_a_client_is_the_model_that_never_saw_it_to_the_bit(local: str
     assert pack(dict(forgotten)) != pack(dict(MUFC.combine(start, answers)))
 
 
-def test_to_forget_a_row_that_is_no_seed_leaves_the_seeds_and_one_count_less() -> None:
+def test_unlearning_a_row_that_is_not_a_seed_keeps_the_seeds_and_lowers_one_count() -> None:
     rows = np.concatenate(blobs(5))
     start = started(MUFC, [rows], cells=1000)
     whole = MUFC.answer(start, rows)
@@ -217,14 +217,14 @@ def test_to_forget_a_row_that_is_no_seed_leaves_the_seeds_and_one_count_less() -
     assert kept >= len(range(0, len(rows), 7)) - 4
 
 
-def test_seeds_in_one_cell_are_said_once_with_all_that_they_count() -> None:
+def test_seeds_in_the_same_cell_are_sent_as_one_cell_with_the_sum_of_their_counts() -> None:
     rows = np.concatenate(blobs(6))
     answer = MUFC.answer(started(MUFC, [rows], clusters=20, cells=2), rows)
     assert len(np.unique(answer["cell"], axis=0)) == len(answer["cell"]) < 10
     assert answer["count"].sum() == len(rows)
 
 
-def test_the_server_of_mufc_needs_no_more_than_the_sum_of_the_answers() -> None:
+def test_the_server_of_mufc_needs_only_the_sum_of_the_answers() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(3)]
     start = started(MUFC, clients)
     answers = [MUFC.answer(start, rows) for rows in clients]
@@ -282,7 +282,7 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_component_that_has_no_rows_keeps_its_place_and_comes_back_when_rows_come(form: str) -> None:
+def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(form: str) -> None:
     here, there = blobs(10)[0], blobs(10)[3]
     at = np.array([[0.0, 0.0], [9.0, 9.0]])
     both = run_rounds(GMM, started(GMM, [np.concatenate([here, there])], at, covariance=form), [here, there]).params
@@ -296,21 +296,21 @@ def test_a_component_that_has_no_rows_keeps_its_place_and_comes_back_when_rows_c
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_component_on_one_point_has_the_extent_of_the_ridge(form: str) -> None:
+def test_a_component_on_one_point_has_the_variance_of_the_ridge(form: str) -> None:
     rows = np.repeat(np.array([[3.0, -2.0]]), 50, axis=0)
     params = run_rounds(GMM, started(GMM, [rows], rows[:1], covariance=form, ridge=1e-4), [rows], rounds_max=4).params
     np.testing.assert_allclose(matrices(form, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12)
     assert GMM.predict(params, rows).tolist() == [0] * 50
 
 
-def test_rows_on_a_line_are_a_component_like_any_other() -> None:
+def test_rows_on_a_line_make_a_component() -> None:
     line = np.outer(np.linspace(-1e6, 1e6, 500), [1.0, 2.0])
     params = run_rounds(GMM, started(GMM, [line], clusters=3), [line[::2], line[1::2]], rounds_max=20).params
     assert np.isfinite(params["centre"]).all()
     assert len(np.unique(GMM.predict(params, line))) > 1
 
 
-def test_components_that_swapped_places_on_a_client_are_matched_before_the_mean() -> None:
+def test_components_in_another_order_are_matched_before_averaging() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(3)]
     start = started(GMM_LOCAL, clients, CORNERS + 0.5)
     answers = [dict(GMM_LOCAL.answer(start, rows)) for rows in clients]
@@ -323,7 +323,7 @@ def test_components_that_swapped_places_on_a_client_are_matched_before_the_mean(
     assert matched_distance(GMM_LOCAL.combine(by_place, [answers[0], swapped])["centre"], CORNERS) > 3
 
 
-def test_naive_averaging_loses_what_exact_sums_keep_when_clients_lack_components() -> None:
+def test_averaging_loses_components_that_sums_keep_when_clients_lack_them() -> None:
     """The weighted mean with the scatter between clients is in between."""
     clients = [np.concatenate(pair) for pair in zip(blobs(11), blobs(12)[1:] + blobs(12)[:1], strict=True)]
     begin = kfed_hint(KFED, 4, clients, bounding_box(clients), local=2)

@@ -10,7 +10,7 @@ from shoal.errors import InvalidData
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (0, 7)])
-def test_no_rows_pass_whatever_their_width(shape: tuple[int, int]) -> None:
+def test_an_empty_table_of_any_width_passes(shape: tuple[int, int]) -> None:
     assert check_rows(np.empty(shape), 3).shape == (0, 3)
     assert check_rows(np.empty(shape), None).shape == shape
 

@@ -41,7 +41,7 @@ def test_a_centre_without_rows_is_a_node_and_no_cluster() -> None:
     assert view.summary() == (2, 3, 0)
 
 
-def test_a_learner_may_name_its_clusters_itself_and_let_them_fade() -> None:
+def test_an_algorithm_may_give_identities_and_inactive_clusters() -> None:
     view = ClusteringView.from_nodes([[0.0], [1.0]], [4, 4], [0, 1], identity=[7, 3], active=[True, False])
     assert view.identity is not None
     assert view.identity.tolist() == [7, 3]

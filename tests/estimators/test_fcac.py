@@ -27,7 +27,7 @@ def blobs(n: int = 300, seed: int = 0) -> tuple[Rows, NDArray[np.int64]]:
     return CENTRES[truth] + generator.normal(size=(n, 2)), truth
 
 
-def test_predicting_before_anything_was_learnt_gives_minus_one() -> None:
+def test_before_the_first_row_every_prediction_is_minus_one() -> None:
     model = FCAC()
     assert model.predict([[1.0, 2.0], [3.0, 4.0]]).tolist() == [-1, -1]
     assert model.predict(np.empty((0, 2))).tolist() == []
@@ -35,7 +35,7 @@ def test_predicting_before_anything_was_learnt_gives_minus_one() -> None:
         assert not hasattr(model, attribute)
 
 
-def test_rows_fewer_than_the_algorithm_waits_for_leave_every_prediction_at_minus_one() -> None:
+def test_before_initial_rows_every_prediction_is_minus_one() -> None:
     rows, _ = blobs(10)
     model = FCAC().partial_fit(rows[:9])
     assert model.labels_.tolist() == [-1] * 9
@@ -68,17 +68,17 @@ def test_fitting_is_one_pass_of_ca_plus_and_caefc() -> None:
     assert model.n_features_in_ == 2
 
 
-def test_each_client_learns_its_own_rows_and_says_them_by_its_name() -> None:
+def test_each_named_client_learns_its_own_rows() -> None:
     rows, _ = blobs()
     owners = np.array(["north", "south", "east"])[np.arange(300) % 3]
-    said = []
+    contributions = []
     for name in ("east", "north", "south"):
         client = CAPlus()
         client.learn(rows[owners == name])
         client.flush()
-        said.append(Contribution(name, 0, client.contribute()))
+        contributions.append(Contribution(name, 0, client.contribute()))
     server = CAEFC()
-    server.absorb(said, b"0:0")
+    server.absorb(contributions, b"0:0")
     np.testing.assert_array_equal(FCAC().fit(rows, clients=owners).labels_, server.predict(rows))
 
 
@@ -91,14 +91,14 @@ def test_virtual_clients_get_the_rows_in_turn_over_all_calls() -> None:
     assert pack(named.state()) == pack(dealt.state())
 
 
-def test_a_client_with_a_single_row_is_heard() -> None:
+def test_a_client_with_a_single_row_contributes_it() -> None:
     rows, _ = blobs(40)
     labels = FCAC().fit(rows, clients=np.arange(40)).labels_
     assert (labels >= 0).all()
     np.testing.assert_array_equal(FCAC().fit(rows[:2], clients=["a", "b"]).labels_, [0, 1])
 
 
-def test_fitting_begins_anew() -> None:
+def test_fit_discards_what_was_learnt_before() -> None:
     rows, _ = blobs()
     model = FCAC().fit(rows + 100)
     assert pack(model.fit(rows).state()) == pack(FCAC().fit(rows).state())
@@ -136,7 +136,7 @@ def test_the_same_seed_gives_the_same_and_another_one_another() -> None:
         np.ones((3, 5)),
     ],
 )
-def test_refused_rows_change_nothing_and_are_not_repeated_in_the_error(wrong: Any) -> None:
+def test_rows_that_are_refused_change_nothing_and_are_not_in_the_error(wrong: Any) -> None:
     model = FCAC().fit(blobs()[0])
     before = pack(model.state())
     for method in (model.partial_fit, model.predict, model.learn_many):
@@ -163,7 +163,7 @@ def test_each_row_must_have_a_client_name() -> None:
 @pytest.mark.parametrize(
     "params", [{"clients": 0}, {"clients": 1.5}, {"random_state": -1}, {"random_state": None}, {"edge_factor": -1}]
 )
-def test_wrong_parameters_are_refused_when_learning_begins(params: dict[str, Any]) -> None:
+def test_invalid_parameters_are_refused_when_learning_begins(params: dict[str, Any]) -> None:
     model = FCAC(**params)
     with pytest.raises(SettingsError):
         model.fit(blobs()[0])
@@ -196,7 +196,7 @@ print(labels.tolist())
 """
 
 
-def test_without_scikit_learn_it_finds_the_same() -> None:
+def test_without_scikit_learn_the_result_is_the_same() -> None:
     rows = np.random.default_rng(0).normal(size=(200, 2))
     alone = subprocess.run([sys.executable, "-c", WITHOUT_SKLEARN], capture_output=True, text=True, check=True)
     assert alone.stdout.strip() == str(FCAC(clients=2, random_state=3).fit_predict(rows).tolist())

@@ -53,7 +53,7 @@ def test_it_finds_the_clusters_of_all_clients(estimator: RoundsEstimator) -> Non
     np.testing.assert_array_equal(again.cluster_centers_, fitted.cluster_centers_)
 
 
-def test_one_table_with_owners_is_the_same_federation_and_labels_keep_the_tables_order() -> None:
+def test_one_table_with_client_names_gives_the_same_result_in_the_order_of_the_table() -> None:
     tables = clients()
     rows = np.concatenate(tables)
     owner = np.repeat(["a", "b", "c"], 80)
@@ -99,7 +99,7 @@ def test_one_step_of_avg1_weighed_by_powers_is_the_sums() -> None:
 
 
 @pytest.mark.parametrize("bounds", [(-5, 20), ([-5, -6], [20, 30])])
-def test_what_is_drawn_within_agreed_bounds_does_not_depend_on_the_rows(bounds: Any) -> None:
+def test_random_centres_within_given_bounds_do_not_depend_on_the_rows(bounds: Any) -> None:
     tables = clients()
     starts = [
         FederatedKMeans(3, init="box", bounds=bounds, max_rounds=1).fit(some).params_["centre"]
@@ -125,7 +125,7 @@ def test_rows_that_cannot_be_learnt_from_are_refused(wrong: Any) -> None:
         FederatedKMeans(2).fit(wrong)
 
 
-def test_parameters_that_mean_nothing_are_refused_when_fitting() -> None:
+def test_invalid_parameters_are_refused_by_fit() -> None:
     for wrong in (
         FederatedKMeans(0),
         FederatedKMeans(2, average="median"),

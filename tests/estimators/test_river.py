@@ -22,7 +22,7 @@ def test_predicting_before_learning_gives_minus_one() -> None:
     assert FCAC().predict_one({}) == -1
 
 
-def test_one_reading_is_remembered_but_nothing_can_be_said_yet() -> None:
+def test_one_reading_is_kept_and_predicted_as_minus_one() -> None:
     model = FCAC()
     model.learn_one({"warm": 1.0, "dry": 2.0})
     assert model.predict_one({"warm": 1.0, "dry": 2.0}) == -1
@@ -77,7 +77,7 @@ def test_other_features_than_those_learnt_are_refused_by_name(reading: dict[str,
     assert pack(model.state()) == before
 
 
-def test_a_reading_that_is_no_number_is_refused_without_being_repeated() -> None:
+def test_a_reading_that_is_not_a_number_is_refused_without_its_value() -> None:
     model = FCAC()
     for value in ("13.7 secret", float("nan"), None):
         with pytest.raises(InvalidData) as rejected:

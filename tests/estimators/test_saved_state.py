@@ -18,7 +18,7 @@ def saved(model: FCAC) -> Any:
     return unpack(pack(model.state()))
 
 
-def test_a_model_that_knows_nothing_is_saved_as_such() -> None:
+def test_a_model_without_rows_is_saved_and_restored() -> None:
     model = FCAC().fit(ROWS)
     assert model.restore(saved(FCAC())).predict(ROWS[:2]).tolist() == [-1, -1]
     assert not hasattr(model, "labels_")
@@ -26,7 +26,7 @@ def test_a_model_that_knows_nothing_is_saved_as_such() -> None:
 
 @pytest.mark.parametrize("cut", [1, 9, 10, 57, 399])
 @pytest.mark.parametrize("clients", [1, 3])
-def test_a_restored_model_goes_on_bit_for_bit(cut: int, clients: int) -> None:
+def test_a_restored_model_continues_bit_for_bit(cut: int, clients: int) -> None:
     through = FCAC(clients=clients).partial_fit(ROWS[:cut])
     restored = FCAC(clients=clients).restore(saved(through))
     np.testing.assert_array_equal(restored.predict(ROWS), through.predict(ROWS))

@@ -31,7 +31,7 @@ IN_ROUNDS = [
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([FCAC(), FCAC(clients=3), *IN_ROUNDS])  # type: ignore[untyped-decorator]  # scikit-learn's
-def test_it_does_what_scikit_learn_expects(estimator: Any, check: Callable[[Any], None]) -> None:
+def test_it_passes_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
@@ -42,7 +42,7 @@ def test_it_works_at_the_end_of_a_pipeline() -> None:
     assert labels.tolist() == model.predict(rows).tolist()
 
 
-def test_a_clone_has_the_parameters_and_knows_nothing() -> None:
+def test_a_clone_has_the_parameters_and_no_model() -> None:
     model = FCAC(clients=2, edge_factor=1.0).fit([[0.0], [1.0], [5.0]])
     copy = clone(model)
     assert copy.get_params() == model.get_params()

@@ -46,7 +46,7 @@ def test_the_counter_of_the_published_program_restarts_and_only_that_differs(rou
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_odd_stream_ends_where_the_published_program_ends(case: str) -> None:
+def test_an_edge_case_ends_where_the_published_program_ends(case: str) -> None:
     expected, network = edge_case(case), CAEFC()
     recorder = Recorder(network)
     network.learn(expected["X"])
@@ -56,9 +56,9 @@ def test_an_odd_stream_ends_where_the_published_program_ends(case: str) -> None:
     np.testing.assert_array_equal(network.predict(expected["X"]), expected["labels"])
 
 
-def test_every_odd_stream_of_the_file_is_tested() -> None:
+def test_every_edge_case_of_the_file_is_tested() -> None:
     assert {key.split("__")[0] for key in golden("edge_cases")} == {*CASES, "caplus_d1"}
 
 
-def test_the_long_stream_meets_every_case() -> None:
+def test_the_long_stream_has_every_case() -> None:
     assert set(golden("caefc_blobs2d")["trace_case"]) == {0, 1, 2, 3, 4}

@@ -1,4 +1,4 @@
-"""Whole federations against the authors' program: clients, what they say, the order it is fed in, the server."""
+"""Whole federations against the authors' program: clients, their contributions, the order of learning, the server."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def test_the_server_ends_where_the_published_one_ends(federation: Federation) ->
     expected, server = federation.expected, CAEFC()
     recorder = Recorder(server)
     # The published order counts on the clients' nodes in order of creation; what a client contributes is sorted.
-    said = [
+    contributions = [
         Contribution(f"client{i}", 1, {"weight": client.weights, "count": client.counts})
         for i, client in enumerate(federation.clients)
     ]
-    server.absorb_in_order(said, legacy_permutation(0))
+    server.absorb_in_order(contributions, legacy_permutation(0))
     assert_same_trace(recorder, expected)
     assert_same_state(server, expected)
     labels = server.predict(federation.clean)
@@ -98,10 +98,10 @@ def test_a_client_contributes_the_published_nodes_sorted_by_count(federation: Fe
     for client in federation.clients[:5]:
         twin = CAPlus()
         twin.restore(client.state())
-        said = twin.contribute()
+        update = twin.contribute()
         order = np.lexsort((client.node_ids, -client.counts))
-        np.testing.assert_array_equal(said["weight"], client.weights[order])
-        np.testing.assert_array_equal(said["count"], client.counts[order])
+        np.testing.assert_array_equal(update["weight"], client.weights[order])
+        np.testing.assert_array_equal(update["count"], client.counts[order])
 
 
 def test_the_noise_of_the_noisy_file_has_the_stated_scale() -> None:

@@ -59,7 +59,7 @@ def test_a_point_and_itself_are_at_distance_exactly_zero(d: int) -> None:
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 49, 64])
-def test_equal_nodes_tie_wherever_they_stand(d: int) -> None:
+def test_equal_nodes_tie_at_any_position(d: int) -> None:
     generator = np.random.default_rng(d)
     node, row = generator.normal(size=d), generator.normal(size=d)
     weights = np.where((np.arange(37) % 3 == 1)[:, None], node, generator.normal(size=(37, d)) + 50)
@@ -85,7 +85,7 @@ def test_memory_of_the_pairwise_form_is_bounded() -> None:
     assert max(heights) * 100 * 4 <= kernel.BLOCK_ELEMENTS
 
 
-def test_nothing_given_is_written_to() -> None:
+def test_arguments_are_not_changed() -> None:
     row, weights = np.arange(3.0), np.arange(12.0).reshape(4, 3)
     row.flags.writeable = weights.flags.writeable = False
     of_one_row(row, weights, 1.0)
@@ -93,7 +93,7 @@ def test_nothing_given_is_written_to() -> None:
     mean_nearest_other(weights, 1.0)
 
 
-def test_the_nearest_other_of_a_copy_is_not_its_copy() -> None:
+def test_the_nearest_other_node_of_a_copy_is_not_the_copy() -> None:
     weights = np.array([[0.0], [0.0], [1.0]])
     away = math.sqrt(1 - math.exp(-0.5))
     assert mean_nearest_other(weights, 1.0) == pytest.approx(away)

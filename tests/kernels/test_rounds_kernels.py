@@ -48,7 +48,7 @@ def test_a_tie_goes_to_the_first_whatever_rows_stand_beside_it() -> None:
 
 
 @pytest.mark.parametrize("d", [4, 6])
-def test_a_row_almost_half_way_goes_where_differences_say(d: int) -> None:
+def test_a_row_almost_half_way_gets_the_label_that_differences_give(d: int) -> None:
     """A product rounds otherwise, and how depends on which rows stand beside it."""
     rows = np.array(list(itertools.product(range(4), repeat=d)), dtype=float) / 7 + 0.3
     centres = (
@@ -60,7 +60,7 @@ def test_a_row_almost_half_way_goes_where_differences_say(d: int) -> None:
 
 @pytest.mark.parametrize("d", [1, 3, 4, 6])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_every_row_has_one_owner_and_what_owners_gather_is_what_a_loop_gathers(d: int, offset: float) -> None:
+def test_every_row_has_one_nearest_centre_and_the_sums_are_those_of_a_loop(d: int, offset: float) -> None:
     """Most rows of a lattice lie half-way between two centres, some on one, and two centres are the same."""
     rows = np.array(list(itertools.product(range(3), repeat=d)), dtype=float) + offset
     centres = np.concatenate([rows[:1], rows[-1:], rows[:1], rows[len(rows) // 2 :][:1]])
@@ -98,14 +98,14 @@ def test_a_row_on_a_centre_belongs_to_it_alone_and_in_halves_when_there_are_two(
     np.testing.assert_array_equal(memberships(np.array([[1.0, 2], [0, 1]]), 1 + 1e-12), [[1, 0], [1, 0]])
 
 
-def test_there_are_no_more_seeds_than_rows_that_differ() -> None:
+def test_there_are_at_most_as_many_seeds_as_different_rows() -> None:
     assert len(kmeans_plusplus(np.empty((0, 2)), 3, 0)) == 0
     assert len(kmeans_plusplus(np.ones((9, 2)), 3, 0)) == 1
     rows = np.repeat(np.arange(4.0)[:, None], 5, axis=0)
     assert sorted(rows[kmeans_plusplus(rows, 9, 1)][:, 0]) == [0, 1, 2, 3]
 
 
-def test_seeds_do_not_depend_on_the_order_of_rows_nor_on_rows_that_are_no_seeds() -> None:
+def test_seeds_do_not_depend_on_the_order_of_rows_or_on_rows_that_are_not_seeds() -> None:
     generator = np.random.default_rng(3)
     rows = generator.normal(size=(300, 3))
     chosen = rows[kmeans_plusplus(rows, 6, 11)]
@@ -128,7 +128,7 @@ def test_the_second_seed_is_drawn_by_squared_distance_and_weight() -> None:
     np.testing.assert_allclose(np.bincount(first) / 4000, 1 / 3, atol=0.03)
 
 
-def test_lloyd_leaves_a_centre_without_rows_where_it_is_and_heavier_points_draw_more() -> None:
+def test_lloyd_keeps_a_centre_without_rows_and_weights_points() -> None:
     rows = np.array([[0.0], [1.0], [10.0]])
     centres, _ = lloyd(rows, np.array([[0.2], [11.0], [99.0]]), 10, weights=np.array([1.0, 3.0, 1.0]))
     np.testing.assert_allclose(centres, np.array([[0.75], [10], [99]]))
@@ -151,7 +151,7 @@ def test_the_assignment_is_the_cheapest_of_all() -> None:
     assert len(assignment(np.empty((0, 3)))) == 0
 
 
-def test_packed_matrices_come_back() -> None:
+def test_symmetric_matrices_are_packed_and_unpacked() -> None:
     matrices = np.arange(18.0).reshape(2, 3, 3)
     matrices = matrices + matrices.transpose(0, 2, 1)
     np.testing.assert_array_equal(unpack_symmetric(pack_symmetric(matrices), 3), matrices)

@@ -71,7 +71,7 @@ def one_round(algorithm: RoundsAlgorithm, params: Params, parts: Sequence[Floats
     return algorithm.combine(params, [algorithm.answer(params, part) for part in parts])
 
 
-def under_way(case: Case, rows: Floats, clusters: int = 3) -> Params:
+def after_rounds(case: Case, rows: Floats, clusters: int = 3) -> Params:
     """Parameters as they are after some rounds."""
     params = started(case, rows, clusters)
     for _ in range(3):
@@ -102,7 +102,7 @@ def assert_close(ours: Stats, theirs: Stats, n: int, scale: float) -> None:
         if name == "likelihood":
             np.testing.assert_allclose(array, theirs[name], rtol=1e-9, atol=1e-9 * n)
         else:
-            assert name in DEGREE, f"say by which power of the rows {name} grows"
+            assert name in DEGREE, f"give by which power of the rows {name} grows"
             size = max(n, 1) * max(scale, np.finfo(float).tiny ** 0.4) ** DEGREE[name]
             np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-9 * size, err_msg=name)
 
@@ -114,27 +114,27 @@ def reach(*rows: Floats) -> float:
 # The empty case first.
 
 
-def test_a_client_without_rows_says_nothing_and_nothing_comes_of_nothing(case: Case) -> None:
+def test_a_client_without_rows_answers_with_zeros_that_change_no_parameters(case: Case) -> None:
     algorithm, _ = case
     for rows in (np.empty((0, 2)), stream("blobs", 1, 100, 2)):
-        params = under_way(case, rows)
+        params = after_rounds(case, rows)
         assert_fits(params, algorithm.snapshot, 2)
-        silence = algorithm.answer(params, np.empty((0, 2)))
-        assert_fits(silence, algorithm.update, 2)
-        assert not any(array.any() for array in silence.values())
-        for answers in ([], [silence], [silence, silence]):
+        empty_answer = algorithm.answer(params, np.empty((0, 2)))
+        assert_fits(empty_answer, algorithm.update, 2)
+        assert not any(array.any() for array in empty_answer.values())
+        for answers in ([], [empty_answer], [empty_answer, empty_answer]):
             assert bits(algorithm.combine(params, answers)) == bits(params)
         assert algorithm.predict(params, np.empty((0, 2))).shape == (0,)
 
 
-def test_silent_clients_are_harmless(case: Case) -> None:
+def test_clients_without_rows_change_nothing(case: Case) -> None:
     algorithm, _ = case
     rows = stream("blobs", 2, 90, 2)
-    params = under_way(case, rows)
-    said = [algorithm.answer(params, part) for part in np.split(rows, [30, 40])]
-    silence = algorithm.answer(params, rows[:0])
-    assert bits(algorithm.combine(params, [silence, said[0], silence, *said[1:]])) == bits(
-        algorithm.combine(params, said)
+    params = after_rounds(case, rows)
+    answers = [algorithm.answer(params, part) for part in np.split(rows, [30, 40])]
+    empty_answer = algorithm.answer(params, rows[:0])
+    assert bits(algorithm.combine(params, [empty_answer, answers[0], empty_answer, *answers[1:]])) == bits(
+        algorithm.combine(params, answers)
     )
 
 
@@ -149,7 +149,7 @@ def test_answers_of_parts_add_up_to_the_answer_of_the_whole(
     algorithm, _ = case
     if not algorithm.additive:
         return
-    for params in (started(case, rows, seed=seed), under_way(case, rows)):
+    for params in (started(case, rows, seed=seed), after_rounds(case, rows)):
         whole = algorithm.answer(params, rows)
         parts = [algorithm.answer(params, part) for part in cut(rows, places)]
         summed = {name: sum((part[name] for part in parts), np.zeros_like(whole[name])) for name in whole}
@@ -170,7 +170,7 @@ def test_one_round_of_any_split_is_one_pooled_round(case: Case, rows: Floats, pl
     equal = np.repeat(rows[:1], 4, axis=0)
     parts = [rows[:0], rows[alone % len(rows) :][:1], equal, *cut(rows, places)]
     pooled = np.concatenate(parts)
-    params = under_way(case, rows)
+    params = after_rounds(case, rows)
     federated, central = one_round(algorithm, params, parts), one_round(algorithm, params, [pooled])
     # A mean of rows whose masses in a centre are all tiny is as uncertain as they are.
     held = central["weight"] > 1e-6
@@ -200,35 +200,37 @@ def test_thirty_rounds_of_a_skewed_federation_are_thirty_pooled_ones(case: Case)
 @given(
     rows=streams(n_min=10, n_max=80), order=st.permutations(range(5)), kind=st.sampled_from(["fresh", "cache", "decay"])
 )
-def test_the_order_in_which_answers_come_in_is_irrelevant_to_the_bit(
+def test_the_order_in_which_answers_arrive_does_not_change_a_bit(
     case: Case, rows: Floats, order: list[int], kind: str
 ) -> None:
     algorithm, _ = case
     assume(algorithm.additive or kind != "decay")
     params = started(case, rows)
-    said = [Answer(f"client{i}", 0, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 5))]
-    memory, counted = select_answers(Policy(kind), PolicyState(), said, 0)
-    shuffled, recounted = select_answers(Policy(kind), PolicyState(), [said[place] for place in order], 0)
+    answers = [
+        Answer(f"client{i}", 0, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 5))
+    ]
+    state, counted = select_answers(Policy(kind), PolicyState(), answers, 0)
+    shuffled, recounted = select_answers(Policy(kind), PolicyState(), [answers[place] for place in order], 0)
     assert bits(algorithm.combine(params, counted)) == bits(algorithm.combine(params, recounted))
-    assert pack(memory.state()) == pack(shuffled.state())
+    assert pack(state.state()) == pack(shuffled.state())
 
 
 @laws
 @given(rows=streams(n_min=1, n_max=80))
-def test_nothing_given_is_changed_and_nothing_is_kept_by_reference(case: Case, rows: Floats) -> None:
+def test_arguments_are_not_changed_and_not_kept_by_reference(case: Case, rows: Floats) -> None:
     algorithm, _ = case
-    params, before_rows = under_way(case, rows), rows.copy()
+    params, before_rows = after_rounds(case, rows), rows.copy()
     before = bits(params)
-    said = algorithm.answer(params, rows)
-    said_before = bits(said)
-    after = algorithm.combine(params, [said, said])
+    answer = algorithm.answer(params, rows)
+    answer_before = bits(answer)
+    after = algorithm.combine(params, [answer, answer])
     expected = bits(after)
     algorithm.predict(after, rows)
     algorithm.shift(params, after)
     np.testing.assert_array_equal(rows, before_rows)
     assert bits(params) == before
-    assert bits(said) == said_before
-    for array in said.values():
+    assert bits(answer) == answer_before
+    for array in answer.values():
         array[...] = 77
     assert bits(after) == expected
 
@@ -245,20 +247,20 @@ def test_the_same_input_gives_the_same_result(case: Case, rows: Floats, seed: in
 
 @laws
 @given(rows=streams(n_min=1, n_max=80))
-def test_what_has_travelled_is_answered_and_combined_to_the_bit(case: Case, rows: Floats) -> None:
+def test_arrays_that_were_encoded_and_decoded_give_the_same_bits(case: Case, rows: Floats) -> None:
     algorithm, _ = case
-    params = under_way(case, rows)
+    params = after_rounds(case, rows)
     assert_fits(params, algorithm.snapshot, rows.shape[1])
     travelled = unpack(bits(params))
-    said = algorithm.answer(travelled, rows)
-    assert_fits(said, algorithm.update, rows.shape[1])
-    assert bits(said) == bits(algorithm.answer(params, rows))
-    assert bits(algorithm.combine(travelled, [unpack(bits(said))])) == bits(algorithm.combine(params, [said]))
+    answer = algorithm.answer(travelled, rows)
+    assert_fits(answer, algorithm.update, rows.shape[1])
+    assert bits(answer) == bits(algorithm.answer(params, rows))
+    assert bits(algorithm.combine(travelled, [unpack(bits(answer))])) == bits(algorithm.combine(params, [answer]))
 
 
 @laws
 @given(rows=streams(n_max=60))
-def test_rows_of_another_type_are_those_numbers(case: Case, rows: Floats) -> None:
+def test_rows_of_another_numeric_type_give_the_same_result(case: Case, rows: Floats) -> None:
     algorithm, _ = case
     with np.errstate(over="ignore"):
         single = np.nan_to_num(rows.astype(np.float32), posinf=1, neginf=-1)
@@ -281,7 +283,7 @@ def test_one_feature_one_cluster_and_more_clusters_than_rows(
 ) -> None:
     algorithm, _ = case
     rows = stream(kind, 3, n, d)
-    params = under_way(case, rows, clusters)
+    params = after_rounds(case, rows, clusters)
     assert_fits(params, algorithm.snapshot, d)
     labels = algorithm.predict(params, rows)
     assert labels.dtype == np.int64
@@ -299,7 +301,7 @@ def test_one_feature_one_cluster_and_more_clusters_than_rows(
 def test_rows_that_are_not_numbers_or_of_another_width_are_refused(case: Case) -> None:
     algorithm, _ = case
     rows = stream("blobs", 4, 9000, 2)
-    params = under_way(case, rows)
+    params = after_rounds(case, rows)
     for value in (np.nan, np.inf, -np.inf, 1e200):
         poisoned = rows.copy()
         poisoned[8999, 1] = value
@@ -311,10 +313,10 @@ def test_rows_that_are_not_numbers_or_of_another_width_are_refused(case: Case) -
             algorithm.answer(params, wrong)
 
 
-def test_an_answer_that_cannot_be_one_is_refused(case: Case) -> None:
+def test_an_impossible_answer_is_refused(case: Case) -> None:
     algorithm, _ = case
     rows = stream("blobs", 6, 120, 2)
-    params = under_way(case, rows)
+    params = after_rounds(case, rows)
     good = algorithm.answer(params, rows)
     for name in algorithm.update:
         without = {key: array for key, array in good.items() if key != name}
@@ -329,13 +331,13 @@ def test_an_answer_that_cannot_be_one_is_refused(case: Case) -> None:
     for negative in {"count", "mass", "support"} & set(good):
         with pytest.raises(InvalidData):
             algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
-    larger = algorithm.answer(under_way(case, rows, 4), rows)
+    larger = algorithm.answer(after_rounds(case, rows, 4), rows)
     if {array.shape for array in larger.values()} != {array.shape for array in good.values()} and algorithm.additive:
         with pytest.raises(InvalidData):
             algorithm.combine(params, [larger])
 
 
-def test_an_option_nobody_knows_is_refused(case: Case) -> None:
+def test_an_unknown_option_is_refused(case: Case) -> None:
     algorithm, options = case
     algorithm.check(options)
     hint = InitHint(np.zeros(2), np.ones(2))
@@ -346,7 +348,7 @@ def test_an_option_nobody_knows_is_refused(case: Case) -> None:
             algorithm.start({**options, **wrong}, 2, hint)
 
 
-def test_models_begin_where_another_has_found_clusters(case: Case) -> None:
+def test_models_start_from_the_clusters_of_another(case: Case) -> None:
     algorithm, options = case
     points = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]])
     with pytest.raises(SettingsError, match="auto"):
@@ -360,10 +362,10 @@ def test_models_begin_where_another_has_found_clusters(case: Case) -> None:
     assert np.abs(found[:, None] - points).sum(axis=2).min(axis=0).max() < 0.1
 
 
-def test_an_answer_takes_the_memory_of_a_block_not_of_the_rows(case: Case) -> None:
+def test_an_answer_needs_the_memory_of_a_block_and_not_of_all_rows(case: Case) -> None:
     algorithm, _ = case
     rows = stream("blobs", 7, 200_000, 4)
-    params = under_way(case, rows[:500], 8)
+    params = after_rounds(case, rows[:500], 8)
     tracemalloc.start()
     try:
         algorithm.answer(params, rows)
@@ -383,16 +385,16 @@ def test_an_answer_counts_once_and_only_while_it_is_not_too_late(case: Case) -> 
     params = started(case, rows)
     early, twin, late = (Answer("a", version, algorithm.answer(params, rows)) for version in (5, 5, 1))
     for kind in ("fresh", "cache"):
-        memory, counted = select_answers(Policy(kind), PolicyState(), [early, twin, late], 5)
+        state, counted = select_answers(Policy(kind), PolicyState(), [early, twin, late], 5)
         assert [bits(stats) for stats in counted] == [bits(early.stats)]
-        memory, counted = select_answers(Policy(kind), memory, [twin, late], 6)
+        state, counted = select_answers(Policy(kind), state, [twin, late], 6)
         assert len(counted) == (1 if kind == "cache" else 0)
-        assert len(select_answers(Policy(kind), memory, [], 14)[1]) == 0
+        assert len(select_answers(Policy(kind), state, [], 14)[1]) == 0
     assert len(select_answers(Policy(), PolicyState(), [Answer("a", 9, early.stats)], 5)[1]) == 0
 
 
 @pytest.mark.parametrize("kind", ["fresh", "decay", "cache"])
-def test_what_a_policy_remembers_is_saved_and_restored_to_the_bit(case: Case, kind: str) -> None:
+def test_the_state_of_a_policy_is_saved_and_restored_to_the_bit(case: Case, kind: str) -> None:
     algorithm, _ = case
     if kind == "decay" and not algorithm.additive:
         with pytest.raises(SettingsError):
@@ -401,18 +403,18 @@ def test_what_a_policy_remembers_is_saved_and_restored_to_the_bit(case: Case, ki
     Policy(kind).check(algorithm)
     rows = stream("blobs", 9, 90, 2)
     params = started(case, rows)
-    said = [Answer(f"c{i}", i % 2, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 4))]
-    memory, _ = select_answers(Policy(kind), PolicyState(), said[:3], 1)
-    again = PolicyState.restored(unpack(pack(memory.state())))
+    answers = [Answer(f"c{i}", i % 2, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 4))]
+    state, _ = select_answers(Policy(kind), PolicyState(), answers[:3], 1)
+    again = PolicyState.restored(unpack(pack(state.state())))
     for version in (2, 3):
-        more = [Answer(answer.client, version, answer.stats) for answer in said[1:]]
-        memory, counted = select_answers(Policy(kind), memory, more, version)
+        more = [Answer(answer.client, version, answer.stats) for answer in answers[1:]]
+        state, counted = select_answers(Policy(kind), state, more, version)
         again, recounted = select_answers(Policy(kind), again, more, version)
         assert [bits(stats) for stats in counted] == [bits(stats) for stats in recounted]
-    assert pack(memory.state()) == pack(again.state())
+    assert pack(state.state()) == pack(again.state())
     for name in ("version", "newest_answered", "sums", "cached"):
         with pytest.raises(InvalidState):
-            PolicyState.restored({**memory.state(), name: "something else"})
+            PolicyState.restored({**state.state(), name: "something else"})
 
 
 # That the laws were run.

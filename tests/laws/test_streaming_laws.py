@@ -39,7 +39,7 @@ def client_of(algorithm: StreamingAlgorithm, *batches: NDArray[Any], **options: 
     return half
 
 
-def said_by(algorithm: StreamingAlgorithm, rows: Floats, n_clients: int = 3) -> list[Contribution]:
+def contributions_of(algorithm: StreamingAlgorithm, rows: Floats, n_clients: int = 3) -> list[Contribution]:
     return [
         Contribution(f"client{i}", 1, client_of(algorithm, part).contribute())
         for i, part in enumerate(np.array_split(rows, n_clients))
@@ -48,7 +48,7 @@ def said_by(algorithm: StreamingAlgorithm, rows: Floats, n_clients: int = 3) -> 
 
 def server_of(algorithm: StreamingAlgorithm, rows: Floats, **options: Any) -> ServerHalf:
     half = algorithm.server(options, None)
-    half.absorb(said_by(algorithm, rows), b"key")
+    half.absorb(contributions_of(algorithm, rows), b"key")
     return half
 
 
@@ -73,17 +73,17 @@ def assert_fits(arrays: Arrays, table: Mapping[str, ArraySpec], d: int) -> None:
 # The empty case first.
 
 
-def test_a_client_that_saw_nothing_says_nothing(algorithm: StreamingAlgorithm) -> None:
+def test_a_client_without_rows_contributes_nothing(algorithm: StreamingAlgorithm) -> None:
     for rows in ([], [np.empty((0, 3))], [np.ones((1, 3))]):
         half = algorithm.client({}, 3)
         for batch in rows:
             half.learn(batch)
-        said = half.contribute()
-        assert_fits(said, algorithm.update, 3)
-        assert all(len(array) == 0 for array in said.values())
+        update = half.contribute()
+        assert_fits(update, algorithm.update, 3)
+        assert all(len(array) == 0 for array in update.values())
 
 
-def test_silent_clients_are_harmless(algorithm: StreamingAlgorithm) -> None:
+def test_clients_without_rows_change_nothing(algorithm: StreamingAlgorithm) -> None:
     rows = stream("blobs", 1, 120, 2)
     silent = Contribution("silent", 1, algorithm.client({}, 2).contribute())
     stranger = Contribution("stranger", 1, algorithm.client({}, None).contribute())
@@ -91,13 +91,13 @@ def test_silent_clients_are_harmless(algorithm: StreamingAlgorithm) -> None:
     for contributions in ([], [silent], [stranger, silent]):
         half.absorb(contributions, b"any")
     assert packed(half) == packed(expected)
-    speaking = said_by(algorithm, rows)
-    half.absorb([silent, speaking[0], stranger, *speaking[1:], silent], b"key")
-    expected.absorb(speaking, b"key")
+    contributions = contributions_of(algorithm, rows)
+    half.absorb([silent, contributions[0], stranger, *contributions[1:], silent], b"key")
+    expected.absorb(contributions, b"key")
     assert packed(half) == packed(expected)
 
 
-def test_a_server_that_learnt_nothing_predicts_minus_one_and_shows_an_empty_model(
+def test_a_server_without_nodes_predicts_minus_one_and_has_an_empty_snapshot(
     algorithm: StreamingAlgorithm,
 ) -> None:
     half = algorithm.server({}, 3)
@@ -118,13 +118,13 @@ def test_any_batching_gives_the_same_state(algorithm: StreamingAlgorithm, rows: 
 
 
 @laws
-@given(rows=streams(), place=st.integers(0, 10**4), speaks=st.booleans())
-def test_a_client_saved_and_restored_anywhere_goes_on_bit_for_bit(
-    algorithm: StreamingAlgorithm, rows: Floats, place: int, speaks: bool
+@given(rows=streams(), place=st.integers(0, 10**4), contributes=st.booleans())
+def test_a_client_restored_at_any_point_continues_bit_for_bit(
+    algorithm: StreamingAlgorithm, rows: Floats, place: int, contributes: bool
 ) -> None:
     before, after = cut(rows, [place])
     half = client_of(algorithm, before)
-    if speaks:
+    if contributes:
         half.contribute()
     twin = algorithm.client({}, None)
     twin.restore(unpack(packed(half)))
@@ -137,7 +137,7 @@ def test_a_client_saved_and_restored_anywhere_goes_on_bit_for_bit(
 
 @laws
 @given(rows=streams(n_min=60), more=streams(n_min=60), key=st.binary(max_size=8))
-def test_a_server_saved_and_restored_goes_on_bit_for_bit(
+def test_a_restored_server_continues_bit_for_bit(
     algorithm: StreamingAlgorithm, rows: Floats, more: Floats, key: bytes
 ) -> None:
     more = np.resize(more, (len(more), rows.shape[1]))
@@ -146,7 +146,7 @@ def test_a_server_saved_and_restored_goes_on_bit_for_bit(
     twin.restore(unpack(packed(half)))
     assert pack(dict(twin.snapshot())) == pack(dict(half.snapshot()))
     for server in (half, twin):
-        server.absorb(said_by(algorithm, more), key)
+        server.absorb(contributions_of(algorithm, more), key)
     assert packed(twin) == packed(half)
     np.testing.assert_array_equal(twin.predict(rows), half.predict(rows))
 
@@ -156,13 +156,13 @@ def test_a_server_saved_and_restored_goes_on_bit_for_bit(
 def test_the_same_input_gives_the_same_result(algorithm: StreamingAlgorithm, rows: Floats, key: bytes) -> None:
     servers = [algorithm.server({}, None) for _ in range(2)]
     for server in servers:
-        server.absorb(said_by(algorithm, rows), key)
+        server.absorb(contributions_of(algorithm, rows), key)
     assert packed(servers[0]) == packed(servers[1])
 
 
 @laws
 @given(rows=streams())
-def test_nothing_given_is_changed_and_nothing_is_kept_by_reference(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_arguments_are_not_changed_and_not_kept_by_reference(algorithm: StreamingAlgorithm, rows: Floats) -> None:
     given_rows, untouched = rows.copy(), client_of(algorithm, rows)
     client = client_of(algorithm, given_rows)
     np.testing.assert_array_equal(given_rows, rows)
@@ -171,13 +171,13 @@ def test_nothing_given_is_changed_and_nothing_is_kept_by_reference(algorithm: St
     assert pack(state) == packed(untouched)
     restored = algorithm.client({}, None)
     restored.restore(state)
-    said = client.contribute()
-    before = pack(dict(said))
+    update = client.contribute()
+    before = pack(dict(update))
     server = algorithm.server({}, None)
-    server.absorb([Contribution("one", 1, said)], b"key")
-    assert pack(dict(said)) == before
+    server.absorb([Contribution("one", 1, update)], b"key")
+    assert pack(dict(update)) == before
     kept, snapshot = packed(server), server.snapshot()
-    for array in [*said.values(), *snapshot.values(), *state.values()]:
+    for array in [*update.values(), *snapshot.values(), *state.values()]:
         if isinstance(array, np.ndarray) and array.size:
             array[...] = 77
     assert packed(server) == kept
@@ -192,7 +192,7 @@ def test_nothing_given_is_changed_and_nothing_is_kept_by_reference(algorithm: St
 
 @laws
 @given(rows=streams())
-def test_rows_of_another_type_are_those_numbers(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_rows_of_another_numeric_type_give_the_same_result(algorithm: StreamingAlgorithm, rows: Floats) -> None:
     with np.errstate(over="ignore"):
         single = np.nan_to_num(rows.astype(np.float32), posinf=1, neginf=-1)
     assert packed(client_of(algorithm, single)) == packed(client_of(algorithm, single.astype(float)))
@@ -202,7 +202,7 @@ def test_rows_of_another_type_are_those_numbers(algorithm: StreamingAlgorithm, r
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_feature_and_equal_rows_are_learnt_like_any_others(algorithm: StreamingAlgorithm, kind: str) -> None:
+def test_one_feature_and_equal_rows_are_learnt(algorithm: StreamingAlgorithm, kind: str) -> None:
     rows = stream(kind, 3, 150, 1)
     server = server_of(algorithm, rows)
     labels = server.predict(rows)
@@ -215,12 +215,12 @@ def test_one_feature_and_equal_rows_are_learnt_like_any_others(algorithm: Stream
 
 @laws
 @given(rows=streams(n_min=40))
-def test_what_is_said_and_shown_fits_the_tables(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_updates_and_snapshots_have_the_declared_arrays(algorithm: StreamingAlgorithm, rows: Floats) -> None:
     d = rows.shape[1]
     client = client_of(algorithm, rows)
-    said = client.contribute()
-    assert_fits(said, algorithm.update, d)
-    rowlike = [said[name] for name, spec in algorithm.update.items() if spec.rowlike]
+    update = client.contribute()
+    assert_fits(update, algorithm.update, d)
+    rowlike = [update[name] for name, spec in algorithm.update.items() if spec.rowlike]
     server = server_of(algorithm, rows)
     snapshot = server.snapshot()
     assert_fits(snapshot, algorithm.snapshot, d)
@@ -234,7 +234,7 @@ def test_what_is_said_and_shown_fits_the_tables(algorithm: StreamingAlgorithm, r
 
 @laws
 @given(rows=streams(n_min=60))
-def test_a_row_is_labelled_alone_as_among_others(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_the_label_of_a_row_does_not_depend_on_other_rows(algorithm: StreamingAlgorithm, rows: Floats) -> None:
     server = server_of(algorithm, rows)
     before = packed(server)
     together = server.predict(rows)
@@ -244,7 +244,7 @@ def test_a_row_is_labelled_alone_as_among_others(algorithm: StreamingAlgorithm, 
 
 @laws
 @given(rows=streams())
-def test_whoever_holds_the_snapshot_predicts_what_the_server_does(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_a_snapshot_predicts_what_the_server_does(algorithm: StreamingAlgorithm, rows: Floats) -> None:
     server = server_of(algorithm, rows)
     snapshot = server.snapshot()
     np.testing.assert_array_equal(algorithm.predict(snapshot, rows), server.predict(rows))
@@ -287,7 +287,7 @@ def test_memory_of_an_endless_stream_is_bounded(algorithm: StreamingAlgorithm, k
     ],
     ids=["nan", "infinite", "too large", "flat", "deep", "text", "complex", "ragged", "objects"],
 )
-def test_rows_that_cannot_be_learnt_change_nothing_and_are_not_quoted(
+def test_rows_that_are_refused_change_nothing_and_are_not_in_the_error(
     algorithm: StreamingAlgorithm, bad: Any, n_before: int
 ) -> None:
     client = client_of(algorithm, stream("blobs", 5, n_before, 2))
@@ -310,11 +310,11 @@ def test_rows_of_another_width_are_refused_from_the_first_row_on(algorithm: Stre
             free.learn(wrong)
 
 
-def test_a_contribution_that_cannot_be_true_changes_nothing(algorithm: StreamingAlgorithm) -> None:
+def test_an_impossible_contribution_changes_nothing(algorithm: StreamingAlgorithm) -> None:
     rows = stream("blobs", 6, 120, 2)
     server = server_of(algorithm, rows)
     before = packed(server)
-    good = said_by(algorithm, rows)
+    good = contributions_of(algorithm, rows)
     for name, spec in algorithm.update.items():
         lies = [{key: value for key, value in good[0].arrays.items() if key != name}]
         lies.append({**good[0].arrays, name: good[0].arrays[name][:-1]})
@@ -329,7 +329,9 @@ def test_a_contribution_that_cannot_be_true_changes_nothing(algorithm: Streaming
             assert packed(server) == before
 
 
-def test_a_state_that_is_damaged_or_of_another_is_refused_and_changes_nothing(algorithm: StreamingAlgorithm) -> None:
+def test_a_damaged_or_foreign_state_is_refused_and_changes_nothing(
+    algorithm: StreamingAlgorithm,
+) -> None:
     rows = stream("blobs", 7, 150, 2)
     halves: list[tuple[Any, Any]] = [(client_of(algorithm, rows), algorithm.client)]
     halves.append((server_of(algorithm, rows), algorithm.server))
@@ -358,7 +360,7 @@ def test_a_state_that_is_damaged_or_of_another_is_refused_and_changes_nothing(al
         halves[0][1]({}, None).restore(halves[1][0].state())
 
 
-def test_an_option_nobody_knows_is_refused(algorithm: StreamingAlgorithm) -> None:
+def test_an_unknown_option_is_refused(algorithm: StreamingAlgorithm) -> None:
     for make in (algorithm.client, algorithm.server):
         with pytest.raises(SettingsError):
             make({"no such option": 1}, 2)
