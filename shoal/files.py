@@ -46,7 +46,7 @@ def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
 
 
 def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str) -> bytes:
-    """At most `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer file can be told.
+    """At most `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer file can be recognised.
 
     Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to it: "`kind` PATH is
     open to others (mode 644), who could `risk`. Run chmod 600 PATH if nobody else had access, else `remedy`".

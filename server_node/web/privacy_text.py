@@ -27,7 +27,7 @@ def privacy_text(contract: Contract) -> dict[str, Any]:
         "adds_noise": mode.adds_noise,
         "title": description.title,
         "tone": description.tone,
-        "words": list(description.sentences),
+        "sentences": list(description.sentences),
         "not_covered": list(description.not_covered),
         "epsilon_per_reading": math.fsum(epsilons) if epsilons else None,
         "nominal": statement["nominal"],

@@ -81,7 +81,8 @@ class Description:
 
     def text(self) -> str:
         """All of it in one paragraph, for log events and terminals."""
-        return f"Privacy: {self.title}. {' '.join(self.sentences)} Not covered: {' '.join(self.not_covered)}"
+        not_covered = ("Not covered:", *self.not_covered) if self.not_covered else ()
+        return " ".join((f"Privacy: {self.title}.", *self.sentences, *not_covered))
 
 
 class PrivacyMode(ABC):

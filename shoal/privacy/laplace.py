@@ -7,7 +7,7 @@ m / scale is the epsilon of the feature. On the half-integers zero is no special
 
 k is drawn digit by digit. Because P is geometric the digits of k in any mixed radix are independent:
 fine (0..4095 steps), middle (only when scale > 4096), and whole scales, drawn in levels of 0..24 where
-24 says "24 or more, go on". Each digit is one 64-bit word looked up in a table of integers that sums to
+24 means "24 or more, continue". Each digit is one 64-bit word looked up in a table of integers that sums to
 exactly 2^63, so the tables *are* the mechanism: no logarithm is taken at sampling time, no floating
 point leaks a reading (Mironov 2012), and `shoal.privacy.certificate` can compute the true epsilon.
 """

@@ -173,7 +173,18 @@ def test_check_describes_the_other_privacy_modes(example: Path, tmp_path: Path, 
     assert "Privacy: " in result.stdout
 
 
-# Commands that are not there.
+def test_check_marks_baselines_that_exist_for_comparison_only(example: Path, tmp_path: Path) -> None:
+    file = tmp_path / "baseline.toml"
+    model = '\n[[models]]\nname = "alone"\nalgorithm = "kmeans_local"\noptions = { clusters = 2 }\n'
+    file.write_text(example.read_text(encoding="utf-8") + model, encoding="utf-8")
+    lines = shoal("check", file).stdout.splitlines()
+    marked = [line for line in lines if "only for comparison" in line]
+    assert len(marked) == 1
+    assert "alone  kmeans_local" in marked[0]
+    assert json.loads(shoal("check", file, "--json").stdout)["paper_only"] == ["alone"]
+
+
+# Commands that cannot be imported.
 
 
 def test_a_command_that_cannot_be_imported_breaks_neither_the_help_nor_the_others() -> None:

@@ -19,7 +19,7 @@ def test_a_formal_guarantee_shows_its_epsilon_and_what_is_not_covered() -> None:
     assert not panel["nominal"]
     assert math.isclose(panel["epsilon_per_reading"], 4.0)
     assert [part["epsilon"] for part in panel["epsilon_per_feature"]] == pytest.approx([0.8] * 5)
-    assert "at most e^4 = 54.6 times likelier" in panel["words"][2]
+    assert "at most e^4 = 54.6 times likelier" in panel["sentences"][2]
     assert any("add up" in sentence for sentence in panel["not_covered"])
 
 
@@ -42,7 +42,7 @@ def test_shares_divide_the_budget() -> None:
 )
 def test_a_factor_too_large_for_digits_is_given_as_a_power_of_ten(epsilon: float, times: str) -> None:
     panel = privacy_text(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon}))
-    assert f"at most {times} likelier" in panel["words"][2]
+    assert f"at most {times} likelier" in panel["sentences"][2]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, EPSILON_WEAK, EPSILON_WEAK + 0.1, 400.0])
@@ -51,7 +51,7 @@ def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> N
     hardly_any = "HARDLY ANY" in protection(epsilon)
     assert (panel["tone"] == "warn") == hardly_any
     assert ("hardly any protection" in panel["title"]) == hardly_any
-    assert panel["words"][2].endswith(protection(epsilon))
+    assert panel["sentences"][2].endswith(protection(epsilon))
 
 
 def test_the_noise_of_the_paper_guarantees_nothing() -> None:
@@ -60,7 +60,7 @@ def test_the_noise_of_the_paper_guarantees_nothing() -> None:
     assert panel["nominal"]
     assert not panel["formal"]
     assert panel["epsilon_per_reading"] == 30.0
-    assert "NO FORMAL GUARANTEE" in panel["words"][1]
+    assert "NO FORMAL GUARANTEE" in panel["sentences"][1]
 
 
 def test_without_privacy_the_page_shows_no_epsilon() -> None:

@@ -35,7 +35,7 @@ export function showPrivacy(privacy) {
     facts.push([privacy.nominal ? "Nominal ε per reading" : "ε per reading", value(privacy.epsilon_per_reading)]);
   }
   parts.push(make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)])));
-  parts.push(...privacy.words.map((sentence) => make("p", {}, sentence)));
+  parts.push(...privacy.sentences.map((sentence) => make("p", {}, sentence)));
   if (privacy.epsilon_per_feature.length) parts.push(epsilonTable(privacy));
   parts.push(make("h3", {}, "Not covered"));
   parts.push(make("ul", {}, ...privacy.not_covered.map((sentence) => make("li", {}, sentence))));
