@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hmac
 import logging
-import os
 import re
-import secrets
-import stat
 from pathlib import Path
 from typing import Final
 
 from shoal.errors import MessageRejected, SettingsError
+from shoal.files import read_secret, write_secret
 from shoal.protocol.messages import VERSION, Update
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers
@@ -53,18 +51,17 @@ def read_keys(file: Path) -> list[bytes]:
     anything else.
     """
     try:
-        with file.open("rb") as opened:
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
-            content = opened.read(_FILE_BYTES_MAX + 1)
+        content = read_secret(
+            file,
+            _FILE_BYTES_MAX,
+            kind="signing key",
+            risk="publish as this client",
+            remedy="make a new one with `shoal keys new --rotate`",
+        )
     except OSError as error:
         raise SettingsError(
             f"signing key {file} cannot be read: {error.strerror}; make it with `shoal keys new`, or copy it here"
         ) from None
-    if os.name == "posix" and mode & 0o077:
-        raise SettingsError(
-            f"signing key {file} is open to others (mode {mode:o}), who could publish as this client. Run chmod "
-            f"600 {file} if nobody else had access, else make a new one with `shoal keys new --rotate`"
-        )
     lines = content.decode("ascii", "replace").split()
     if not 1 <= len(lines) <= KEYS_MAX or not all(map(_LINE.fullmatch, lines)):
         raise SettingsError(
@@ -78,17 +75,9 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
     """Write secrets to a file that only its owner may read, whole or not at all. Raises `SettingsError`."""
     if len(keys) > KEYS_MAX:
         raise SettingsError(f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest keys")
-    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
-                out.writelines(f"{key.hex()}\n" for key in keys)
-                out.flush()
-                os.fsync(out.fileno())
-            aside.replace(file)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_secret(file, "".join(f"{key.hex()}\n" for key in keys).encode("ascii"), replace=True)
     except OSError as error:
         raise SettingsError(
             f"signing key {file} cannot be made: {error.strerror}; name a folder that this user may write"
