@@ -1,4 +1,4 @@
-"""The trigger index is that of the plain determinant, and a stream that never triggers stays cheap."""
+"""The cut is passed at the same node as by the full determinant, and a stream that never passes it stays cheap."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_it_falls_below_the_cut_at_the_same_node_as_the_full_determinant(
     expected = list(plain_verdicts(similarity, nodes_min))
     below, _ = verdicts(similarity, nodes_min)
     first = expected.index(True) if True in expected else len(expected)
-    # What comes after the first True is never asked for.
+    # The network asks no more after the first True.
     assert below[: first + 1] == expected[: first + 1]
 
 

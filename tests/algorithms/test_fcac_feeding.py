@@ -1,4 +1,4 @@
-"""The order in which the nodes of many clients reach the server."""
+"""The order in which the server learns the nodes of several clients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_keyed_order_is_that_of_words_from_shake256() -> None:
     words = hashlib.shake_256(b"key" + b"high").digest(8 * 9)
     drawn = [int.from_bytes(words[i : i + 8], "little") for i in range(0, len(words), 8)]
     assert keyed_permutation(b"key")("high", 9).tolist() == sorted(range(9), key=drawn.__getitem__)
-    # Written down once: another platform or another release that orders otherwise would split a federation.
+    # Fixed values: servers on another platform or of another release must use the same order.
     assert keyed_permutation(b"key")("high", 9).tolist() == [8, 2, 1, 5, 3, 7, 6, 4, 0]
     assert keyed_permutation(b"key")("low", 9).tolist() == [5, 6, 1, 7, 4, 0, 3, 8, 2]
 

@@ -1,4 +1,4 @@
-"""What CA+ and CAEFC do where the published program is undefined or unsafe, and what their options change."""
+"""Behaviour of CA+ and CAEFC where the published program is undefined or unsafe, and the effect of their options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def blobs(n: int, d: int = 2, seed: int = 0) -> Floats:
     return centres[generator.integers(0, 5, size=n)] + generator.normal(scale=0.05, size=(n, d))
 
 
-# The beginning.
+# The first rows.
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -103,7 +103,7 @@ def test_a_row_exactly_at_the_vigilance_passes_the_test(half: Half) -> None:
 
 def test_a_server_that_loses_all_nodes_continues() -> None:
     server = CAEFC()
-    # Far apart, so that every new row is a new case without an edge.
+    # Far apart, so that every row becomes a node without edges.
     spread = np.arange(10.0)[:, None] * 1e6
     server.learn(spread)
     while server.lambda_ is None:
@@ -133,7 +133,7 @@ def test_a_server_with_one_node_keeps_it() -> None:
     state = server.state()
     none = {name: state[name][:0] for name in ("weight", "sigma", "count", "stamp", "node_id", "edge", "edge_age")}
     for left, kept in ((1, 1), (2, 0)):
-        # So many inputs before the next removal of isolated nodes.
+        # The number of inputs before the next removal of isolated nodes.
         server.restore(state | none | {"counter": 10 * server.lambda_ - left})
         server.learn(blobs(left))
         assert server.n_learnt % server.lambda_ == 0

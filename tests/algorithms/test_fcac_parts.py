@@ -1,4 +1,4 @@
-"""The parts a network is made of: the store of nodes, the edges, and a saved state that contradicts itself."""
+"""The parts of a network: its nodes, its edges, and saved states that are inconsistent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_old_edge_is_deleted_and_its_age_is_counted() -> None:
     # Ages 1 and 10: q1 = 1, q3 = 10, so the threshold is 10.9 and nothing is too old...
     edges.remove_old_edges(0, 0.1)
     assert (len(edges), edges.n_deleted, edges.mean_deleted_age) == (3, 0, 0.0)
-    # ... until deleted edges that were young pull it down: (1 * 2 + 10.9 * 2) / 4.
+    # ... until young deleted edges lower it: (1 * 2 + 10.9 * 2) / 4.
     edges.n_deleted, edges.deleted_age_sum = 2, 2
     edges.remove_old_edges(0, 0.1)
     assert edges.arrays()[0].tolist() == [[0, 1], [1, 2]]

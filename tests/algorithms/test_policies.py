@@ -1,4 +1,4 @@
-"""What counts between rounds: late, repeated and absent answers, and the stream that only state can follow."""
+"""Late, repeated and missing answers between rounds, and a stream that needs earlier answers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_policy_with_a_value_out_of_range_is_refused(name: str, wrong: object)
         Policy(**{name: wrong})  # type: ignore[arg-type]
 
 
-# A whole federation in state.
+# A federation in memory.
 
 
 def test_rounds_end_when_the_model_has_converged() -> None:
@@ -134,7 +134,7 @@ def test_rounds_started_from_kfed_find_clusters_that_different_clients_hold() ->
     assert matched_distance(centres, found) < 0.3
 
 
-# The law of streams.
+# Streams.
 
 CLIENTS, WINDOW, NEW_ROWS, ROUNDS_RUN, SETTLED = 10, 200, 50, 60, 15
 CALLED, LATE_MAX = 2, 3

@@ -1,4 +1,4 @@
-"""What is particular to each algorithm in rounds: its traps, and the forms it takes as named options."""
+"""What is particular to each algorithm in rounds: known pitfalls, and options."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_plain_mean_drags_centres_towards_clients_that_have_no_rows_of_them(
     assert matched_distance(exact, run_rounds(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
     plain = started(KMEANS_LOCAL, clients, at, average="unweighted")
     dragged = run_rounds(KMEANS_LOCAL, plain, clients, rounds_max=1).params["centre"]
-    # Three of four clients repeat the call's centre.
+    # Three of four clients repeat the centre they were sent.
     np.testing.assert_allclose(dragged, 0.25 * exact + 0.75 * at)
 
 
@@ -149,7 +149,9 @@ def test_kfed_seeds_on_the_main_directions_so_that_noise_in_the_others_cannot_hi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In fifty features rows are hardly nearer to their own seed than to another; on the plane of two they are."""
-    monkeypatch.setattr("shoal.algorithms.rounds.one_shot.CLIENT_STEPS", 0)  # Lloyd's steps would mend a bad beginning
+    monkeypatch.setattr(
+        "shoal.algorithms.rounds.one_shot.CLIENT_STEPS", 0
+    )  # Lloyd's algorithm would correct a bad start
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(300, 50))
     rows[:150, 0] += 20.0

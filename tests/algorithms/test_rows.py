@@ -1,4 +1,4 @@
-"""The border every row crosses. What is refused is a law of every algorithm; here is what passes."""
+"""The checks of rows: which rows pass. Which are refused is tested for every algorithm in tests/laws."""
 
 from __future__ import annotations
 

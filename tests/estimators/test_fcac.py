@@ -1,4 +1,4 @@
-"""The federation behind the estimator: it is CA+ and CAEFC and nothing else, and it goes on for ever."""
+"""The FCAC estimator is CA+ on clients and CAEFC on a server, and continues to learn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_before_initial_rows_every_prediction_is_minus_one() -> None:
     assert model.labels_.tolist() == [-1] * 9
     assert model.n_clusters_ == 0
     assert model.cluster_centers_.shape == (0, 2)
-    # Ten rows make ten nodes of the client, and so many the server waits for in its turn.
+    # Ten rows make ten nodes of the client, which is the number that the server needs.
     assert (model.partial_fit(rows[9:]).predict(rows) >= 0).all()
 
 

@@ -1,4 +1,4 @@
-"""Federated clustering as a library: lists of tables in, one clustering out, with scikit-learn's face."""
+"""The estimators of algorithms in rounds: a table per client in, one clustering out."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_mixture_has_weights_and_covariances() -> None:
 
 
 def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None:
-    shared = {"clusters"} | {"tolerance"}  # n_clusters; and of FFCM's fits, which is no choice of the paper's
+    shared = {"clusters"} | {"tolerance"}  # n_clusters; and the tolerance of FFCM's fits, which the paper does not give
     renamed = {"steps": "local_steps"}
     reached = {}
     for estimator in FORMS:

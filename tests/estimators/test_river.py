@@ -1,4 +1,4 @@
-"""river's habits: one mapping at a time, names instead of positions."""
+"""The interface of river: one mapping at a time, features by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving and going on, without pickle."""
+"""Saving and restoring an estimator, without pickle."""
 
 from __future__ import annotations
 

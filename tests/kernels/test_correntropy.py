@@ -1,4 +1,4 @@
-"""Correntropy and CIM against their formulas, and the promises that ties and batching rest on."""
+"""Correntropy and CIM against their formulas, and exact ties and batching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Components against reachability, written out; and the age at which an edge is too old."""
+"""Components against reachability by paths, and the age above which an edge is too old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distances, memberships, seeds, matching: held against their plain forms, on the awkward rows first."""
+"""Distances, memberships, seeds and matching against direct formulas, on difficult rows first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of rows of every awkward kind, for laws that hold on all of them."""
+"""Streams of rows of many difficult kinds, for the laws."""
 
 from __future__ import annotations
 

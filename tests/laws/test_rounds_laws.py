@@ -1,4 +1,4 @@
-"""Laws of the family in rounds, run over every registered algorithm; the last test proves that they were."""
+"""Laws that hold for every installed algorithm in rounds; the last test checks that all of them ran."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def reach(*rows: Floats) -> float:
     return max((float(np.abs(each).max()) for each in rows if each.size), default=0.0)
 
 
-# The empty case first.
+# Without rows.
 
 
 def test_a_client_without_rows_answers_with_zeros_that_change_no_parameters(case: Case) -> None:
@@ -138,7 +138,7 @@ def test_clients_without_rows_change_nothing(case: Case) -> None:
     )
 
 
-# Additive.
+# Additive answers.
 
 
 @laws
@@ -172,7 +172,7 @@ def test_one_round_of_any_split_is_one_pooled_round(case: Case, rows: Floats, pl
     pooled = np.concatenate(parts)
     params = after_rounds(case, rows)
     federated, central = one_round(algorithm, params, parts), one_round(algorithm, params, [pooled])
-    # A mean of rows whose masses in a centre are all tiny is as uncertain as they are.
+    # A mean of rows whose masses in a centre are all tiny is as imprecise as they are.
     held = central["weight"] > 1e-6
     np.testing.assert_allclose(
         federated["centre"][held], central["centre"][held], rtol=0, atol=1e-9 * (reach(pooled, params["centre"]) or 1)
@@ -193,7 +193,7 @@ def test_thirty_rounds_of_a_skewed_federation_are_thirty_pooled_ones(case: Case)
     np.testing.assert_allclose(federated["centre"], pooled["centre"], rtol=0, atol=1e-9)
 
 
-# Order, purity, sameness.
+# Order, purity, determinism.
 
 
 @laws
@@ -273,7 +273,7 @@ def test_rows_of_another_numeric_type_give_the_same_result(case: Case, rows: Flo
         )
 
 
-# Edges.
+# Edge cases.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -417,7 +417,7 @@ def test_the_state_of_a_policy_is_saved_and_restored_to_the_bit(case: Case, kind
             PolicyState.restored({**state.state(), name: "something else"})
 
 
-# That the laws were run.
+# All laws ran.
 
 
 def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRequest) -> None:

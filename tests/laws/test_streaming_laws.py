@@ -1,4 +1,4 @@
-"""Laws of the streaming family, run over every registered algorithm; the last test proves that they were."""
+"""Laws that hold for every installed streaming algorithm; the last test checks that all of them ran."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def assert_fits(arrays: Arrays, table: Mapping[str, ArraySpec], d: int) -> None:
         assert not spec.at_least_one or (array >= 1).all(), name
 
 
-# The empty case first.
+# Without rows.
 
 
 def test_a_client_without_rows_contributes_nothing(algorithm: StreamingAlgorithm) -> None:
@@ -264,11 +264,11 @@ def test_memory_of_an_endless_stream_is_bounded(algorithm: StreamingAlgorithm, k
         client.learn(stream(kind, n_round, 250, 3) + n_round)
         server.absorb([Contribution("one", n_round, client.contribute())], n_round.to_bytes(4, "little"))
         sizes.append(len(packed(client)) + len(packed(server)))
-    # A round early in the stream has room for all there will ever be, but for longer numbers.
+    # The size is bounded early in the stream; later only numbers get longer.
     assert max(sizes) <= 1.5 * max(sizes[:8])
 
 
-# What is refused.
+# Refused arguments.
 
 
 @pytest.mark.parametrize("n_before", [0, 4, 100])
@@ -366,7 +366,7 @@ def test_an_unknown_option_is_refused(algorithm: StreamingAlgorithm) -> None:
             make({"no such option": 1}, 2)
 
 
-# That the laws were run.
+# All laws ran.
 
 
 def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRequest) -> None:
