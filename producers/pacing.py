@@ -1,4 +1,4 @@
-"""When is a row due? By its event time, by a rate, or at once."""
+"""Pacing: when a row is due, by its event time, by a rate, or at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from shoal.errors import SettingsError
 
 LONGEST_WAIT_S = 30.0
-"""a night without readings is not waited out: later rows move up"""
+"""a longer gap, such as a night without readings, is shortened to this"""
 
 
 class Pacing:
-    """`due` is asked once per row, in order. Without speed and rate every row is due at once.
+    """Computes when each row is due; `due` is called once per row, in order. By default every row is due at once.
 
     speed: event seconds per second of the clock. rate: rows per second. longest_wait_s: of the clock, between two rows.
-    wall: a row happens when it is fed, by this clock of seconds since 1970, and not when its source says.
+    wall: a clock of seconds since 1970; with it, a row has the time at which it is fed, not the time of its source.
     Raises `SettingsError` when both are given or one is not above 0.
     """
 
@@ -43,11 +43,11 @@ class Pacing:
         return self._speed is not None
 
     def time_of(self, own: float | None) -> float | None:
-        """The event time of a row that is due, whose source says `own`."""
+        """The event time of a row that is due; `own` is the one of its source."""
         return own if self._wall is None else self._wall()
 
     def due(self, time: float | None, now: float) -> float:
-        """The clock's instant at which the next row, of event time `time`, is due; never before the row ahead of it."""
+        """The clock's time at which the next row, of event time `time`, is due; never before the row ahead of it."""
         if self._rate is not None:
             if self._rows == 0:
                 self._origin = now
@@ -66,9 +66,9 @@ class Pacing:
         if due > self._due + self._longest_wait_s:
             return self._anchored(time, self._due + self._longest_wait_s)
         if due < self._due - self._longest_wait_s:
-            # Time begins again, in a second file perhaps: go on from here.
+            # The event time starts again, perhaps in a second file: continue from here.
             return self._anchored(time, self._due)
-        # A little out of order: with the row ahead of it.
+        # A little out of order: due with the row ahead of it.
         return max(due, self._due)
 
     def _anchored(self, time: float, due: float) -> float:

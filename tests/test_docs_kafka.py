@@ -16,7 +16,7 @@ from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.transports.kafka.client_configs import MIB, configs_of
-from shoal.transports.kafka.errors import _FOR_GOOD, _FOR_NOW
+from shoal.transports.kafka.errors import _PERMANENT, _TEMPORARY
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant
 
@@ -67,10 +67,10 @@ def test_the_limits_of_chunked_updates_are_those_of_the_code() -> None:
 def test_common_reasons_of_brokers_are_in_the_table() -> None:
     for meaning in ("do not accept the user or the secret", "certificate is not one we trust"):
         assert meaning in PAGE
-        assert any(meaning in text for text in _FOR_GOOD.values())
+        assert any(meaning in text for text in _PERMANENT.values())
     for meaning in ("no server listens there", "the host's name is not known", "the connection was closed at once"):
         assert meaning in PAGE
-        assert any(meaning in text for text in _FOR_NOW.values())
+        assert any(meaning in text for text in _TEMPORARY.values())
 
 
 def test_every_setting_of_the_log_is_on_the_page() -> None:
@@ -103,7 +103,7 @@ def test_every_error_about_saved_state_is_in_the_table(error: str) -> None:
 
 
 def test_every_reason_of_a_broker_is_in_the_table() -> None:
-    reasons = {*_FOR_GOOD.values(), *_FOR_NOW.values()}
+    reasons = {*_PERMANENT.values(), *_TEMPORARY.values()}
     assert [text for text in reasons if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []
 
 

@@ -1,4 +1,4 @@
-"""One cell of a file: is it a number, is it a time? What is neither is passed on as it is: the client counts it."""
+"""Parsing of cells: numbers and times. A cell that is neither is passed on unchanged, and the client counts it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from shoal.protocol.checks import MOMENT_MAX
 
 CELL_CHARS_MAX = 256
-"""no number is longer; a longer cell is cut"""
+"""a longer cell is cut; no number is longer"""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_UNITS = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9))
 """(below, units per second): an epoch below 1e11 is in s (until the year 5138), then ms, µs, ns"""
 
 
 def values_of(cells: Sequence[Any]) -> NDArray[np.float64] | list[Any]:
-    """d cells -> (d,) float64 when all are numbers, else the list of them with what is no number as it is."""
+    """d cells -> (d,) float64 when all are numbers, otherwise a list with the other cells unchanged."""
     values = [number_of(cell) for cell in cells]
     if all(type(value) is float for value in values):
         return np.array(values, dtype=np.float64)
@@ -29,7 +29,7 @@ def values_of(cells: Sequence[Any]) -> NDArray[np.float64] | list[Any]:
 
 
 def number_of(cell: Any) -> Any:
-    """The number as a float; None for an empty cell; anything else as it is, in a form that can be packed."""
+    """The number as a float; None for an empty cell; anything else unchanged, in a form that can be packed."""
     kind = type(cell)
     if kind is str:
         return _number_of_text(cell)
@@ -86,5 +86,5 @@ def _time_of_text(cell: str) -> float | datetime | None:
 
 
 def text_of(cell: Any) -> str:
-    """A cell as the name of a class or a client; the empty string for an empty one."""
+    """A cell as text, for the name of a class or a client; empty for an empty cell."""
     return "" if cell is None else str(cell).strip()

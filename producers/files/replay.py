@@ -1,4 +1,4 @@
-"""Replay of files: the rows of any number of files, one file after the other, as a source of readings."""
+"""Replay: the rows of files, one file after the other, as a source of readings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AssignedRow = tuple[str, Cells | None]
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of the files are read."""
+    """The columns that are read."""
 
     features: tuple[str, ...]
     """d columns in the order of the contract"""
@@ -34,9 +34,9 @@ class Columns:
 class Replay:
     """A `Source` over `files`, in the order given. Rows are read as they are asked for: memory does not grow.
 
-    loop: from the last row on to the first; the times of each repetition follow those of the one before.
-    shuffle: each repetition in another order; this alone keeps all rows in memory.
-    only: the rows of this client and no others, numbered among themselves: a producer for each site replays its part.
+    loop: start again after the last row; the times of each repetition follow those of the one before.
+    shuffle: each repetition in another order; only this keeps all rows in memory.
+    only: the rows of this client only, numbered among themselves, so that a producer at each site replays its part.
     Raises `SettingsError` (no such file or column) and `InvalidData` (damaged), here or from `read`.
     """
 
@@ -58,7 +58,7 @@ class Replay:
         extra = (columns.time, columns.label, split.column)
         self._wanted = [*columns.features, *(name for name in extra if name is not None)]
         for table in self._tables:
-            # An empty file has no rows that could lack a column: one silent day does not stop a year's replay.
+            # An empty file has no rows that lack a column: one day without rows must not stop the replay of a year.
             if table.columns:
                 require_columns(table, list(dict.fromkeys(self._wanted)))
         self._counts = self._counted() if split.counts_first else {}
@@ -72,23 +72,23 @@ class Replay:
 
     @property
     def identity(self) -> str:
-        """See `Source.identity`: by places and first rows: a file that grew is the same, a new one is not."""
+        """See `Source.identity`. It depends on paths and first rows: a file that grew is the same, a new one is not."""
         heads = tuple((str(table.path.resolve()), table.columns, _first_row(table.path)) for table in self._tables)
         order = self._seed if self._shuffle else None
-        # Where the counts decide whose a row is, other counts are another source.
+        # Where the counts decide about the split, other counts make another source.
         counts = tuple(sorted(self._counts.items()))
-        # A part is a source of its own: its rows have other numbers.
+        # A part is another source: its rows have other numbers.
         part = () if self._only is None else (self._only,)
         return identity_of("replay 1", heads, self._columns, self._split.name, counts, order, *part)
 
     @property
     def position(self) -> int:
-        """See `Source.position`; goes on counting through the repetitions of a loop."""
+        """See `Source.position`; it increases through the repetitions of a loop."""
         return self._position
 
     @property
     def total(self) -> int | None:
-        """See `Source.total`; how many rows of all are `only` one client's is not looked up."""
+        """See `Source.total`; the number of rows of `only` one client is not counted."""
         if self._loop or self._only is not None:
             return None
         if self._total is None:
@@ -106,7 +106,7 @@ class Replay:
         return self._faults
 
     def read(self, limit: int) -> list[SourceRow]:
-        """See `Source.read`. Before a damaged place, all rows ahead of it are given out."""
+        """See `Source.read`. All rows before a damaged place are given out first."""
         rows: list[SourceRow] = []
         while len(rows) < limit and self._broken is None:
             try:
@@ -116,7 +116,7 @@ class Replay:
                 break
             if dealt is not None:
                 rows.append(self._sourced(*dealt))
-            elif not self._begin_again():
+            elif not self._repeat():
                 break
         self._position += len(rows)
         if self._broken is not None and not rows:
@@ -129,13 +129,13 @@ class Replay:
         while rows > 0:
             skipped = sum(1 for _ in islice(self._rows, rows))
             rows -= skipped
-            if rows > 0 and not self._begin_again(ahead=rows):
+            if rows > 0 and not self._repeat(ahead=rows):
                 return
             if self._loop and rows >= self._span.rows:
                 rows %= self._span.rows
 
-    def _begin_again(self, ahead: int = 0) -> bool:
-        """After the last row: on to the first, if this loops and there are any. `ahead`: rows still to be skipped."""
+    def _repeat(self, ahead: int = 0) -> bool:
+        """Start again at the first row, if this loops and there are rows. `ahead`: rows still to be skipped."""
         if not self._loop or self._span.rows == 0:
             return False
         self._repetition += 1 + ahead // self._span.rows
@@ -148,7 +148,7 @@ class Replay:
         return self._spanned(rows) if self._loop and self._repetition == 0 else rows
 
     def _spanned(self, rows: Iterator[AssignedRow]) -> Iterator[AssignedRow]:
-        """The first time through a loop: notice how many rows there are and what time they cover."""
+        """The first pass of a loop: count the rows and find the time they cover."""
         for client, cells in rows:
             self._span.add(self._time(cells))
             yield client, cells
@@ -168,7 +168,7 @@ class Replay:
                 found = True
                 yield client, cells
         if not found:
-            raise SettingsError(f"no row is of client {self._only!r} by the split {self._split.name}")
+            raise SettingsError(f"no row belongs to client {self._only!r} by the split {self._split.name}")
 
     def _with_split_text(self) -> Iterator[tuple[Cells | None, str]]:
         place = len(self._wanted) - 1 if self._split.column is not None else None
@@ -211,14 +211,14 @@ class Replay:
 
 @dataclass
 class Span:
-    """How many rows one repetition has and what time it covers."""
+    """The rows of one repetition and the time they cover."""
 
     rows: int = 0
     first: float | None = None
     last: float | None = None
 
     def add(self, time: float | None) -> None:
-        """Take one more row into account."""
+        """Include one more row."""
         self.rows += 1
         if time is not None:
             self.first = time if self.first is None else min(self.first, time)
@@ -226,7 +226,7 @@ class Span:
 
     @property
     def period_s(self) -> float:
-        """From the first row of one repetition to that of the next: the last row is followed by one usual gap."""
+        """Seconds from the first row of one repetition to that of the next: one mean gap follows the last row."""
         covered = (self.last or 0.0) - (self.first or 0.0)
         return covered * self.rows / (self.rows - 1) if covered > 0 else 1.0
 

@@ -1,7 +1,7 @@
-"""Whose is a row? The rules that split one source over clients, each the same for the same files and seed.
+"""Splits: the rules that assign the rows of one source to clients, deterministically for the same files and seed.
 
-Every rule reads the rows once, in order, and remembers little; those that must know how many rows there are
-(`blocks`, `label-skew`) get the counts of a pass before.
+Every rule reads the rows once, in order, in little memory; those that need to know how many rows there are (`blocks`,
+`label-skew`) get the counts from an earlier pass.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import numpy as np
 from shoal.errors import SettingsError
 
 CLIENTS_MAX = 256
-"""each has its own open log; start several producers for more"""
+"""each client has an open log; start several producers for more"""
 CLASSES_MAX = 10_000
 SHARDS_PER_CLIENT = 2
-"""of the label skew, so that most clients see two classes (McMahan et al. 2017, section 3)"""
+"""of the label skew: most clients get two classes (McMahan et al. 2017, section 3)"""
 DRAWS = 1024
 RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN:ALPHA"
 
 Counts = Mapping[str, int]
 """rows per text in the rule's column; everything under "" when it has none"""
 Assigner = Callable[[str], str]
-"""called with the text in the rule's column of each row, in order -> the row's client"""
+"""called for each row, in order, with the text in the rule's column -> the row's client"""
 
 
 class Split(Protocol):
-    """One rule."""
+    """One rule that assigns rows to clients."""
 
     @property
     def column(self) -> str | None:
-        """The column it looks at."""
+        """The column that the rule reads; None when it reads none."""
         ...
 
     @property
@@ -46,11 +46,11 @@ class Split(Protocol):
 
     @property
     def name(self) -> str:
-        """The rule with everything that decides whose a row is."""
+        """The rule with all its parameters."""
         ...
 
     def assigner(self, counts: Counts) -> Assigner:
-        """A dealer for one pass over the rows."""
+        """A new assigner, for one pass over the rows."""
         ...
 
 
@@ -78,19 +78,19 @@ def split_of(rule: str, clients: int, seed: int, label_column: str | None = None
 
 
 def safe_name(text: str) -> str:
-    """A name fit for a client: `text` itself where it is one, else the like of it with a digest of `text`.
+    """A valid client name: `text` itself where it is one, otherwise a similar name with a digest of `text`.
 
     The same text has the same name everywhere. A text that itself looks like a name with a digest gets one too,
     so two texts never share a name (short of a collision in 48 bits of SHA-256).
     """
     if not text:
         return "unnamed"
-    fit = re.fullmatch(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", text)
-    if fit and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
+    valid = re.fullmatch(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", text)
+    if valid and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
         return text
-    like = re.sub(r"[^a-z0-9_]+", "-", text.lower())[:48].strip("-_")
+    similar = re.sub(r"[^a-z0-9_]+", "-", text.lower())[:48].strip("-_")
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{like or 'client'}-{digest}"
+    return f"{similar or 'client'}-{digest}"
 
 
 def numbered(clients: int) -> list[str]:
@@ -99,7 +99,7 @@ def numbered(clients: int) -> list[str]:
 
 
 class ByColumn:
-    """The column names the client."""
+    """The text in a column names the client."""
 
     counts_first = False
 
@@ -123,7 +123,7 @@ class ByColumn:
 
 
 class RoundRobin:
-    """In turn."""
+    """Rows go to the clients in turn."""
 
     column = None
     counts_first = False
@@ -138,7 +138,7 @@ class RoundRobin:
 
 
 class Blocks:
-    """The first n/N rows to the first client, and so on."""
+    """Of n rows for N clients, the first n/N go to the first client, and so on."""
 
     column = None
     counts_first = True
@@ -154,7 +154,7 @@ class Blocks:
 
 
 class LabelSkew:
-    """Few classes each: the rows sorted by class are cut into 2 N equal shards, and every client is dealt two."""
+    """Few classes per client: rows sorted by class are cut into 2 N equal shards, and every client gets two."""
 
     counts_first = True
 
@@ -170,7 +170,7 @@ class LabelSkew:
         owners: list[str] = [self._names[place // SHARDS_PER_CLIENT] for place in order]
         labels = sorted(counts)
         total = max(1, sum(counts.values()))
-        # The place that the next row of a class has among the rows sorted by class: no row need be kept to sort them.
+        # The index that the next row of a class has among the rows sorted by class, so that no row need be stored.
         places = dict(zip(labels, itertools.accumulate((counts[label] for label in labels), initial=0), strict=False))
 
         def assign(text: str) -> str:
@@ -183,7 +183,7 @@ class LabelSkew:
 
 
 class Dirichlet:
-    """Each class has its own shares of the clients, drawn from Dirichlet(alpha); each row is drawn from its class's."""
+    """The shares of the clients in a class are drawn from Dirichlet(alpha), and each row's client from these shares."""
 
     counts_first = False
 

@@ -1,7 +1,7 @@
-"""Files of readings, row by row: CSV and JSON lines, also compressed, in bounded memory whatever the file holds.
+"""Tables: files of readings, row by row. CSV and JSON lines, also compressed, in bounded memory.
 
-A row that cannot be read (ragged, overlong, no JSON object) comes as None and is counted in `faults`: it is
-passed on as a reading without values, for the client to refuse and count.
+A row that cannot be read (ragged, too long, not a JSON object) is given as None and counted in `faults`: it becomes a
+reading without values, which the client rejects and counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal.errors import InvalidData, SettingsError
 LINE_CHARS_MAX = 1024 * 1024
 """4096 features of 250 characters each; a longer line is one broken row"""
 OVERLONG = "\0\n"
-"""stands for a longer line: no number in CSV, no JSON"""
+"""replaces a longer line: neither a number in CSV nor JSON"""
 DELIMITERS = ",;\t|"
 HEAD_OBJECTS = 100
 """JSON lines have no header: the keys of this many objects are the columns"""
@@ -42,7 +42,7 @@ class Table(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns, as they stand in the file; none in an empty file."""
+        """The names of the columns, as in the file; none in an empty file."""
         ...
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Cells | None]:
@@ -71,18 +71,18 @@ def open_table(path: Path, faults: Counter[str]) -> Table:
 
 
 def require_columns(table: Table, wanted: Sequence[str]) -> None:
-    """Raise `SettingsError`, naming the columns there are, when one that is wanted is missing or stands twice."""
+    """Raise `SettingsError`, naming the columns there are, when a wanted one is missing or occurs twice."""
     for name in wanted:
         if (times := table.columns.count(name)) != 1:
             there = ", ".join(repr(column) for column in table.columns[:COLUMNS_NAMED_MAX])
             more = len(table.columns) - COLUMNS_NAMED_MAX
             there += f" and {more} more" if more > 0 else ""
-            what = f"stands {times} times; give each column a name of its own" if times else "is missing"
+            what = f"occurs {times} times; give each column another name" if times else "is missing"
             raise SettingsError(f"{table.path}: column {name!r} {what}; the columns are {there}")
 
 
 class CsvTable:
-    """CSV with a header; the delimiter is the one that stands most often in the header."""
+    """CSV with a header; the delimiter is the one that occurs most often in the header."""
 
     def __init__(self, path: Path, faults: Counter[str]) -> None:
         self.path, self._faults = path, faults
@@ -94,7 +94,7 @@ class CsvTable:
         self.columns = tuple(name.strip() for name in next(self._records(), None) or ())
 
     def rows(self, wanted: Sequence[str]) -> Iterator[list[str] | None]:
-        """See `Table.rows`. A row that is not as long as the header is broken: nobody knows which cell is missing."""
+        """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
         width = len(self.columns)
         for row in islice(self._records(), 1, None):
@@ -154,9 +154,9 @@ class JsonTable:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a text file; `OVERLONG` stands for one that is longer than `LINE_CHARS_MAX`."""
+    """The lines of a text file; `OVERLONG` replaces one that is longer than `LINE_CHARS_MAX`."""
     with _explained(path), _opened(path) as file:
-        # What is no UTF-8 must not stop the file: in a name it shows as a missing column, in a cell as no number.
+        # Bytes that are not UTF-8 must not stop the file: in a name they show as a missing column, in a cell as text.
         text = TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
         while line := text.readline(LINE_CHARS_MAX):
             if len(line) < LINE_CHARS_MAX or line[-1] in "\r\n":

@@ -1,7 +1,7 @@
-"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a session that outlives us, and acknowledgements of our own.
+"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a persistent session, and explicit acknowledgements.
 
-There is no thread: `receive` runs the network, and what fails is told by raising. A lost connection is never mended in
-place: whoever uses it begins again with a new one, and the broker sends again what was not acknowledged.
+There is no thread: `receive` runs the network, and failures are raised. A lost connection is not restored: the caller
+makes a new one, and the broker sends again what was not acknowledged.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ QOS = 1
 CONNECT_S = 10.0
 KEEP_ALIVE_S = 20
 UNACKNOWLEDGED_MAX = 100
-"""messages the broker (MQTT 5) sends before it waits for an acknowledgement"""
+"""messages that the broker (MQTT 5) sends before it waits for an acknowledgement"""
 BATCH_MESSAGES_MAX = 200
 PACKET_BYTES_MAX = 2 * 1024 * 1024
-"""the broker (MQTT 5) does not send more: a message is in memory before its length can be refused"""
+"""largest packet that the broker (MQTT 5) sends: a message is in memory before its length can be checked"""
 FAILURE = 128
-"""reason codes from here on are refusals"""
-HUNG_UP = "the connection was closed at once: check tls and port, unless it is restarting"
+"""smallest reason code of a failure"""
+CLOSED = "the connection was closed at once: check tls and port, unless it is restarting"
 LOST = "the connection was lost; should that go on, does another producer use our client_id?"
-_FOR_GOOD = {
+_PERMANENT = {
     "Bad user name or password": "does not accept the user or the secret; check user and secret_file",
-    "Not authorized": "does not let this user in; check user and secret_file, and the broker's rules",
-    "Banned": "does not let this user in; check user and secret_file, and the broker's rules",
+    "Not authorized": "does not authorise this user; check user and secret_file, and the broker's rules",
+    "Banned": "does not authorise this user; check user and secret_file, and the broker's rules",
     "Client identifier not valid": "does not accept the client_id",
-    "Unsupported protocol version": "does not speak this version of MQTT; check version",
+    "Unsupported protocol version": "does not support this version of MQTT; check version",
 }
-"""reasons of a broker with which trying again cannot help -> what to do"""
+"""reasons given by a broker for failures that no later try can mend -> what to do"""
 
 
 class Message(NamedTuple):
@@ -53,19 +53,19 @@ class Message(NamedTuple):
     topic: str
     payload: bytes
     number: int
-    """of the delivery; a repeated one has the same"""
+    """of the delivery; a repetition has the same one"""
     acknowledged: bool
-    """whether the broker waits for no acknowledgement (QoS 0)"""
+    """whether the broker expects no acknowledgement (QoS 0)"""
     repeated: bool
-    """the broker may have sent it before"""
+    """whether the broker may have sent it before"""
     retained: bool
-    """an old one, kept by the broker for whoever subscribes"""
+    """whether it is an old message that the broker keeps for new subscribers"""
 
 
 class Connection:
-    """Connected and subscribed to `topics`; every message is to be acknowledged, in the order received.
+    """Connected and subscribed to `topics`. The caller acknowledges every message, in the order received.
 
-    Raises `LogUnavailable` (away: a new connection may help later), `LogError` and `SettingsError` (it will not).
+    Raises `LogUnavailable` (a new connection may succeed later), `LogError` and `SettingsError` (it cannot).
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Connection:
     ) -> None:
         self._settings, self._steady = settings, steady
         self._inbox: list[Message] = []
-        self._trouble: str | None = None
+        self._failure: str | None = None
         self._session: bool | None = None
         self._granted: dict[int, bool] | None = None
         self._client = _client(settings, client_id)
@@ -97,31 +97,31 @@ class Connection:
 
     @property
     def session_present(self) -> bool:
-        """Whether the broker has kept our session since the last time."""
+        """Whether the broker has kept the session of an earlier connection."""
         return bool(self._session)
 
     def receive(self, timeout_s: float) -> list[Message]:
         """The next messages; waits up to `timeout_s` for the first."""
         end, left = self._steady() + timeout_s, timeout_s
         while not self._inbox and left >= 0:
-            # It may come back early, from a word of its own to itself.
-            self._turn(left)
+            # It may return early, without a message.
+            self._loop(left)
             left = end - self._steady()
-        came = 0
-        while came < len(self._inbox) < BATCH_MESSAGES_MAX:
-            came = len(self._inbox)
-            self._turn(0.0)
+        received = 0
+        while received < len(self._inbox) < BATCH_MESSAGES_MAX:
+            received = len(self._inbox)
+            self._loop(0.0)
         messages, self._inbox = self._inbox[:BATCH_MESSAGES_MAX], self._inbox[BATCH_MESSAGES_MAX:]
         return messages
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """The broker may forget these."""
+        """Tell the broker that it may delete these messages."""
         for message in messages:
             if not message.acknowledged:
                 self._check(self._client.ack(message.number, QOS))
 
     def close(self) -> None:
-        """Say good-bye; the broker keeps the session."""
+        """Disconnect; the broker keeps the session."""
         self._client.on_disconnect = None
         self._client.on_message = None
         with suppress(OSError, ValueError):
@@ -134,8 +134,8 @@ class Connection:
         port = settings.port or (8883 if settings.tls else 1883)
         try:
             if settings.version == "5":
-                wishes = _wishes(settings)
-                code = self._client.connect(settings.host, port, KEEP_ALIVE_S, clean_start=False, properties=wishes)
+                properties = _connect_properties(settings)
+                code = self._client.connect(settings.host, port, KEEP_ALIVE_S, clean_start=False, properties=properties)
             else:
                 code = self._client.connect(settings.host, port, KEEP_ALIVE_S)
             self._check(code)
@@ -144,17 +144,17 @@ class Connection:
                 f"{settings.address}: the broker's certificate is not one we trust; check ca_file and host"
             ) from None
         except ssl.SSLError as broken:
-            raise self._away(f"no TLS there ({broken.reason}); check tls and port") from None
+            raise self._unavailable(f"no TLS there ({broken.reason}); check tls and port") from None
         except UnicodeError:
             raise SettingsError(f"[mqtt] host: {settings.host!r} is no name of a host") from None
         except ConnectionResetError:
-            raise self._away(HUNG_UP) from None
-        except OSError as away:
-            raise self._away(away.strerror or "no answer in time") from None
+            raise self._unavailable(CLOSED) from None
+        except OSError as error:
+            raise self._unavailable(error.strerror or "no answer in time") from None
 
     def _subscribe(self, topics: list[str], with_retained: bool) -> None:
         if self._settings.version == "5":
-            # What was retained before the session began is sent once or not at all, and never again.
+            # Messages retained before the session started are sent once or not at all.
             options = SubscribeOptions(
                 QOS,
                 retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
@@ -176,27 +176,27 @@ class Connection:
         while not holds():
             left = end - self._steady()
             if left <= 0:
-                raise self._away("no answer in time")
-            self._turn(left)
+                raise self._unavailable("no answer in time")
+            self._loop(left)
 
-    def _turn(self, timeout_s: float) -> None:
-        """Let the network run, and tell what went wrong."""
+    def _loop(self, timeout_s: float) -> None:
+        """Run the network, and raise what went wrong."""
         self._check(self._client.loop(timeout_s))
 
     def _check(self, code: MQTTErrorCode) -> None:
-        if self._trouble in _FOR_GOOD:
-            raise LogError(f"{self._settings.address}: the broker {_FOR_GOOD[self._trouble]}")
-        if self._trouble is not None or code != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            raise self._away(self._trouble or (HUNG_UP if self._session is None else LOST))
+        if self._failure in _PERMANENT:
+            raise LogError(f"{self._settings.address}: the broker {_PERMANENT[self._failure]}")
+        if self._failure is not None or code != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            raise self._unavailable(self._failure or (CLOSED if self._session is None else LOST))
 
-    def _away(self, why: str) -> LogUnavailable:
+    def _unavailable(self, why: str) -> LogUnavailable:
         return LogUnavailable(f"{self._settings.address} cannot be reached: {why}")
 
-    # What paho calls, while the network runs.
+    # Callbacks of paho, called while the network runs.
 
     def _on_connect(self, client: Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            self._trouble = str(reason)
+            self._failure = str(reason)
         else:
             self._session = bool(flags.session_present)
 
@@ -204,8 +204,8 @@ class Connection:
         self._granted = {number: all(reason.value < FAILURE for reason in reasons)}
 
     def _on_disconnect(self, client: Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
-        if self._trouble is None and flags.is_disconnect_packet_from_server:
-            self._trouble = str(reason)
+        if self._failure is None and flags.is_disconnect_packet_from_server:
+            self._failure = str(reason)
 
     def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
         self._inbox.append(
@@ -216,7 +216,7 @@ class Connection:
 
 
 def _client(settings: MqttSettings, client_id: str) -> Client:
-    """A client that is told everything but where the broker is. Its secret is in it: never print it."""
+    """A configured client, without the broker's address. It contains the secret: never print it."""
     five = settings.version == "5"
     client = Client(
         CallbackAPIVersion.VERSION2,
@@ -234,12 +234,12 @@ def _client(settings: MqttSettings, client_id: str) -> Client:
     return client
 
 
-def _wishes(settings: MqttSettings) -> Properties:
-    wishes = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # the library's own omission
-    wishes.SessionExpiryInterval = settings.session_s
-    wishes.ReceiveMaximum = UNACKNOWLEDGED_MAX
-    wishes.MaximumPacketSize = PACKET_BYTES_MAX
-    return wishes
+def _connect_properties(settings: MqttSettings) -> Properties:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # the library has no type here
+    properties.SessionExpiryInterval = settings.session_s
+    properties.ReceiveMaximum = UNACKNOWLEDGED_MAX
+    properties.MaximumPacketSize = PACKET_BYTES_MAX
+    return properties
 
 
 def _tls(settings: MqttSettings) -> ssl.SSLContext:

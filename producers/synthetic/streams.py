@@ -1,7 +1,7 @@
-"""Synthetic streams as a source: endless, seeded, and a federation file to go with each.
+"""Synthetic streams as sources: endless and seeded, each with a federation file that fits.
 
-A stream is made in blocks, each from its own generator keyed by (seed, client, block): so any row can be made
-without those before it, and `skip` costs nothing.
+A stream is made in blocks, each from its own generator keyed by (seed, client, block), so any row can be made without
+the rows before it, and `skip` costs nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ BEGINNING_S = 1767225600.0
 
 
 EPSILON_PER_FEATURE = 20.0
-"""of a printed federation: nobody's privacy is at stake, and the clusters can be seen through the noise"""
+"""in a printed federation file: the data are not private, and the clusters stay visible through the noise"""
 
 
 class Stream(Protocol):
-    """One synthetic stream; `features` are fit for a contract."""
+    """One synthetic stream; `features` are those of a contract."""
 
     features: tuple[Feature, ...]
     interval_s: float
-    """between two readings of one client"""
+    """seconds between two readings of one client"""
     block_rows: int
 
     def block(self, client: int, number: int) -> tuple[NDArray[np.float64], Sequence[str]]:
@@ -54,7 +54,7 @@ NAMES = ("gaussians", "plant")
 
 
 class Block(NamedTuple):
-    """The block of one client that is being read."""
+    """The current block of one client."""
 
     number: int
     values: NDArray[np.float64]
@@ -62,7 +62,7 @@ class Block(NamedTuple):
 
 
 class Synthetic:
-    """A `Source` of a stream: the clients in turn, one reading each per interval; `wanted` picks features by name."""
+    """A `Source` of a stream: one reading of each client per interval, in turn; `wanted` selects features by name."""
 
     def __init__(self, name: str, clients: int = 1, seed: int = 0, wanted: Sequence[str] | None = None) -> None:
         if not 1 <= clients <= CLIENTS_MAX:
@@ -112,7 +112,7 @@ class Synthetic:
 
 
 def federation_file(name: str, seed: int = 0) -> str:
-    """A federation file (TOML) for the synthetic stream `name`, ready to work with."""
+    """A federation file (TOML) for the synthetic stream `name`, ready to use."""
     features = stream_of(name, seed).features
     lines = [
         f"# A federation for `shoal producer --synthetic {name}`, written by its --print-federation.",
@@ -129,6 +129,6 @@ def federation_file(name: str, seed: int = 0) -> str:
         'algorithm = "fcac"',
     ]
     for feature in features:
-        words = [f"name = {json.dumps(feature.name)}", f"unit = {json.dumps(feature.unit, ensure_ascii=False)}"]
-        lines += ["", "[[features]]", *words, f"low = {feature.low}", f"high = {feature.high}"]
+        pairs = [f"name = {json.dumps(feature.name)}", f"unit = {json.dumps(feature.unit, ensure_ascii=False)}"]
+        lines += ["", "[[features]]", *pairs, f"low = {feature.low}", f"high = {feature.high}"]
     return "\n".join(lines) + "\n"

@@ -95,7 +95,7 @@ def test_live_readings_have_the_time_at_which_they_are_fed(file: Path, tmp_path:
 
 
 def test_a_client_without_a_row_is_told(file: Path) -> None:
-    with pytest.raises(SettingsError, match="no row is of client 'client-9' by the split round-robin:3"):
+    with pytest.raises(SettingsError, match="no row belongs to client 'client-9' by the split round-robin:3"):
         all_of(replay(file, split=split_of("round-robin", 3, 0), only="client-9"))
 
 

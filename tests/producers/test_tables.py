@@ -154,7 +154,7 @@ def test_only_some_of_very_many_columns_are_told(tmp_path: Path) -> None:
 def test_a_name_that_two_columns_have_is_refused_only_where_it_is_wanted(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "a.csv", "a,a,b\n"), Counter())
     require_columns(table, ["b"])
-    with pytest.raises(SettingsError, match="column 'a' stands 2 times"):
+    with pytest.raises(SettingsError, match="column 'a' occurs 2 times"):
         require_columns(table, ["a"])
 
 
