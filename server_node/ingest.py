@@ -10,7 +10,7 @@ from server_node.outcome import IngestOutcome
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
-from shoal.protocol.messages import Rejected, Update, Wake
+from shoal.protocol.messages import ClusterName, Rejected, Update, Wake
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
@@ -54,6 +54,9 @@ class Ingest:
             if ("type", Wake.TYPE.encode()) in record.headers:
                 model = self._wake(Wake.decode(record.value, record.headers))
                 return Ingested(outcome._replace(result="wake_request", model=model))
+            if ("type", ClusterName.TYPE.encode()) in record.headers:
+                model = self._name(ClusterName.decode(record.value, record.headers), record)
+                return Ingested(outcome._replace(result="cluster_name", model=model))
             update = Update.decode(record.value, record.headers)
             outcome = outcome._replace(model=update.model, client=update.client)
             if self._keys is not None:
@@ -90,6 +93,11 @@ class Ingest:
         self._validator.check_wake(wake)
         self._models[wake.model].wake()
         return wake.model
+
+    def _name(self, name: ClusterName, record: Record) -> str:
+        self._validator.check_cluster_name(name)
+        self._models[name.model].name_cluster(name.identity, name.name, (record.partition, record.offset))
+        return name.model
 
     def _rejected(self, record: Record, wrong: MessageRejected) -> OutboxRecord:
         rejected = Rejected(

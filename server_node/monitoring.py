@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from server_node.lineage import Turnover
+from server_node.lineage import Lineage
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import (
     DriftDetected,
@@ -23,13 +23,13 @@ from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.reassembly import IncompleteUpdate
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
+from shoal.protocol.cluster_events import EVENT_KINDS
 from shoal.protocol.messages import REASONS, Snapshot
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 
-CLUSTER_EVENTS = ("birth", "split", "merge", "death")
-"""in the order of `Turnover`"""
-NO_TURNOVER = Turnover()
+CLUSTERS_LABELLED_MAX = 100
+"""clusters of a model that have a metric of their own share"""
 
 
 class ServerMonitoring:
@@ -43,6 +43,8 @@ class ServerMonitoring:
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
         self._labelled: set[str] = set()
+        self._shares: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
+        """model -> the label values of its clusters' shares"""
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
         for result in ("absorbed", "repeated", "rejected", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
@@ -65,8 +67,10 @@ class ServerMonitoring:
             log_event("checkpoint_restored", models=len(models))
         for name, model in models.items():
             self._metrics.version.labels(model=name).set(0)
+            for kind in EVENT_KINDS:
+                self._metrics.cluster_events.labels(model=name, event=kind).inc(0)
             if model.snapshot is not None and model.view is not None:
-                self._sizes(model.snapshot, model.view, NO_TURNOVER)
+                self._sizes(model.snapshot, model.view, model.lineage)
         for client in clients:
             self._last_seen(client.client, client.last_seen)
 
@@ -158,30 +162,40 @@ class ServerMonitoring:
         self._metrics.round_shift.labels(model=event.model).set(event.shift)
 
     def _published(self, published: PublishedSnapshot) -> None:
-        snapshot, turnover = published.snapshot, published.turnover
-        self._sizes(snapshot, published.view, turnover)
+        snapshot = published.snapshot
+        self._sizes(snapshot, published.view, published.lineage)
         for made_at in self._made_at.pop(snapshot.model, ()):
             self._metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
         log_event(
             "snapshot_published",
             model=snapshot.model,
             version=snapshot.version,
-            clusters=snapshot.clusters,
+            clusters=snapshot.known,
+            active=snapshot.active,
             nodes=snapshot.nodes,
             updates=snapshot.updates,
         )
-        if turnover != NO_TURNOVER:
-            # One line, however many they are: an unsteady model must not flood the log.
-            log_event("clusters_changed", model=snapshot.model, version=snapshot.version, **turnover._asdict())
+        for event in published.events:
+            self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
+            log_event("cluster_changed", model=snapshot.model, event_id=event.id, kind=event.kind, text=event.text)
 
-    def _sizes(self, snapshot: Snapshot, view: ClusteringView, turnover: Turnover) -> None:
+    def _sizes(self, snapshot: Snapshot, view: ClusteringView, lineage: Lineage) -> None:
         labels = {"model": snapshot.model}
-        self._metrics.clusters.labels(**labels).set(snapshot.clusters)
+        self._metrics.clusters.labels(**labels).set(snapshot.known)
+        self._metrics.clusters_active.labels(**labels).set(snapshot.active)
+        self._metrics.clusters_published.labels(**labels).set(snapshot.clusters)
         self._metrics.nodes.labels(**labels).set(snapshot.nodes)
         self._metrics.edges.labels(**labels).set(len(view.edges))
         self._metrics.version.labels(**labels).set(snapshot.version)
-        for event, clusters in zip(CLUSTER_EVENTS, turnover, strict=True):
-            self._metrics.cluster_events.labels(**labels, event=event).inc(clusters)
+        shown = {
+            (snapshot.model, str(cluster.identity), cluster.name): cluster.recent_share
+            for cluster in sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]
+        }
+        for gone in self._shares[snapshot.model] - shown.keys():
+            self._metrics.cluster_share.remove(*gone)
+        for series, share in shown.items():
+            self._metrics.cluster_share.labels(*series).set(share)
+        self._shares[snapshot.model] = set(shown)
 
     def _last_seen(self, client: str, at: float) -> None:
         """A label for each client, but not without bound: whoever may publish updates can make up names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from server_node.ingest import Ingest
@@ -104,7 +104,7 @@ class ServerNode:
         self._positions = batch.positions
         now = self._clock()
         events, published = self._run_timers(batch.caught_up, now)
-        records = [*rejected, *map(self._record_of, published)]
+        records = [*rejected, *(record for one in published for record in self._records_of(one))]
         # What the clock decided cannot be learnt again from the log.
         due = self._outbox.should_store(len(batch.records), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
@@ -183,9 +183,12 @@ class ServerNode:
                 published.append(model.take_snapshot(positions, self._statement, now))
         return events, published
 
-    def _record_of(self, published: PublishedSnapshot) -> OutboxRecord:
+    def _records_of(self, published: PublishedSnapshot) -> Iterator[OutboxRecord]:
+        """The snapshot, then what became of clusters with it."""
         key = published.snapshot.model.encode()
-        return OutboxRecord(self._contract.snapshots_topic, published.value, key, Snapshot.headers())
+        yield OutboxRecord(self._contract.snapshots_topic, published.value, key, Snapshot.headers())
+        for event in published.events:
+            yield OutboxRecord(self._contract.events_topic, event.encode(), key, event.headers())
 
     def _store(self, records: Sequence[OutboxRecord], now: float) -> None:
         state = saved_state(self._contract, self._log, self._positions, self._models, self._reassembly)

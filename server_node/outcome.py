@@ -19,7 +19,7 @@ class IngestOutcome(NamedTuple):
     offset: int
     at: float
     """when it was processed, seconds since 1970"""
-    result: Literal["absorbed", "repeated", "chunk", "rejected", "wake_request"]
+    result: Literal["absorbed", "repeated", "chunk", "rejected", "wake_request", "cluster_name"]
     """`chunk`: some chunks of this update are still to come"""
     model: str = ""
     """empty, as `client`, for a record that could not be read"""

@@ -71,9 +71,7 @@ class ModelStatus:
     rounds: RoundStatus | None = None
     """None for a model without rounds"""
     lineage: Lineage = field(default_factory=Lineage)
-    """identities of the clusters of the snapshot"""
-    since: Mapping[int, float] = field(default_factory=dict)
-    """identity -> when it appeared, seconds since 1970; unknown for those that were there before a rebuild"""
+    """lasting identities of its clusters"""
 
 
 @dataclass(frozen=True)

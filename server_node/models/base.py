@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from server_node.lineage import Turnover
+from server_node.lineage import Lineage
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
 from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
+from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot, Update
 
 AnswerResult = Literal["in_time", "late", "too_late", "repeated"]
@@ -32,8 +33,9 @@ class PublishedSnapshot(NamedTuple):
     value: bytes
     """the same as it travels"""
     view: ClusteringView
-    turnover: Turnover
-    """what became of clusters since the snapshot before"""
+    lineage: Lineage
+    events: Sequence[ClusterEventMessage]
+    """what became of known clusters since the snapshot before"""
 
 
 class ServedModel(Protocol):
@@ -57,6 +59,11 @@ class ServedModel(Protocol):
     @property
     def view(self) -> ClusteringView | None:
         """The clustering of that snapshot."""
+        ...
+
+    @property
+    def lineage(self) -> Lineage:
+        """The lasting identities of its clusters, by the newest snapshot."""
         ...
 
     @property
@@ -85,6 +92,13 @@ class ServedModel(Protocol):
 
     def process(self, update: Update, now: float) -> Processed:
         """Take in one validated update. Raises `MessageRejected` ("sequence", "arrays", "bounds")."""
+        ...
+
+    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
+        """Name a known cluster, in all snapshots to come; `place` is (partition, offset) of the request.
+
+        Raises `MessageRejected` ("cluster") if there is none.
+        """
         ...
 
     def wake(self) -> None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from server_node.lineage import Lineage, next_lineage, restore_lineage
+from server_node.description import describe
+from server_node.event_messages import event_messages
+from server_node.lineage import (
+    ClusterEvent,
+    EventKind,
+    Lineage,
+    advance,
+    lineage_of,
+    published_identities,
+    restore_lineage,
+)
 from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus
@@ -13,9 +23,11 @@ from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Arrays
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
+from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest
+from shoal.transports.base import Positions
 
 HISTORY_MAX = 600
 
@@ -41,8 +53,13 @@ class ModelPublisher:
         """the snapshot as it travels"""
         self.lineage = Lineage()
         """identities of its clusters"""
-        self.since: dict[int, float] = {}
-        """identity -> when it appeared, seconds since 1970"""
+        self._lineage_from_update = 0
+        """while rebuilding: the updates behind the snapshot that the identities were taken from; as many must be read
+        again before they are followed any further"""
+        self._names_from: Positions = {}
+        """and the positions behind which requests to name clusters are new"""
+        self._named: list[int] = []
+        """identities that have been named since the newest snapshot"""
         self.snapshot_at = 0.0
         """when it was made, seconds since 1970"""
         self.history: list[HistoryPoint] = []
@@ -62,8 +79,28 @@ class ModelPublisher:
         """Go on from a snapshot that was published before the checkpoint was lost."""
         self.version = published.version
         self._keep(published, published.encode(), self._algorithm.view(published.arrays))
-        assert self.view is not None
-        self.lineage, _ = next_lineage(Lineage(), self.view)
+        self.adopt_identities(published)
+
+    def adopt_identities(self, published: Snapshot) -> None:
+        """Go on with the identities and names of a published snapshot once all updates behind it have been read."""
+        self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
+        self._lineage_from_update = published.updates
+        self._names_from = published.read_up_to
+
+    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> bool:
+        """Name a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
+
+        False while rebuilding, as the snapshot that the identities were taken from has the name already.
+        """
+        partition, offset = place
+        if offset < self._names_from.get(partition, 0):
+            return False
+        named = self.lineage.with_name(identity, name)
+        if named is None:
+            raise MessageRejected("cluster", f"model {self._model.name} has no known cluster {identity}")
+        self.lineage = named
+        self._named.append(identity)
+        return True
 
     def publish(
         self,
@@ -83,6 +120,7 @@ class ModelPublisher:
         """
         view = self._algorithm.view(arrays)
         sizes = view.summary()
+        lineage, happened = self._next_lineage(view, now)
         self.version = self.version + 1 if request is None else request.version
         self.snapshot_at = now
         snapshot = Snapshot(
@@ -104,18 +142,30 @@ class ModelPublisher:
             newest_reading_at=self.newest_reading_at,
             round=number,
             round_request=None if request is None else request.table(),
+            known=len(lineage.known),
+            active=len(lineage.active),
+            next_identity=lineage.next_identity,
+            identities=[list(one) for one in published_identities(lineage)],
         )
         value = snapshot.encode()
         self._keep(snapshot, value, view)
-        self.lineage, turnover = next_lineage(self.lineage, view)
-        self.since = {identity: self.since.get(identity, now) for identity in self.lineage.slots}
-        self.history = thinned([*self.history, HistoryPoint(now, sizes.clusters, sizes.nodes, self.readings)])
-        return PublishedSnapshot(snapshot, value, view, turnover)
+        described = describe(view, self._contract) if happened else {}
+        events = event_messages(self._contract, snapshot, self.lineage, lineage, happened, described)
+        self.lineage, self._named = lineage, []
+        self.history = thinned([*self.history, HistoryPoint(now, len(lineage.known), sizes.nodes, self.readings)])
+        return PublishedSnapshot(snapshot, value, view, lineage, events)
+
+    def _next_lineage(self, view: ClusteringView, now: float) -> tuple[Lineage, list[ClusterEvent]]:
+        if 0 < self.updates <= self._lineage_from_update and not self._named:
+            return self.lineage, []
+        lineage, events = advance(self.lineage, view, self.readings, now)
+        named = [ClusterEvent(EventKind.NAMED, identity) for identity in self._named if identity in lineage.clusters]
+        return lineage, events + named
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """What people may see of the model; `waiting_for` is empty once there is a clustering."""
         name, algorithm = self._model.name, self._model.algorithm
-        return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.since)
+        return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage)
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
@@ -127,7 +177,9 @@ class ModelPublisher:
             "version": self.version,
             "snapshot": self._encoded,
             "lineage": self.lineage.state(),
-            "since": [list(pair) for pair in self.since.items()],
+            "lineage_from_update": self._lineage_from_update,
+            "names_from": [list(pair) for pair in self._names_from.items()],
+            "named": self._named,
             "snapshot_at": self.snapshot_at,
             "history": [list(point) for point in self.history],
         }
@@ -143,7 +195,9 @@ class ModelPublisher:
             snapshot = Snapshot.decode(value, Snapshot.headers())
             self._keep(snapshot, value, self._algorithm.view(snapshot.arrays))
         self.lineage = restore_lineage(state["lineage"])
-        self.since = dict(state["since"])
+        self._lineage_from_update = state["lineage_from_update"]
+        self._names_from = dict(state["names_from"])
+        self._named = list(state["named"])
         self.snapshot_at = state["snapshot_at"]
         self.history = thinned([HistoryPoint(*point) for point in state["history"]])
 

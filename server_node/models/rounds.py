@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from server_node.lineage import Lineage
 from server_node.models.base import Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
@@ -73,6 +74,10 @@ class RoundsModel:
         return self._publisher.view
 
     @property
+    def lineage(self) -> Lineage:
+        return self._publisher.lineage
+
+    @property
     def pending(self) -> bool:
         """Whether answers wait for their round to close."""
         return self._state.phase is Phase.COLLECTING and len(self._state.participation.received) > 0
@@ -112,6 +117,12 @@ class RoundsModel:
         self._state = replace(state, participation=state.participation.with_answer(update))
         in_time = update.round == state.round and state.phase is Phase.COLLECTING
         return Processed(True, "in_time" if in_time else "late")
+
+    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
+        """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
+        # A snapshot of an open round would be a request of its own, so the name waits for the next one that is due.
+        self._publisher.name_cluster(identity, name, place)
+        self._snapshot_due |= self.sleeping
 
     def wake(self) -> None:
         """Open a round at the next opportunity, if it sleeps."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from server_node.lineage import Lineage
 from server_node.models.base import Processed, PublishedSnapshot
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent, PoolTimedOut
@@ -50,6 +51,8 @@ class StreamingModel:
         self._pool_size: int | None = None
         """while rebuilding: the updates that were pooled when the model began"""
         self._updates_since_snapshot = 0
+        self._name_pending = False
+        """whether a cluster has been named since the newest snapshot"""
 
     @property
     def name(self) -> str:
@@ -66,6 +69,10 @@ class StreamingModel:
     @property
     def view(self) -> ClusteringView | None:
         return self._publisher.view
+
+    @property
+    def lineage(self) -> Lineage:
+        return self._publisher.lineage
 
     @property
     def pending(self) -> bool:
@@ -90,6 +97,10 @@ class StreamingModel:
                 self._merge_pool(self._pool)
         return Processed(True)
 
+    def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
+        """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
+        self._name_pending |= self._publisher.name_cluster(identity, name, place)
+
     def wake(self) -> None:
         """Nothing: it never sleeps."""
 
@@ -106,18 +117,18 @@ class StreamingModel:
 
     def snapshot_due(self, now: float) -> bool:
         """Whether enough updates have come, or enough time has passed, since the newest snapshot."""
-        if self._pool is not None or self._updates_since_snapshot == 0:
+        if self._pool is not None or not (self._updates_since_snapshot or self._name_pending):
             return False
         self._publisher.snapshot_at = min(self._publisher.snapshot_at, now)
         by_number = self._updates_since_snapshot >= self._settings.snapshot_updates
-        return by_number or now >= self._publisher.snapshot_at + self._settings.snapshot_s
+        return by_number or self._name_pending or now >= self._publisher.snapshot_at + self._settings.snapshot_s
 
     def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
         published = self._publisher.publish(
             self._half.snapshot(), positions, statement, now, pooled=self._pooled_updates
         )
-        self._updates_since_snapshot = 0
+        self._updates_since_snapshot, self._name_pending = 0, False
         return published
 
     def status(self) -> ModelStatus:
@@ -136,6 +147,7 @@ class StreamingModel:
             "pooled_updates": self._pooled_updates,
             "pool_size": self._pool_size,
             "updates_since_snapshot": self._updates_since_snapshot,
+            "name_pending": self._name_pending,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -152,6 +164,7 @@ class StreamingModel:
             self._pooled_updates = state["pooled_updates"]
             self._pool_size = state["pool_size"]
             self._updates_since_snapshot = state["updates_since_snapshot"]
+            self._name_pending = state["name_pending"]
         except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint of model {self.name} is damaged: {broken}") from None
 
@@ -159,6 +172,7 @@ class StreamingModel:
         """Pool as many updates as the server that published this had pooled, whatever the clock says."""
         self._pool_size = published.pooled
         self._publisher.version = published.version
+        self._publisher.adopt_identities(published)
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))

@@ -140,7 +140,7 @@ class Endpoints:
         rows = bounds.to_unit(bounds.clip(readings)[0])
         clusters = await to_thread.run_sync(self._predict, snapshot, rows, abandon_on_cancel=True)
         numbers = np.asarray(clusters).tolist()
-        identities = [model.lineage.of_cluster.get(number, -1) for number in numbers]
+        identities = [model.lineage.of_number.get(number, -1) for number in numbers]
         return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version})
 
     async def privacy(self, request: Request) -> Response:

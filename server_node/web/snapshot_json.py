@@ -51,7 +51,7 @@ def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: Contract) -> d
         ],
         "edges": view.edges.tolist(),
         "clusters": [
-            {"cluster": number, "identity": lineage.of_cluster.get(number), "centre": centre, "mass": mass}
+            {"cluster": number, "identity": lineage.of_number.get(number), "centre": centre, "mass": mass}
             for number, (centre, mass) in enumerate(clusters)
         ],
     }

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from server_node.lineage import Lineage
+from server_node.description import Description, describe
+from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
-from server_node.web.units import in_units, rounded
+from server_node.web.units import digits
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 
@@ -19,41 +20,63 @@ CLIENTS_MAX = 1000
 
 
 def clusters_table(view: ClusteringView, model: ModelStatus, contract: Contract, features: list[int]) -> dict[str, Any]:
-    """The identity and colour slot of every cluster by its number, and the rows of the heaviest clusters.
+    """The identity and colour slot of every cluster by its number, and a row for each known cluster, heaviest first.
 
     `features` are the positions of those whose values are shown.
     """
-    total = len(view.centres)
+    total, lineage = len(view.centres), model.lineage
+    described = describe(view, contract)
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
-    identities = [model.lineage.of_cluster.get(number) for number in range(total)]
-    slots = colour_slots(total, model.lineage)
-    centres = in_units(view.centres, contract, features)
-    heaviest = np.sort(np.argsort(-view.centre_mass, kind="stable")[:CLUSTERS_MAX]).tolist()
+    # Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
+    number_of: dict[int, int] = {}
+    for number in sorted(lineage.of_number, key=lambda number: view.centre_mass[number] if number < total else 0.0):
+        if number in described:
+            number_of[lineage.of_number[number]] = number
+    rows = [
+        _cluster_row(cluster, described.get(number_of.get(cluster.identity, -1)), contract, features)
+        | {"nodes": sum(int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity)}
+        for cluster in sorted(lineage.known, key=lambda cluster: -cluster.mass)[:CLUSTERS_MAX]
+    ]
+    shown = set(lineage.of_number)
     return {
-        "identities": identities,
-        "slots": slots,
-        "clusters_mass": float(f"{view.centre_mass.sum():.6g}"),
-        "clusters": [
-            {
-                "number": number,
-                "identity": identities[number],
-                "since": None if (identity := identities[number]) is None else model.since.get(identity),
-                "slot": slots[number],
-                "nodes": int(members[number]),
-                "mass": rounded(view.centre_mass[number : number + 1])[0],
-                "centre": centres[number],
-            }
-            for number in heaviest
-        ],
+        "identities": [lineage.of_number.get(number) for number in range(total)],
+        "slots": colour_slots(total, lineage),
+        "clusters_mass": float(f"{sum(cluster.mass for cluster in lineage.known):.6g}"),
+        "clusters": rows,
+        "single_nodes": sum(int(members[one] == 1) for one in range(total) if one not in shown)
+        if view.joins_nodes
+        else 0,
+    }
+
+
+def _cluster_row(
+    cluster: Cluster, description: Description | None, contract: Contract, features: list[int]
+) -> dict[str, Any]:
+    centre = None
+    if description is not None:
+        centre = [round(description.centre[j], digits(contract.features[j])) for j in features]
+    return {
+        "identity": cluster.identity,
+        "name": cluster.name,
+        "label": "" if description is None else description.label(contract),
+        "text": "" if description is None else description.text(contract),
+        "active": cluster.active,
+        "recent_share": round(cluster.recent_share, 4),
+        "parent": cluster.parent,
+        "since": cluster.since,
+        "slot": cluster.slot,
+        "mass": float(f"{cluster.mass:.6g}"),
+        "centre": centre,
     }
 
 
 def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
-    """The colour slot of each cluster by its number; centres without an identity take slots that are free."""
-    taken = set(lineage.slots.values())
+    """The colour slot of each cluster by its number; those without an identity take slots that are free."""
+    taken = {cluster.slot for cluster in lineage.known}
     free = (slot for slot in count() if slot not in taken)
-    identities = (lineage.of_cluster.get(number) for number in range(clusters))
-    return [next(free) if identity is None else lineage.slots[identity] for identity in identities]
+    identities = (lineage.of_number.get(number) for number in range(clusters))
+    slots = [None if identity is None else lineage.clusters[identity].slot for identity in identities]
+    return [next(free) if slot is None else slot for slot in slots]
 
 
 def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:

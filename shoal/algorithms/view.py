@@ -53,6 +53,10 @@ class ClusteringView:
     """(c,) whether it counts as a cluster now: a centre without rows, or a cluster that has faded, does not"""
     bandwidth: Floats | None = None
     """(n,) radius of influence of each node; None for algorithms without one"""
+    joins_nodes: bool = False
+    """whether clusters are made of nodes that edges join, so that a single node is not a cluster yet"""
+    accumulates: bool = False
+    """whether mass counts all rows since the start; False: those of the newest round"""
     identity: Ints | None = None
     """(c,) lasting identity of each cluster, for algorithms that keep identities themselves; None where identities
     are to be derived from the nodes that clusters of successive snapshots share"""
@@ -71,6 +75,8 @@ class ClusteringView:
         active: ArrayLike | None = None,
         bandwidth: ArrayLike | None = None,
         identity: ArrayLike | None = None,
+        joins_nodes: bool = False,
+        accumulates: bool = True,
     ) -> Self:
         """The view of clusters made of nodes (n, d).
 
@@ -93,6 +99,8 @@ class ClusteringView:
             centre_mass=total,
             active=total > 0 if active is None else np.asarray(active, dtype=np.bool_),
             bandwidth=None if bandwidth is None else _floats(bandwidth),
+            joins_nodes=joins_nodes,
+            accumulates=accumulates,
             identity=None if identity is None else _ints(identity),
         )
 
@@ -104,7 +112,7 @@ class ClusteringView:
         """
         total = _floats(mass)
         number = np.where(total > 0, np.arange(len(total)), NO_CLUSTER)
-        return cls.from_nodes(centres, total, number, centres=centres, centre_mass=total)
+        return cls.from_nodes(centres, total, number, centres=centres, centre_mass=total, accumulates=False)
 
     def summary(self) -> Summary:
         """Its sizes; only active clusters are counted."""

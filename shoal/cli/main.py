@@ -18,7 +18,10 @@ from shoal import __version__
 from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
-ORDER = ("demo", "check", "producer", "client", "server", "wake", "topics", "rejected", "keys", "reproduce")
+ORDER = (
+    *("demo", "check", "producer", "client", "server", "wake", "name", "events"),
+    *("topics", "rejected", "keys", "reproduce"),
+)
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 EXIT_CODES = (

@@ -171,6 +171,10 @@ class Contract(Table):
     def rejected_topic(self) -> str:
         return f"{self.federation}.rejected"
 
+    @property
+    def events_topic(self) -> str:
+        return f"{self.federation}.events"
+
     def model(self, name: str) -> Model | None:
         """The model of that name, or None."""
         return next((model for model in self.models if model.name == name), None)

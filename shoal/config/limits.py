@@ -18,6 +18,8 @@ UPDATE_BYTES_MAX = 64 * MIB
 """largest update, all its chunks together (`shoal.protocol.chunking`)"""
 UPDATE_RECORD_BYTES_MAX = 960 * KIB
 """largest record of updates by default: with what Kafka adds, below the 1 MiB that brokers accept by default"""
+EVENT_BYTES_MAX = 64 * KIB
+"""largest record of a cluster event"""
 UPDATE_HEADERS_BYTES_MAX = KIB
 """largest key and headers of a record of updates, together"""
 ORIGINAL_HEADERS_BYTES_MAX = 64 * KIB

@@ -18,13 +18,14 @@ from pydantic import Field, SerializeAsAny, model_validator
 from shoal.config.base import FilePath, Section, Settings, parse_table, read_toml, resolve_paths
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.environment import environment_settings
+from shoal.config.event_settings import EventSettings
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
 from shoal.config.sources import SOURCES, SourceSettings, source_sections
 from shoal.config.transports import resolve_address, servers_of_address, with_transport
 from shoal.errors import SettingsError
 
 DAY_S = 86400.0
-SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server")
+SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "events")
 """the fixed sections; each source may add one (`shoal.config.sources`)"""
 
 
@@ -52,6 +53,9 @@ class LogSettings(Settings):
         ge=0,
         le=2**62,
         description="bytes of the newest updates that are kept in each partition; 0: no limit",
+    )
+    events_retention_bytes: int = Field(
+        default=64 * MIB, ge=1000, le=2**62, description="bytes of the newest cluster events that are kept"
     )
     rejected_retention_bytes: int = Field(
         default=256 * MIB, ge=1000, le=2**62, description="bytes of the newest rejected messages that are kept"
@@ -177,6 +181,7 @@ class Config(Settings):
     client: ClientSettings = ClientSettings()
     readings: SerializeAsAny[ReadingsSettings] = ReadingsSettings()
     server: ServerSettings = ServerSettings()
+    events: EventSettings = EventSettings()
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
     """source -> its section, for the sources that the file or the environment configures"""
 
@@ -203,8 +208,11 @@ def load_config(path: Path) -> Config:
     readings = _addressed_section(ReadingsSettings, tables, "readings", path)
     _check_separate(readings, log, path)
     server = _section(ServerSettings, tables, "server", path)
+    events = _section(EventSettings, tables, "events", path)
     sources = _source_settings(tables, contract, path)
-    return Config(contract=contract, log=log, client=client, readings=readings, server=server, sources=sources)
+    return Config(
+        contract=contract, log=log, client=client, readings=readings, server=server, events=events, sources=sources
+    )
 
 
 def _source_settings(tables: Mapping[str, object], contract: Contract, path: Path) -> dict[str, SourceSettings]:

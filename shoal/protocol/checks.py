@@ -17,6 +17,7 @@ COUNT_MAX = 2**53
 """largest count or number: up to here a 64-bit float is exact, so readers in other languages agree"""
 MOMENT_MAX = 253_402_300_799
 """seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds lies beyond it"""
+CLUSTER_NAME_CHARACTERS_MAX = 60
 TEXT_CHARACTERS_MAX = 300
 
 
@@ -34,6 +35,11 @@ def is_name(value: object) -> bool:
 def is_text(value: object) -> bool:
     """Whether this is one short line of printable text."""
     return isinstance(value, str) and value.isprintable() and len(value) <= TEXT_CHARACTERS_MAX
+
+
+def is_cluster_name(value: object) -> bool:
+    """Whether people may name a cluster so: one short line of printable text; an empty one is no name."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= CLUSTER_NAME_CHARACTERS_MAX
 
 
 def is_count(value: object, smallest: int = 0) -> bool:

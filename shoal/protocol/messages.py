@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from shoal.config.limits import MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.checks import is_arrays, is_count, is_moment, is_name, is_pair, is_plain_table, require
+from shoal.protocol.checks import (
+    CLUSTER_NAME_CHARACTERS_MAX,
+    is_arrays,
+    is_cluster_name,
+    is_count,
+    is_moment,
+    is_name,
+    is_pair,
+    is_plain_table,
+    require,
+)
+from shoal.protocol.cluster_identity import ClusterIdentity, is_cluster_identity
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Headers, Positions
 
@@ -36,6 +47,7 @@ REASONS = (
     "not_finite",
     "bounds",
     "sequence",
+    "cluster",
     "chunks",
     "signature",
 )
@@ -108,6 +120,23 @@ class Wake(ModelMessage):
 
 
 @dataclass(frozen=True)
+class ClusterName(ModelMessage):
+    """A name that people give to a cluster. It is a record of the topic of updates, so that a rebuild finds it too."""
+
+    TYPE: ClassVar[str] = "cluster_name"
+
+    identity: int
+    """lasting identity of the cluster"""
+    name: str
+    """one line of at most `CLUSTER_NAME_CHARACTERS_MAX` characters; empty takes the name away"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(is_count(self.identity), "malformed", "identity")
+        require(is_cluster_name(self.name), "malformed", f"a name has at most {CLUSTER_NAME_CHARACTERS_MAX} characters")
+
+
+@dataclass(frozen=True)
 class Update(ModelMessage):
     """What a client publishes for a model: what it has learnt from its readings, never the readings."""
 
@@ -170,15 +199,40 @@ class Snapshot(ModelMessage):
     round: int | None = None
     round_request: dict[str, Any] | None = None
     """what clients are asked for (`shoal.protocol.round_request`); None when they are asked for nothing"""
+    known: int = 0
+    """known clusters of the lineage"""
+    active: int = 0
+    """those of them to which readings fall at present"""
+    next_identity: int = 0
+    """all identities given so far are below it"""
+    identities: list[list[Any]] = field(default_factory=list)
+    """a `ClusterIdentity` each, as lists"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_contents(self)
         require(is_count(self.version, 1), "sequence", "the version must be 1 or more")
-        for name in ("updates", "readings", "clients", "clusters", "nodes", "pooled"):
+        for name in (
+            "updates",
+            "readings",
+            "clients",
+            "clusters",
+            "nodes",
+            "pooled",
+            "known",
+            "active",
+            "next_identity",
+        ):
             require(is_count(getattr(self, name)), "malformed", name)
         require(isinstance(self.positions, list) and all(map(is_pair, self.positions)), "malformed", "positions")
         require(self.round_request is None or is_plain_table(self.round_request), "malformed", "round_request")
+        identities = isinstance(self.identities, list) and all(map(is_cluster_identity, self.identities))
+        require(identities, "malformed", "identities")
+
+    @property
+    def cluster_identities(self) -> list[ClusterIdentity]:
+        """The known clusters of this snapshot by number."""
+        return [ClusterIdentity(*one) for one in self.identities]
 
     @property
     def read_up_to(self) -> Positions:

@@ -18,7 +18,7 @@ from shoal.config.contract import Contract, Model
 from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import ModelMessage, Snapshot, Update, Wake
+from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake
 from shoal.protocol.round_request import round_request_of
 
 ROWS_MAX = 1_000_000
@@ -64,6 +64,10 @@ class Validator:
         sizes = load_algorithm(model.algorithm).summary(snapshot.arrays)
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRejected("arrays", "its numbers of clusters and nodes are not those of its arrays")
+
+    def check_cluster_name(self, name: ClusterName) -> None:
+        """A name of a cluster: it must be for a model of this federation."""
+        self._check_addressed(name)
 
     def check_wake(self, wake: Wake) -> None:
         """A wake: it must name a model in rounds of this federation."""

@@ -88,11 +88,29 @@ class ServerMetrics(ProcessMetrics):
         self.rejected = Counter(
             "shoal_rejected_messages", "Rejected messages by reason", ["reason"], registry=self.registry
         )
-        self.clusters = Gauge("shoal_clusters", "Clusters of a model", ["model"], registry=self.registry)
+        self.clusters = Gauge("shoal_clusters", "Known clusters of a model", ["model"], registry=self.registry)
+        self.clusters_active = Gauge(
+            "shoal_clusters_active",
+            "Known clusters to which readings fall at present",
+            ["model"],
+            registry=self.registry,
+        )
+        self.clusters_published = Gauge(
+            "shoal_clusters_published",
+            "Clusters as the algorithm counts them in its newest snapshot",
+            ["model"],
+            registry=self.registry,
+        )
+        self.cluster_share = Gauge(
+            "shoal_cluster_share",
+            "Share of the recent readings of a model that fell to a known cluster, 0 to 1",
+            ["model", "cluster", "name"],
+            registry=self.registry,
+        )
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
         self.cluster_events = Counter(
             "shoal_cluster_events",
-            "Births, splits, merges and deaths of clusters from one snapshot to the next",
+            "What became of known clusters",
             ["model", "event"],
             registry=self.registry,
         )

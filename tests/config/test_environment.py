@@ -12,6 +12,7 @@ from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import ORDER, shoal
 from shoal.config.contract import Contract
 from shoal.config.environment import CONTRACT_TABLES, OPTIONS
+from shoal.config.event_settings import EventSettings
 from shoal.config.settings import (
     SECTIONS,
     ClientSettings,
@@ -30,6 +31,7 @@ FORMS = {
     "readings": ReadingsSettings,
     "server": ServerSettings,
     "mqtt": MqttSettings,
+    "events": EventSettings,
 }
 CONTRACT = """
 [federation]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.contract import FEATURES_MAX
-from shoal.config.limits import MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX, RECORD_BYTES_MAX
+from shoal.config.limits import EVENT_BYTES_MAX, MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX, RECORD_BYTES_MAX
 from shoal.config.settings import LogSettings
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX, MOMENT_MAX
@@ -70,7 +70,8 @@ def test_what_a_newer_sender_added_is_ignored(message: Envelope) -> None:
 
 @MESSAGES
 def test_every_field_without_a_default_is_missed(message: Envelope) -> None:
-    for name in (part.name for part in fields(message) if part.default is MISSING):
+    required = [part for part in fields(message) if part.default is MISSING and part.default_factory is MISSING]
+    for name in (part.name for part in required):
         with pytest.raises(MessageRejected) as rejected:
             decoded(message, forged(message, **{name: ...}))
         assert rejected.value.reason == "malformed"
@@ -104,7 +105,8 @@ def test_a_message_nobody_could_receive_is_not_sent() -> None:
 
 def test_what_can_be_sent_fits_its_topic_with_key_and_headers() -> None:
     room = 64 * 1024
-    updates, snapshots, rejected = declared_topics(CONTRACT, LogSettings()).values()
+    updates, snapshots, events, rejected = declared_topics(CONTRACT, LogSettings()).values()
+    assert events.record_bytes_max == EVENT_BYTES_MAX
     assert snapshots.record_bytes_max == RECORD_BYTES_MAX
     assert MESSAGE_BYTES_MAX + room <= RECORD_BYTES_MAX
     assert updates.record_bytes_max + ORIGINAL_HEADERS_BYTES_MAX + room <= rejected.record_bytes_max

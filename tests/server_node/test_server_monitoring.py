@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from server_node.node import ServerNode
 from shoal.config.settings import LogSettings
-from shoal.protocol.messages import Update
+from shoal.protocol.cluster_events import EVENT_KINDS, ClusterEventMessage
+from shoal.protocol.messages import ClusterName, Update
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.small_plant import an_update, plant
@@ -87,26 +89,28 @@ def test_an_update_counts_into_the_latency_of_its_own_model(tmp_path: Path) -> N
         assert value("shoal_end_to_end_latency_seconds_count") == 4, "the one for right has no snapshot yet"
 
 
-def test_cluster_events_add_up_and_are_logged_once_per_snapshot(
+def test_what_became_of_clusters_adds_up_and_travels_as_events(
     site: ServerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
     with caplog.at_level(logging.INFO, "shoal"), site.server() as server:
-        clusters = site.contract.models[0].name
-        steps = 0
         while server.step():
-            steps += 1
+            pass
         value = server.metrics.registry.get_sample_value
         counted = {
-            event: value("shoal_cluster_events_total", {"model": clusters, "event": event})
-            for event in ("birth", "split", "merge", "death")
+            event: value("shoal_cluster_events_total", {"model": "clusters", "event": event}) for event in EVENT_KINDS
         }
         assert None not in counted.values(), "those that never happened are 0"
-        change = counted["birth"] + counted["split"] - counted["merge"] - counted["death"]
-        assert change == value("shoal_clusters", {"model": clusters}) > 0
-    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "clusters_changed"]
-    assert 0 < len(logged) <= steps
-    assert sum(fields["births"] for fields in logged) == counted["birth"]
+        change = counted["birth"] + counted["parted"] - counted["merged"] - counted["gone"]
+        assert change == value("shoal_clusters", {"model": "clusters"}) > 0
+    events = [ClusterEventMessage.decode(record.value) for record in site.records_in(site.contract.events_topic)]
+    assert Counter(event.kind for event in events) == {kind: n for kind, n in counted.items() if n}
+    assert len({event.id for event in events}) == len(events)
+    assert events[0].centre is not None
+    assert set(events[0].centre) == {feature.name for feature in site.contract.features}
+    lines = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "cluster_changed"]
+    logged = [fields["event_id"] for fields in lines]
+    assert logged == [event.id for event in events]
 
 
 def test_identities_survive_a_restart(site: ServerFixture) -> None:
@@ -114,21 +118,55 @@ def test_identities_survive_a_restart(site: ServerFixture) -> None:
     with site.server() as server:
         while server.step():
             pass
-        before, since = server.status().models["clusters"].lineage, server.status().models["clusters"].since
+        before = server.status().models["clusters"].lineage
         assert before.of_node
-        assert set(since) == set(before.slots)
+        assert before.known
     with site.server() as server:
         assert server.status().models["clusters"].lineage == before
-        assert server.status().models["clusters"].since == since
         site.send(*updates_of(site, *(("attic", n) for n in range(7, 9))))
         while server.step():
             pass
-        after, later = server.status().models["clusters"].lineage, server.status().models["clusters"].since
+        after = server.status().models["clusters"].lineage
     shared = set(before.of_node) & set(after.of_node)
     assert any(before.of_node[node] == after.of_node[node] for node in shared)
-    assert after.born >= before.born
-    assert all(later[who] == since[who] for who in set(later) & set(since)), "what stays is as old as it was"
-    assert set(later) == set(after.slots), "and dead clusters are dropped"
+    assert after.next_identity >= before.next_identity
+    both = [(before.clusters[one], after.clusters[one]) for one in before.clusters.keys() & after.clusters.keys()]
+    assert all(earlier.since == later.since for earlier, later in both), "what stays is as old as it was"
+
+
+def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(site: ServerFixture) -> None:
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
+    contract = site.contract
+
+    def name(identity: int, text: str) -> None:
+        message = ClusterName(contract.federation, contract.digest, "clusters", identity, text)
+        site.publish(("clusters", message.encode(), ClusterName.headers()))
+
+    with site.server() as server:
+        while server.step():
+            pass
+        identity = server.status().models["clusters"].lineage.known[0].identity
+        name(identity, "night")
+        name(999, "none")
+        while server.step():
+            pass
+        assert server.status().rejected == {"cluster": 1}
+    snapshot = site.snapshots()[-1]
+    assert "night" in {one.name for one in snapshot.cluster_identities if one.identity == identity}
+    events = [ClusterEventMessage.decode(record.value) for record in site.records_in(contract.events_topic)]
+    assert [(event.cluster, event.name) for event in events if event.kind == "named"] == [(identity, "night")]
+    with site.server() as server:
+        assert server.status().models["clusters"].lineage.clusters[identity].name == "night"
+    site.delete_checkpoint()
+    with site.server(rebuild=True) as server:
+        while server.step():
+            pass
+        lineage = server.status().models["clusters"].lineage
+        assert lineage.clusters[identity].name == "night"
+        assert [cluster.identity for cluster in lineage.known] == sorted({one[1] for one in snapshot.identities})
+    again = [ClusterEventMessage.decode(record.value) for record in site.records_in(contract.events_topic)]
+    assert {event.id for event in again} == {event.id for event in events}, "a restart may repeat, a rebuild adds none"
+
 
 
 def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server_node.lineage import Lineage, next_lineage
+from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
 from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, PageRenderer, cluster_counts
 from server_node.web.projection import principal_axes, scatter, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
-from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import Contract
-from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
+from tests.server_node.web_statuses import NOW, a_contract, a_lineage, a_snapshot, a_status, some_nodes
 
 
 def rendered(status: ServerStatus, renderer: PageRenderer | None = None) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def test_the_size_of_the_json_is_bounded() -> None:
 
 
 def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_slot_and_an_identity() -> None:
-    arrays = some_nodes(2, CLUSTERS_MAX + 30, CLUSTERS_MAX + 30)
+    arrays = some_nodes(2, CLUSTERS_MAX + 30, 2 * (CLUSTERS_MAX + 30))
     clustering = rendered(one(a_contract(2), arrays))["models"][0]["clustering"]
     assert len(clustering["clusters"]) == CLUSTERS_MAX
     assert min(cluster["mass"] for cluster in clustering["clusters"]) >= np.sort(arrays["centre_weight"])[30]
@@ -115,9 +114,8 @@ def test_of_too_many_clients_those_seen_last_are_listed_by_name() -> None:
 
 def test_a_cluster_has_the_time_it_appeared() -> None:
     status = one(a_contract(2), some_nodes(2, 2, 4))
-    model = replace(status.models["fcac"], since={1: NOW - 60})
-    clustering = rendered(replace(status, models={"fcac": model}))["models"][0]["clustering"]
-    assert [(cluster["identity"], cluster["since"]) for cluster in clustering["clusters"]] == [(0, None), (1, NOW - 60)]
+    clustering = rendered(status)["models"][0]["clustering"]
+    assert {cluster["identity"]: cluster["since"] for cluster in clustering["clusters"]} == {0: NOW, 1: NOW - 60}
 
 
 def test_another_version_of_the_page_has_another_etag() -> None:
@@ -153,8 +151,10 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
     after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
     after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
     after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
-    lineage, _ = next_lineage(first.models["fcac"].lineage, streaming_algorithm("fcac").view(after))
     second = one(contract, after)
+    snapshot = second.models["fcac"].snapshot
+    assert snapshot is not None
+    lineage = a_lineage(snapshot, first.models["fcac"].lineage)
     second = replace(second, models={"fcac": replace(second.models["fcac"], lineage=lineage)})
     later = rendered(second, renderer)["models"][0]["clustering"]
     colours = [_colours(clustering) for clustering in (before, later)]
@@ -165,7 +165,7 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
 def _colours(clustering: dict[str, Any]) -> dict[int, int]:
     """id of a node -> colour slot of its cluster."""
     ids, clusters = clustering["nodes"]["id"], clustering["nodes"]["cluster"]
-    return {node: clustering["clusters"][number]["slot"] for node, number in zip(ids, clusters, strict=True)}
+    return {node: clustering["slots"][number] for node, number in zip(ids, clusters, strict=True)}
 
 
 def test_the_history_keeps_its_ends_and_every_change_up_to_a_limit() -> None:
@@ -184,7 +184,8 @@ def test_the_history_keeps_its_ends_and_every_change_up_to_a_limit() -> None:
 def test_clusters_without_an_identity_take_free_colours() -> None:
     assert colour_slots(0, Lineage()) == []
     assert colour_slots(3, Lineage()) == [0, 1, 2]
-    assert colour_slots(4, Lineage(9, of_cluster={1: 8, 3: 4}, slots={8: 0, 4: 2})) == [1, 0, 3, 2]
+    known = {8: Cluster(8, slot=0), 4: Cluster(4, slot=2)}
+    assert colour_slots(4, Lineage(9, clusters=known, of_number={1: 8, 3: 4})) == [1, 0, 3, 2]
 
 
 # Axes

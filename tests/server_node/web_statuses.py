@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.lineage import Lineage, next_lineage
+from server_node.lineage import Lineage, LineagePolicy, advance
 from server_node.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, parse_contract
@@ -102,7 +103,17 @@ def a_snapshot(
         arrays=arrays,
         pooled=3,
         made_at=NOW - 1,
+        known=summary.clusters,
+        active=summary.clusters,
     )
+
+
+def a_lineage(snapshot: Snapshot, before: Lineage | None = None) -> Lineage:
+    """The lineage after a snapshot, in which every cluster is known at once; each appeared a minute before the next."""
+    view = load_algorithm(snapshot.algorithm).view(snapshot.arrays)
+    lineage, _ = advance(before or Lineage(), view, snapshot.readings, NOW, LineagePolicy(known_share=1e-12))
+    aged = {number: replace(cluster, since=NOW - 60 * number) for number, cluster in lineage.clusters.items()}
+    return replace(lineage, clusters=aged)
 
 
 def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> ServerStatus:
@@ -114,7 +125,7 @@ def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool
             snapshot.algorithm,
             snapshot,
             history=history,
-            lineage=next_lineage(Lineage(), load_algorithm(snapshot.algorithm).view(snapshot.arrays))[0],
+            lineage=a_lineage(snapshot),
         )
         for snapshot in snapshots
     }

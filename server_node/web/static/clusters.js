@@ -2,7 +2,7 @@
 
 import { fillSwatch, swatch } from "./marks.js";
 import { Sorting } from "./sorting.js";
-import { count, duration, fixed, reconcile, make, featureLabel, percent, setText } from "./format.js";
+import { clusterTitle, count, duration, fixed, reconcile, make, featureLabel, percent, plural, setText } from "./format.js";
 
 const table = document.getElementById("clusters");
 const note = document.getElementById("clusters-note");
@@ -31,7 +31,7 @@ export class Clusters {
     this.sorting.head(clustering.clusters.length ? columns : []);
     reconcile(
       table.tBodies[0], this.sorting.order(clustering.clusters, columns),
-      (cluster) => `${cluster.identity ?? `#${cluster.number}`}/${columns.map(({ title }) => title).join("|")}`,
+      (cluster) => `${cluster.identity}/${columns.map(({ title }) => title).join("|")}`,
       () => this.row(columns),
       (row, cluster) => this.fill(row, cluster, columns),
     );
@@ -42,13 +42,15 @@ export class Clusters {
     const total = clustering.clusters_mass || 1;
     const known = clustering.clusters.some(({ since }) => since !== null && since !== undefined);
     return [
-      { key: "name", title: "Cluster", of: ({ identity }) => identity, text: ({ identity }) => String(identity ?? "–") },
+      { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
+      { key: "state", title: "Now", of: ({ active }) => active, text: ({ active }) => (active ? "active" : "quiet") },
+      { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share }) => percent(recent_share) },
       { key: "share", title: "Share", number: true, of: ({ mass }) => mass, text: ({ mass }) => percent(mass / total) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
         key: `feature ${feature.name}`, title: featureLabel(feature), number: true,
-        of: ({ centre }) => centre[j], text: ({ centre }) => fixed(centre[j], feature.digits),
+        of: ({ centre }) => centre?.[j], text: ({ centre }) => (centre ? fixed(centre[j], feature.digits) : "–"),
       })),
     ];
   }
@@ -70,7 +72,7 @@ export class Clusters {
     row.identity = cluster.identity;
     const [button] = row.cells[0].children;
     button.ariaPressed = String(this.pinned !== null && this.pinned === cluster.identity);
-    button.title = "Highlight it on the map";
+    button.title = cluster.text || "Highlight it on the map";
     fillSwatch(button.children[0], cluster.slot);
     setText(button.children[1], columns[0].text(cluster));
     columns.slice(1).forEach(({ text }, i) => setText(row.cells[i + 1], text(cluster)));
@@ -81,6 +83,7 @@ function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
   const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "all wins"}.`];
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
-  if (clustering.slots.length > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(clustering.slots.length)} are listed.`);
+  if (model.clusters_total > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(model.clusters_total)} are listed.`);
+  if (clustering.single_nodes) notes.push(`Beside them are ${plural(clustering.single_nodes, "single node")}, which no edge joins to a cluster.`);
   return notes;
 }

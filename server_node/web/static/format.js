@@ -12,6 +12,8 @@ export const fixed = (number, digits) =>
   number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+// By the name that people gave it, else by what sets it apart; the identity tells two of the same label apart.
+export const clusterTitle = ({ identity, name, label }) => name || (label ? `${label} (${identity})` : String(identity));
 export const featureLabel = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
 
 export function duration(seconds) {

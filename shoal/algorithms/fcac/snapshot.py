@@ -30,4 +30,5 @@ def view(snapshot: Arrays) -> ClusteringView:
         centres=snapshot["centre"],
         centre_mass=snapshot["centre_weight"],
         bandwidth=snapshot["sigma"],
+        joins_nodes=True,
     )

@@ -1,0 +1,146 @@
+"""What each cluster is, in the units of the contract: where it lies, and which features set it apart.
+
+Descriptions are made from snapshots and the lineage alone, so they reveal nothing that was not published. Noise can
+place nodes outside the declared bounds; a description shows the nearest value within them and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import Contract, Feature
+from shoal.config.privacy import declared_bounds
+
+Floats = NDArray[np.float64]
+
+LOW_QUANTILE, HIGH_QUANTILE = 0.1, 0.9
+"""of the mass of a cluster, between which its values are said to lie"""
+FEATURES_APART_MAX = 2
+APART_MIN = 1.0
+"""distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
+WIDTH_MIN = 0.02
+"""of the range between the bounds: the least width an interval counts with; narrower ones differ on paper only"""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the middle 80 % of some mass lie, in the units of the feature, within the declared bounds."""
+
+    low: float
+    middle: float
+    high: float
+    beyond_bounds: bool = False
+    """whether noise had put it, or part of it, outside the declared bounds"""
+
+
+@dataclass(frozen=True)
+class Distinction:
+    """A feature by which a cluster differs from all others."""
+
+    feature: int
+    """position in the contract"""
+    high: bool
+    """whether the cluster lies above the others, else below"""
+    here: Interval
+    elsewhere: Interval
+
+
+@dataclass(frozen=True)
+class Description:
+    """One cluster."""
+
+    centre: tuple[float, ...]
+    """per feature, in units, within the bounds"""
+    intervals: tuple[Interval, ...]
+    """per feature"""
+    distinctions: tuple[Distinction, ...]
+    """the features that set it apart, the most telling first; empty: none does"""
+
+    def label(self, contract: Contract) -> str:
+        """A short name such as "Light high"; of the only cluster, or one that nothing sets apart, "ordinary"."""
+        words = [f"{contract.features[each.feature].name} {_direction(each)}" for each in self.distinctions]
+        return ", ".join(words) or "ordinary"
+
+    def text(self, contract: Contract) -> str:
+        """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
+        if not self.distinctions:
+            return "no feature sets it apart from the other clusters"
+        return "; ".join(_sentence(each, contract.features[each.feature]) for each in self.distinctions)
+
+
+def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]:
+    """number of each cluster in the view -> its description. O(nodes log nodes) per feature."""
+    member = view.cluster >= 0
+    numbers = np.unique(view.cluster[member]).tolist()
+    if not numbers:
+        return {}
+    bounds = declared_bounds(contract)
+    nodes, mass, cluster = bounds.from_unit(view.nodes[member]), view.mass[member], view.cluster[member]
+    centres = bounds.from_unit(view.centres)
+    described: dict[int, Description] = {}
+    for number in numbers:
+        own = cluster == number
+        intervals = [_interval(nodes[own, j], mass[own], each) for j, each in enumerate(contract.features)]
+        elsewhere = {}
+        if len(numbers) > 1:
+            elsewhere = {j: _interval(nodes[~own, j], mass[~own], each) for j, each in enumerate(contract.features)}
+        centre = tuple(_within(float(centres[number, j]), each) for j, each in enumerate(contract.features))
+        described[number] = Description(centre, tuple(intervals), _distinctions(intervals, elsewhere, contract))
+    return described
+
+
+def _interval(values: Floats, mass: Floats, feature: Feature) -> Interval:
+    low, middle, high = weighted_quantiles(values, mass, (LOW_QUANTILE, 0.5, HIGH_QUANTILE))
+    shown = _within(low, feature), _within(middle, feature), _within(high, feature)
+    return Interval(*shown, beyond_bounds=shown != (low, middle, high))
+
+
+def weighted_quantiles(values: Floats, mass: Floats, shares: tuple[float, ...]) -> list[float]:
+    """values (n,), mass (n,) -> the value at each share of the mass; n >= 1. Without mass all values count alike."""
+    order = np.argsort(values, kind="stable")
+    weights = mass[order] if mass.sum() > 0 else np.ones(len(values))
+    reached = np.cumsum(weights) - 0.5 * weights
+    return [float(np.interp(share * weights.sum(), reached, values[order])) for share in shares]
+
+
+def _within(value: float, feature: Feature) -> float:
+    return min(max(value, feature.low), feature.high)
+
+
+def _distinctions(
+    intervals: list[Interval], elsewhere: Mapping[int, Interval], contract: Contract
+) -> tuple[Distinction, ...]:
+    scored = []
+    for j, others in elsewhere.items():
+        here, feature = intervals[j], contract.features[j]
+        least = WIDTH_MIN * (feature.high - feature.low)
+        widths = max(here.high - here.low, least) + max(others.high - others.low, least)
+        apart = 2 * abs(here.middle - others.middle) / widths
+        if apart >= APART_MIN:
+            scored.append((-apart, j, Distinction(j, here.middle > others.middle, here, others)))
+    return tuple(each for *_, each in sorted(scored, key=lambda entry: entry[:2])[:FEATURES_APART_MAX])
+
+
+def _direction(distinction: Distinction) -> str:
+    return "high" if distinction.high else "low"
+
+
+def _sentence(distinction: Distinction, feature: Feature) -> str:
+    unit = f" {feature.unit}" if feature.unit else ""
+    here, elsewhere = _range(distinction.here, feature), _range(distinction.elsewhere, feature)
+    return f"{feature.name} {_direction(distinction)}: {here}{unit}, elsewhere {elsewhere}"
+
+
+def _range(interval: Interval, feature: Feature) -> str:
+    """Both ends to about a hundredth of the range between the bounds; one number where they are the same."""
+    digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
+    low, high = (f"{round(value, digits) + 0.0:.{digits}f}" for value in (interval.low, interval.high))
+    # A minus sign before the upper end would read like two dashes.
+    joint = " to " if "-" in low + high else "-"
+    return low if low == high else f"{low}{joint}{high}"

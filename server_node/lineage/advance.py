@@ -1,0 +1,205 @@
+"""One step of a lineage: from the clusters known before and the view of a new snapshot to the clusters known now."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import count
+
+from server_node.lineage.matching import groups_of, match_groups, match_identities
+from server_node.lineage.state import Cluster, ClusterEvent, EventKind, Lineage, LineagePolicy
+from shoal.algorithms.view import ClusteringView
+
+DEFAULT_POLICY = LineagePolicy()
+
+
+def advance(
+    before: Lineage, view: ClusteringView, readings: int, at: float, policy: LineagePolicy = DEFAULT_POLICY
+) -> tuple[Lineage, list[ClusterEvent]]:
+    """The lineage after a snapshot, and what became of known clusters, in the order of their identities.
+
+    `readings` is how many readings the model has learnt, `at` when the snapshot was made (seconds since 1970, kept
+    for display). A pure function of its arguments; the order of nodes and the numbers of clusters change nothing.
+    """
+    step = _Step(before, view, readings, at, policy)
+    step.carry_on()
+    step.add_candidates()
+    step.measure()
+    step.end_absent()
+    step.confirm_candidates()
+    step.report_activity()
+    return step.lineage(), sorted(step.events, key=lambda event: (event.identity, event.kind))
+
+
+class _Step:
+    """The working state of one step; its methods are called once each, in the order of `advance`."""
+
+    def __init__(self, before: Lineage, view: ClusteringView, readings: int, at: float, policy: LineagePolicy) -> None:
+        self._before, self._view, self._policy = before, view, policy
+        self._readings, self._at = readings, at
+        self._groups = groups_of(view)
+        self._confirms_here = view.identity is None and view.accumulates
+        """whether clusters are confirmed here. An algorithm with identities of its own has confirmed them itself, and
+        centres that are computed anew in every round are as many as were asked for"""
+        match = match_groups(self._groups, before.of_node)
+        self._match = match if view.identity is None else match_identities(view, self._groups, match)
+        self._clusters: dict[int, Cluster] = {}
+        self._group_of: dict[int, int] = {}
+        """identity -> number, for the clusters that have a group"""
+        self._next_candidate, self._next_identity = before.next_candidate, before.next_identity
+        self._replaced_by: dict[int, int] = {}
+        """identity that has ended -> the one that has its nodes now"""
+        self.events: list[ClusterEvent] = []
+
+    def carry_on(self) -> None:
+        """Clusters that have a group go on; known ones without a group are kept until they are confirmed to be gone."""
+        owner = {number: identity for identity, number in self._match.group_of.items()}
+        for identity, cluster in self._before.clusters.items():
+            number = self._match.group_of.get(identity)
+            if number is not None:
+                self._group_of[identity] = number
+                self._clusters[identity] = replace(cluster, present_reading=self._readings, merging_into=None)
+            elif cluster.known:
+                into = owner.get(self._match.now_in.get(identity, -1))
+                self._clusters[identity] = replace(cluster, merging_into=into)
+
+    def add_candidates(self) -> None:
+        """A group that no cluster goes on as becomes a candidate."""
+        taken = {number: identity for identity, number in self._group_of.items()}
+        given = {number: identity for identity, number in self._match.group_of.items()}
+        for number in sorted(self._groups.mass.keys() - taken.keys(), key=self._groups.first_node.__getitem__):
+            identity = given.get(number, self._next_candidate)
+            self._next_candidate -= identity == self._next_candidate
+            parent = self._match.origin_of.get(number)
+            self._group_of[identity] = number
+            self._clusters[identity] = Cluster(
+                identity,
+                parent=parent if parent in self._clusters else None,
+                since_reading=self._readings,
+                since=self._at,
+                present_reading=self._readings,
+            )
+
+    def measure(self) -> None:
+        """Mass, share and recent readings of each cluster: readings that were learnt fell where mass has grown."""
+        total = math.fsum(self._groups.mass.values()) or 1.0
+        learnt = max(0, self._readings - self._before.readings)
+        fades = [math.exp(-learnt / span) for span in (self._policy.recent_readings, self._policy.share_readings)]
+        mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
+        grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
+        growth = math.fsum(grown.values()) or 1.0
+        for identity, cluster in self._clusters.items():
+            own = mass.get(identity, 0.0)
+            new = learnt * grown.get(identity, 0.0) / growth
+            recent, lately = cluster.recent * fades[0] + new, cluster.lately * fades[1] + new
+            if not self._view.accumulates:
+                recent = lately = own
+            self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, lately=lately)
+
+    def _mass_before(self, identity: int) -> float:
+        """What the nodes of its group weighed before: nodes that merely changed sides have not grown."""
+        number = self._group_of[identity]
+        known = self._before.node_mass
+        return math.fsum(known.get(node, 0.0) for node in self._groups.nodes[number])
+
+    def end_absent(self) -> None:
+        """A known cluster that has been away for long enough has merged, or is gone."""
+        patience = self._policy.confirm_readings if self._confirms_here else 0
+        for identity, cluster in list(self._clusters.items()):
+            if identity in self._group_of or self._readings - cluster.present_reading < patience:
+                continue
+            into = self._known_or_parent(cluster.merging_into)
+            kind = EventKind.GONE if into is None or into == identity else EventKind.MERGED
+            del self._clusters[identity]
+            if kind is EventKind.MERGED and into is not None:
+                self._replaced_by[identity] = into
+            self.events.append(ClusterEvent(kind, identity, into if kind is EventKind.MERGED else None))
+
+    def confirm_candidates(self) -> None:
+        """Candidates that hold the stated share, or have lasted the stated number of readings, become known."""
+        for candidate in [one for one in self._clusters if self._is_confirmed(one)]:
+            cluster = self._clusters.pop(candidate)
+            parent = self._known_or_parent(cluster.parent)
+            identity = candidate if cluster.known else self._next_identity
+            self._next_identity = max(self._next_identity, identity + 1)
+            self._group_of[identity] = self._group_of.pop(candidate)
+            if candidate != identity:
+                self._replaced_by[candidate] = identity
+            self._clusters[identity] = replace(cluster, identity=identity, parent=parent, slot=self._free_slot())
+            self.events.append(ClusterEvent(EventKind.BIRTH if parent is None else EventKind.PARTED, identity, parent))
+
+    def _is_confirmed(self, identity: int) -> bool:
+        cluster, policy = self._clusters[identity], self._policy
+        if cluster.slot is not None:
+            return False
+        if not self._confirms_here or cluster.share >= policy.known_share:
+            return True
+        return cluster.share >= policy.share_min and self._readings - cluster.since_reading >= policy.confirm_readings
+
+    def _free_slot(self) -> int:
+        taken = {cluster.slot for cluster in self._clusters.values()}
+        return next(slot for slot in count() if slot not in taken)
+
+    def _known_or_parent(self, identity: int | None) -> int | None:
+        """The known cluster that this is, or that this candidate is parting from."""
+        while identity is not None:
+            identity = self._replaced_by.get(identity, identity)
+            cluster = self._clusters.get(identity)
+            if cluster is None or cluster.slot is not None:
+                return None if cluster is None else identity
+            identity = cluster.parent
+        return None
+
+    def report_activity(self) -> None:
+        """Active or quiet, with hysteresis, and shares of the recent readings that have moved."""
+        policy = self._policy
+        lately = math.fsum(cluster.lately for cluster in self._clusters.values()) or 1.0
+        new = {event.identity for event in self.events if event.kind in (EventKind.BIRTH, EventKind.PARTED)}
+        for identity, cluster in self._clusters.items():
+            if cluster.slot is None:
+                continue
+            share = cluster.lately / lately
+            active = cluster.recent >= (policy.quiet_below if cluster.active else policy.active_above)
+            if self._view.identity is not None and identity in self._group_of:
+                active = bool(self._view.active[self._group_of[identity]])
+            reported = cluster.reported_share
+            if identity in new:
+                reported = share
+            elif active != cluster.active:
+                kind = EventKind.RETURNED if active else EventKind.QUIET
+                self.events.append(ClusterEvent(kind, identity, share=share))
+                reported = share
+            elif abs(share - reported) >= policy.share_moved:
+                self.events.append(ClusterEvent(EventKind.SHARE_MOVED, identity, share=share, share_before=reported))
+                reported = share
+            self._clusters[identity] = replace(cluster, active=active, recent_share=share, reported_share=reported)
+
+    def lineage(self) -> Lineage:
+        """What is remembered for the next step."""
+        clusters = dict(sorted(self._clusters.items(), key=lambda entry: (entry[0] < 0, abs(entry[0]))))
+        shown = {number: self._known_or_parent(identity) for identity, number in self._group_of.items()}
+        return Lineage(
+            self._next_identity,
+            self._next_candidate,
+            self._readings,
+            clusters,
+            self._identity_of_nodes(),
+            dict(self._groups.node_mass),
+            {number: identity for number, identity in sorted(shown.items()) if identity is not None},
+        )
+
+    def _identity_of_nodes(self) -> dict[int, int]:
+        """Each node is its group's, but a node of a cluster that is away stays that cluster's until it has ended."""
+        owner = {number: identity for identity, number in self._group_of.items()}
+        of_node: dict[int, int] = {}
+        for node in self._groups.node_mass:
+            former = self._before.of_node.get(node)
+            former = None if former is None else self._replaced_by.get(former, former)
+            number = self._groups.of_node.get(node)
+            if former is not None and former in self._clusters and former not in self._group_of:
+                of_node[node] = former
+            elif number is not None:
+                of_node[node] = owner[number]
+            elif former is not None and former in self._clusters:
+                of_node[node] = former
+        return of_node

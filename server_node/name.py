@@ -1,0 +1,54 @@
+"""`shoal name`: give a cluster a name."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from shoal.config.contract import Contract
+from shoal.config.models import check_models
+from shoal.config.settings import load_config
+from shoal.errors import MessageRejected, SettingsError
+from shoal.protocol.messages import ClusterName
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Validator
+from shoal.transports import open_log
+from shoal.transports.base import Log
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The federation file."
+)
+@click.option("--model", metavar="NAME", help="The model of the cluster. [default: the first one of the file]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("cluster", type=click.IntRange(min=0))
+@click.argument("name")
+def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) -> None:
+    """Give the cluster with the identity CLUSTER the name NAME; an empty NAME takes it away.
+
+    The request goes into the federation's log, where a running server reads it at once and one that is started later
+    reads it then. A cluster that is not known is reported in the server's log and in the rejected topic.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    chosen = model or config.contract.models[0].name
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        request_name(config.contract, log, chosen, cluster, name)
+    request = {"model": chosen, "cluster": cluster, "name": name}
+    click.echo(json.dumps(request) if as_json else f"name requested for cluster {cluster} of {chosen}: {name!r}")
+
+
+def request_name(contract: Contract, log: Log, model: str, cluster: int, name: str) -> None:
+    """Publish a request to name a cluster; the log has the topics. Raises `SettingsError` for a wrong model or name."""
+    try:
+        message = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
+        Validator(contract).check_cluster_name(message)
+    except MessageRejected as wrong:
+        raise SettingsError(f"cluster {cluster} of {model!r} cannot be named {name!r}: {wrong.detail}") from None
+    log.publish(contract.updates_topic, message.encode(), model.encode(), ClusterName.headers())
+    log.flush()

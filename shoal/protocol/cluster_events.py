@@ -1,0 +1,117 @@
+"""Cluster events: what became of a known cluster, as JSON for other programs, in the topic `<federation>.events`.
+
+Events are made from snapshots alone, so they reveal nothing that was not published. They are delivered at least once:
+a reader that must act once keeps the `id` of the events that it has seen. docs/reference/events.md has the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Final, Self
+
+from shoal.config.limits import EVENT_BYTES_MAX
+from shoal.errors import MessageRejected
+from shoal.protocol.checks import is_count, is_moment, is_name, require
+from shoal.protocol.messages import envelope_headers
+from shoal.transports.base import Headers
+
+EVENT_KINDS: Final = ("birth", "parted", "merged", "quiet", "returned", "gone", "share_moved", "named")
+TEXT_CHARACTERS_MAX: Final = 1000
+
+
+@dataclass(frozen=True)
+class ClusterEventMessage:
+    """One event. A message that cannot be true cannot be built: raises `MessageRejected` ("malformed")."""
+
+    TYPE: ClassVar[str] = "cluster_event"
+
+    id: str
+    """`MODEL/VERSION/PLACE`: the same whenever the event is published again"""
+    kind: str
+    """one of `EVENT_KINDS`"""
+    federation: str
+    model: str
+    version: int
+    """of the snapshot that it was found in"""
+    readings: int
+    """learnt by the model so far"""
+    at: float
+    """when that snapshot was made, seconds since 1970"""
+    cluster: int
+    """lasting identity of the cluster"""
+    name: str = ""
+    """as people have named it; empty if nobody has"""
+    label: str = ""
+    """what sets it apart, such as "Light high" """
+    text: str = ""
+    """the whole event as a sentence"""
+    other: int | None = None
+    """the cluster that it parted from or merged into"""
+    other_name: str = ""
+    share: float = 0.0
+    """of the recent readings of the model, 0 to 1"""
+    share_before: float | None = None
+    centre: Mapping[str, float] | None = None
+    """feature -> value in its unit; None where the cluster has none any more"""
+    units: Mapping[str, str] | None = None
+    """feature -> unit"""
+    known: int = 0
+    """known clusters of the model after the event"""
+    active: int = 0
+    """those of them to which readings fall at present"""
+
+    def __post_init__(self) -> None:
+        require(self.kind in EVENT_KINDS, "malformed", "kind")
+        for name in ("federation", "model"):
+            require(is_name(getattr(self, name)), "malformed", name)
+        for name in ("version", "readings", "cluster", "known", "active"):
+            require(is_count(getattr(self, name)), "malformed", name)
+        require(self.other is None or is_count(self.other), "malformed", "other")
+        require(is_moment(self.at), "malformed", "at")
+        for name in ("id", "name", "label", "text", "other_name"):
+            value = getattr(self, name)
+            require(isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX, "malformed", name)
+        require(_is_share(self.share), "malformed", "share")
+        require(self.share_before is None or _is_share(self.share_before), "malformed", "share_before")
+        require(_is_mapping(self.centre, (int, float)), "malformed", "centre")
+        require(_is_mapping(self.units, (str,)), "malformed", "units")
+
+    def encode(self) -> bytes:
+        """The value of the record: UTF-8 JSON with a version of the schema."""
+        return json.dumps({"schema": 1, **asdict(self)}, ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def headers(cls) -> Headers:
+        """The headers of the record."""
+        return envelope_headers(cls.TYPE)
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Self:
+        """The event in a record. Fields that this version does not know are ignored. Raises `MessageRejected`."""
+        if value is None or len(value) > EVENT_BYTES_MAX:
+            raise MessageRejected("oversized" if value else "malformed", "an event has 1 to 65536 bytes")
+        try:
+            table = json.loads(value)
+        except (ValueError, RecursionError):
+            raise MessageRejected("malformed", "not JSON") from None
+        if not isinstance(table, dict) or table.get("schema") != 1:
+            raise MessageRejected("version", "not an event of schema 1")
+        try:
+            return cls(**{each.name: table[each.name] for each in fields(cls) if each.name in table})
+        except TypeError:
+            raise MessageRejected("malformed", "fields are missing") from None
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 and math.isfinite(value)
+
+
+def _is_mapping(value: Any, kinds: tuple[type, ...]) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(each, kinds) and not isinstance(each, bool) for name, each in value.items()
+    )

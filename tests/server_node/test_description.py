@@ -1,0 +1,90 @@
+"""Descriptions of clusters: values in units within the bounds, and the features that set each apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server_node.description import describe, weighted_quantiles
+from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import Contract, parse_contract
+
+CONTRACT = parse_contract(
+    {
+        "federation": {"name": "office"},
+        "features": [
+            {"name": "Light", "unit": "lux", "low": 0.0, "high": 1000.0},
+            {"name": "CO2", "unit": "ppm", "low": 400.0, "high": 2400.0},
+        ],
+        "privacy": {"mode": "off"},
+        "models": [{"name": "rooms", "algorithm": "fcac"}],
+    }
+)
+
+
+def view_of(*clusters: list[tuple[float, float]]) -> ClusteringView:
+    """Clusters of nodes in unit coordinates, each of mass 1."""
+    nodes = [node for cluster in clusters for node in cluster]
+    number = [place for place, cluster in enumerate(clusters) for _ in cluster]
+    return ClusteringView.from_nodes(np.reshape(nodes, (-1, 2)), np.ones(len(nodes)), number)
+
+
+def spread(light: float, co2: float, width: float = 0.02) -> list[tuple[float, float]]:
+    return [(light + step * width / 10, co2 + step * width / 10) for step in range(-10, 11)]
+
+
+def test_a_cluster_is_described_by_the_feature_that_sets_it_apart() -> None:
+    bright, dark = describe(view_of(spread(0.5, 0.2), spread(0.05, 0.2)), CONTRACT).values()
+    assert bright.label(CONTRACT) == "Light high"
+    assert bright.text(CONTRACT) == "Light high: 483-517 lux, elsewhere 33-67"
+    assert dark.text(CONTRACT) == "Light low: 33-67 lux, elsewhere 483-517"
+    assert bright.centre == pytest.approx((500.0, 800.0))
+
+
+def test_the_most_telling_feature_comes_first_and_two_are_enough() -> None:
+    (described, _) = describe(view_of(spread(0.5, 0.9), spread(0.45, 0.1)), CONTRACT).values()
+    assert [CONTRACT.features[each.feature].name for each in described.distinctions] == ["CO2", "Light"]
+
+
+def test_the_only_cluster_and_one_that_nothing_sets_apart_are_ordinary() -> None:
+    (only,) = describe(view_of(spread(0.5, 0.2)), CONTRACT).values()
+    assert only.label(CONTRACT) == "ordinary"
+    same = describe(view_of(spread(0.5, 0.2), spread(0.5, 0.2)), CONTRACT)
+    assert same[0].text(CONTRACT) == "no feature sets it apart from the other clusters"
+
+
+def test_noise_beyond_the_bounds_is_shown_within_them_and_marked() -> None:
+    dark, _ = describe(view_of(spread(-0.094, 0.2), spread(0.5, 0.2)), CONTRACT).values()
+    assert dark.intervals[0].beyond_bounds
+    assert (dark.intervals[0].low, dark.intervals[0].high, dark.centre[0]) == (0.0, 0.0, 0.0)
+    assert dark.text(CONTRACT) == "Light low: 0 lux, elsewhere 483-517"
+    assert not dark.intervals[1].beyond_bounds
+
+
+def test_no_nodes_no_descriptions_and_nodes_of_no_cluster_count_nowhere() -> None:
+    assert describe(view_of(), CONTRACT) == {}
+    view = ClusteringView.from_nodes([[0.1, 0.1], [0.9, 0.9]], [1.0, 5.0], [0, -1])
+    assert list(describe(view, CONTRACT)) == [0]
+
+
+def test_one_node_and_no_mass_are_described_too() -> None:
+    view = ClusteringView.from_nodes([[0.5, 0.5]], [0.0], [0])
+    (only,) = describe(view, CONTRACT).values()
+    assert (only.intervals[0].low, only.intervals[0].high) == (500.0, 500.0)
+
+
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(0.1, 10)), min_size=1, max_size=30))
+def test_quantiles_lie_among_the_values_and_do_not_fall(pairs: list[tuple[float, float]]) -> None:
+    values, mass = np.array(pairs).T
+    low, middle, high = weighted_quantiles(values, mass, (0.1, 0.5, 0.9))
+    assert values.min() <= low <= middle <= high <= values.max()
+
+
+def test_a_negative_range_is_written_without_two_dashes() -> None:
+    cold = Contract.model_validate(
+        CONTRACT.model_dump() | {"features": ({"name": "T", "unit": "°C", "low": -40.0, "high": 60.0},)}
+    )
+    view = ClusteringView.from_nodes([[0.1], [0.12], [0.9], [0.91]], np.ones(4), [0, 0, 1, 1])
+    assert describe(view, cold)[0].text(cold) == "T low: -30 to -28 °C, elsewhere 50-51"

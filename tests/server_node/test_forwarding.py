@@ -1,0 +1,346 @@
+"""Forwarding of cluster events: every matching event reaches every sink in order, also through outages and restarts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from paho.mqtt import subscribe
+
+from server_node.forwarding.command import events as events_command
+from server_node.forwarding.forwarder import Forwarder
+from server_node.forwarding.rules import EVERYTHING, Rule, load_rules
+from server_node.forwarding.sinks import Sinks
+from shoal.config.settings import Config, load_config
+from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
+from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.transports import open_log
+
+FILE = """
+[federation]
+name = "office"
+[[features]]
+name = "Light"
+low = 0.0
+high = 1000.0
+[privacy]
+mode = "off"
+[[models]]
+name = "rooms"
+algorithm = "fcac"
+[events]
+"""
+
+
+class Receiver:
+    """A webhook on the loopback that keeps what it is sent; `statuses` are answered first, then 200."""
+
+    def __init__(self) -> None:
+        self.alerts: list[dict[str, Any]] = []
+        self.tokens: list[str | None] = []
+        self.statuses: list[int] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = receiver.statuses.pop(0) if receiver.statuses else 200
+                if status == 200:
+                    receiver.alerts.append(json.loads(body))
+                    receiver.tokens.append(self.headers["Authorization"])
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Nothing on the terminal."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def ids(self) -> list[str]:
+        return [alert["event"]["id"] for alert in self.alerts]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.server.shutdown()
+    receiver.server.server_close()
+
+
+def configured(tmp_path: Path, settings: str) -> Config:
+    (tmp_path / "data").mkdir(exist_ok=True)
+    file = tmp_path / "office.toml"
+    file.write_text(FILE + settings, encoding="utf-8")
+    config = load_config(file)
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+    return config
+
+
+def event(place: int, kind: str = "birth", **other: Any) -> ClusterEventMessage:
+    given = {"version": place, "readings": 100, "at": 1e9, "cluster": 1, "share": 0.5} | other
+    return ClusterEventMessage(f"rooms/{place}/0", kind, "office", "rooms", **given)
+
+
+def publish(config: Config, *events: ClusterEventMessage) -> None:
+    with closing(open_log(config.log)) as log:
+        for each in events:
+            log.publish(config.contract.events_topic, each.encode(), b"rooms", each.headers())
+        log.flush()
+
+
+def forward(config: Config, steps: int = 1) -> Forwarder:
+    """A forwarder as it is after a start from its folder and so many steps."""
+    owner = "event forwarder of office"
+    with (
+        closing(open_log(config.log)) as log,
+        Checkpoint(config.events.folder / "checkpoint.db", owner) as checkpoint,
+        Sinks(config.events, "office") as sinks,
+    ):
+        node = Forwarder(config.contract, log, checkpoint, load_rules(config.events.rules), sinks)
+        node.resume()
+        for _ in range(steps):
+            node.step()
+        return node
+
+
+def test_every_event_is_delivered_once_and_in_order_over_restarts(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    publish(config, event(1), event(2))
+    forward(config, steps=2)
+    publish(config, event(3))
+    forward(config, steps=2)
+    assert receiver.ids == ["rooms/1/0", "rooms/2/0", "rooms/3/0"]
+    assert receiver.alerts[0]["alert"] == EVERYTHING.name
+    assert receiver.tokens == [None] * 3
+
+
+def test_what_a_sink_does_not_take_while_it_is_away_is_delivered_later_and_repeats_nothing(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    publish(config, event(1), event(2), event(3))
+    receiver.statuses = [200, 503]
+    with pytest.raises(LogUnavailable, match="503"):
+        forward(config)
+    assert receiver.ids == ["rooms/1/0"]
+    forward(config)
+    assert receiver.ids == ["rooms/1/0", "rooms/2/0", "rooms/3/0"]
+
+
+def test_a_webhook_that_is_not_there_is_tried_again(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, 'webhook = "http://127.0.0.1:9/none"')
+    publish(config, event(1))
+    with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:9"):
+        forward(config)
+    forward(configured(tmp_path, f'webhook = "{receiver.url}"'))
+    assert receiver.ids == ["rooms/1/0"]
+
+
+def test_an_alert_that_the_receiver_rejects_for_good_stops_no_other(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    publish(config, event(1), event(2))
+    receiver.statuses = [400]
+    forward(config)
+    assert receiver.ids == ["rooms/2/0"]
+
+
+def test_a_token_is_read_from_its_file_at_each_request(tmp_path: Path, receiver: Receiver) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    token.chmod(0o600)
+    config = configured(tmp_path, f'webhook = "{receiver.url}"\nwebhook_token_file = "token"')
+    publish(config, event(1))
+    forward(config)
+    token.write_text("second")
+    publish(config, event(2))
+    forward(config)
+    assert receiver.tokens == ["Bearer first", "Bearer second"]
+
+
+def test_what_is_not_an_event_is_passed_over(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    with closing(open_log(config.log)) as log:
+        for value in (b"", b"{", b"[]", b'{"schema": 2}', b"\xff" * 100, b"[" * 5000, None):
+            log.publish(config.contract.events_topic, value, b"rooms", ())
+        log.flush()
+    publish(config, event(1))
+    forward(config)
+    assert receiver.ids == ["rooms/1/0"]
+
+
+def test_events_reach_an_mqtt_broker(tmp_path: Path, mosquitto_port: int) -> None:
+    config = configured(tmp_path, f'mqtt_host = "127.0.0.1"\nmqtt_port = {mosquitto_port}\nmqtt_topic = "t/{{event}}"')
+    publish(config, event(1), event(2, "quiet"))
+    arrived: list[tuple[str, Any]] = []
+    listening = threading.Event()
+
+    def listen() -> None:
+        def on_message(client: Any, userdata: object, message: Any) -> None:
+            if message.topic == "t/ready":
+                listening.set()
+                return
+            arrived.append((message.topic, json.loads(message.payload)["event"]["id"]))
+            if len(arrived) == 2:
+                client.disconnect()
+
+        subscribe.callback(on_message, "t/#", hostname="127.0.0.1", port=mosquitto_port, qos=1)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    from paho.mqtt import publish as say  # noqa: PLC0415 - the name is taken above
+
+    while not listening.wait(0.1):
+        say.single("t/ready", b"", hostname="127.0.0.1", port=mosquitto_port)
+    assert forward(config).forwarded == 2
+    listener.join(30)
+    assert arrived == [("t/birth", "rooms/1/0"), ("t/quiet", "rooms/2/0")]
+
+
+def test_a_broker_that_is_away_is_tried_again(tmp_path: Path) -> None:
+    config = configured(tmp_path, 'mqtt_host = "127.0.0.1"\nmqtt_port = 9')
+    publish(config, event(1))
+    with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:9"):
+        forward(config)
+
+
+def test_a_forwarder_of_another_log_does_not_go_on(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    publish(config, event(1))
+    forward(config)
+    for file in (tmp_path / "data").glob("federation.db*"):
+        file.unlink()
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    with pytest.raises(InvalidState):
+        forward(config)
+
+
+# Rules.
+
+
+@pytest.mark.parametrize(
+    ("rule", "matching"),
+    [
+        ({}, [1, 2, 3]),
+        ({"events": ["birth"]}, [1]),
+        ({"events": ["quiet", "gone"]}, [2, 3]),
+        ({"share_min": 0.6}, [2]),
+        ({"share_max": 0.4}, [3]),
+        ({"cluster": "night"}, [2]),
+        ({"cluster": "1"}, [1, 2]),
+        ({"model": "other"}, []),
+    ],
+)
+def test_a_rule_matches_events_that_meet_all_its_conditions(rule: dict[str, Any], matching: list[int]) -> None:
+    given = [event(1), event(2, "quiet", share=0.7, name="night"), event(3, "gone", share=0.1, cluster=4)]
+    assert [each.version for each in given if Rule(name="r", **rule).matches(each)] == matching
+
+
+def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> None:
+    rules = (
+        '[[rule]]\nname = "large"\nevents = ["birth"]\nshare_min = 0.02\n[[rule]]\nname = "end"\nevents = ["gone"]\n'
+    )
+    (tmp_path / "alerts.toml").write_text(rules)
+    config = configured(tmp_path, f'webhook = "{receiver.url}"\nrules = "alerts.toml"')
+    publish(config, event(1), event(2, share=0.01), event(3, "gone"))
+    forward(config)
+    assert [alert["alert"] for alert in receiver.alerts] == ["large", "end"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rule = 1", "rule"),
+        ('[[rule]]\nname = "x"\nevents = ["birht"]', "birht"),
+        ('[[rule]]\nname = "x"\nshare_min = 2', "share_min"),
+        ('[[rule]]\nname = "x"\nsahre = 2', "sahre"),
+        ("", "no \\[\\[rule\\]\\]"),
+        ("[", "cannot be read"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "alerts.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=message):
+        load_rules(file)
+
+
+# Settings and messages.
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ('webhook = "ftp://x"', "http"),
+        ('mqtt_host = "x"\nmqtt_user = "me"', "mqtt_secret_file"),
+        ('mqtt_host = "x"\nmqtt_ca_file = "ca.pem"', "mqtt_tls"),
+        ('mqtt_host = "x"\nmqtt_topic = "{place}"', "mqtt_topic"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        configured(tmp_path, settings)
+
+
+def test_nowhere_to_forward_to_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="webhook or mqtt_host"):
+        Sinks(configured(tmp_path, "").events, "office")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "explosion"},
+        {"share": float("nan")},
+        {"share": 2.0},
+        {"cluster": -1},
+        {"at": "now"},
+        {"centre": {"Light": "x"}},
+        {"text": "x" * 2000},
+        {"other": 1.5},
+    ],
+)
+def test_an_event_that_cannot_be_true_cannot_be_made_or_read(wrong: dict[str, Any]) -> None:
+    with pytest.raises(MessageRejected):
+        event(1, **wrong)
+    table = json.loads(event(1).encode()) | {name: str(value) for name, value in wrong.items()}
+    with pytest.raises(MessageRejected):
+        ClusterEventMessage.decode(json.dumps(table | {"kind": "explosion"}).encode())
+
+
+def test_an_event_is_read_as_it_was_written() -> None:
+    written = event(1, centre={"Light": 3.5}, units={"Light": "lux"}, name="night", share_before=0.1, other=3)
+    assert ClusterEventMessage.decode(written.encode()) == written
+    assert ClusterEventMessage.decode(json.dumps(json.loads(written.encode()) | {"later": 1}).encode()) == written
+
+
+# The commands.
+
+
+def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> None:
+    config = configured(tmp_path, f'webhook = "{receiver.url}"')
+    file = str(tmp_path / "office.toml")
+    listed = CliRunner().invoke(events_command, ["list", "--config", file])
+    assert (listed.exit_code, listed.output) == (0, "")
+    publish(config, event(1, text='cluster 1 "night" was born'), event(2, "quiet"))
+    listed = CliRunner().invoke(events_command, ["list", "--config", file])
+    assert listed.output.splitlines()[0] == '2001-09-09T01:46:40Z rooms cluster 1 "night" was born'
+    as_json = CliRunner().invoke(events_command, ["list", "--config", file, "--json", "--model", "rooms"])
+    assert [json.loads(line)["kind"] for line in as_json.output.splitlines()] == ["birth", "quiet"]
+    forwarded = CliRunner().invoke(events_command, ["forward", "--config", file, "--until-idle", "0.3", "--json"])
+    assert forwarded.exit_code == 0, forwarded.output
+    assert json.loads(forwarded.stdout.splitlines()[-1]) == {"forwarded": 2}
+    assert receiver.ids == ["rooms/1/0", "rooms/2/0"]
