@@ -168,7 +168,6 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(si
     assert {event.id for event in again} == {event.id for event in events}, "a restart may repeat, a rebuild adds none"
 
 
-
 def test_labels_of_clients_are_bounded(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.monitoring.CLIENTS_SHOWN_MAX", 3)
     monkeypatch.setattr("server_node.status.CLIENTS_SHOWN_MAX", 3)
