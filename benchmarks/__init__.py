@@ -1,1 +1,1 @@
-"""How fast and how small: measurements that anybody can run again. See benchmarks/README.md."""
+"""Measurements of speed, memory and size, to be run again on any machine. See benchmarks/README.md."""

@@ -35,7 +35,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "publish": (Outbox, "publish_pending"),
     "count (metrics)": (ClientMonitoring, "stepped"),
 }
-"""the parts of `ClientNode.step`, by the function that is all of the part; none is called within another"""
+"""parts of `ClientNode.step`, by the function that does the part; no function calls another one of them"""
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -65,7 +65,7 @@ def main(quick: bool, out: Path) -> None:
 
 
 def measure(case: Case, readings: int) -> dict[str, Any]:
-    """All readings are in the log; the client takes them as fast as it can."""
+    """Run the client over readings that are all in its log, as fast as possible."""
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder) / "site", case)
         site.write(readings)
@@ -88,8 +88,8 @@ def measure(case: Case, readings: int) -> dict[str, Any]:
 
 @contextmanager
 def timed() -> Iterator[dict[str, float]]:
-    """Processor seconds spent in each part while this is open. A few clocks a step: they slow nothing down, where a
-    profiler makes much of code in small functions."""
+    """Processor seconds spent in each part within the context. A few clock readings per step cost nothing, whereas a
+    profiler overrates small functions."""
     spent = dict.fromkeys(PARTS, 0.0)
     with ExitStack() as stack:
         for part, (owner, name) in PARTS.items():
@@ -98,7 +98,7 @@ def timed() -> Iterator[dict[str, float]]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The result as a page."""
+    """The result as a Markdown page."""
     cases = result["cases"]
     head = [
         f"{rounded(result['stream']['readings'])} readings, d = {result['stream']['d']}",
@@ -107,15 +107,15 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         ["nodes", *(str(case["nodes"]) for case in cases)],
         ["readings per CPU second", *(f"**{rounded(case['readings_per_cpu_s'])}**" for case in cases)],
-        ["readings per second by the clock", *(rounded(case["readings_per_s"]) for case in cases)],
+        ["readings per second of wall-clock time", *(rounded(case["readings_per_s"]) for case in cases)],
         *([part, *(f"{case['shares'][part]:.0%}" for case in cases)] for part in (*PARTS, "everything else")),
     ]
     return "\n".join(
         [
             f"# A whole client step\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, lines),
-            "Shares are of the processor time; the wait for the disk, which keeps every checkpoint and update, is only "
-            "in the figure by the clock.\n",
+            "Shares are of the processor time; the wait for the disk, for every checkpoint and update, is only "
+            "in the wall-clock figure.\n",
             one_line(result["machine"]) + "\n",
         ]
     )

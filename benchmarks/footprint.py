@@ -1,4 +1,4 @@
-"""Memory and processor time of a client process, and what installing it brings."""
+"""Memory and processor time of a client process, and the size of its installation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 
 HERE = Path(__file__).parent.parent
 GOAL = {"distributions": 12, "installed_mb": 110.0, "resident_mb": 64.0}
-"""the most that an edge box should have to give, in MB of 10^6 bytes; resident over the whole stream"""
+"""upper limits for a small machine; MB are 10^6 bytes, resident memory is the peak over the whole stream"""
 STAGES = 5
-"""the process is looked at before the first reading and after each fifth of the stream"""
+"""memory is taken before the first reading and after each fifth of the stream"""
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -71,7 +71,7 @@ def main(quick: bool, fresh: bool, out: Path) -> None:
 
 
 def reached(cases: list[dict[str, Any]], installation: dict[str, Any] | None) -> dict[str, bool | None]:
-    """Which goals are reached, by the case that takes most; None for what was not measured."""
+    """Whether the goals are reached in the worst case; None for what was not measured."""
     resident_mb = max(case["rss_max_mib"] for case in cases) * MIB / 1e6
     weighed = installation or {}
     return {
@@ -82,7 +82,7 @@ def reached(cases: list[dict[str, Any]], installation: dict[str, Any] | None) ->
 
 
 def measure(case: Case, python: Path, folder: Path, readings: int) -> dict[str, Any]:
-    """One client over one stream, written into its log fifth by fifth as a producer would."""
+    """Run one client over one stream, which is written into its readings log in five parts."""
     site = Site(folder, case)
     with ClientProcess(python, site.file, CLIENT, site.key) as client:
         client.settle()
@@ -92,7 +92,7 @@ def measure(case: Case, python: Path, folder: Path, readings: int) -> dict[str, 
             site.write(readings // STAGES)
             client.wait_until_learned(stage * readings // STAGES)
             resident.append(client.footprint().resident_mib)
-        # What it does after its last word, such as counting, belongs to the readings too.
+        # Work after the last update, such as metrics, belongs to the readings too.
         client.settle()
         end = client.footprint()
         totals = client.stop()
@@ -142,8 +142,8 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _goals(goal: dict[str, Any]) -> str:
-    said = {True: "reached", False: "missed", None: "not measured"}
-    each = ", ".join(f"{name} {rounded(GOAL[name])}: {said[goal['reached'][name]]}" for name in GOAL)
+    verdicts = {True: "reached", False: "missed", None: "not measured"}
+    each = ", ".join(f"{name} {rounded(GOAL[name])}: {verdicts[goal['reached'][name]]}" for name in GOAL)
     return f"Goals, at most (MB are 10^6 bytes, MiB 2^20; 100 000 readings are an hour of 28 a second): {each}.\n"
 
 

@@ -1,4 +1,4 @@
-"""What `pip install shoal` brings to a machine that has nothing: distributions and megabytes."""
+"""What `pip install shoal` installs in an empty environment: distributions and megabytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 INSTALLER = ("pip", "setuptools", "wheel")
-"""in the environment before anything of ours is"""
+"""in an environment before shoal is installed"""
 _LIST = (
     "import json, importlib.metadata as m; "
     "print(json.dumps({d.name: [d.version, sum(f.locate().stat().st_size for f in d.files or [] "
@@ -29,7 +29,7 @@ def install(source: Path, folder: Path) -> Path:
 
 
 def weigh(python: Path) -> dict[str, Any]:
-    """Its distributions, the installer's own left out, and what their files take, in MB (10^6 bytes)."""
+    """The distributions of an environment, without the installer's own, and their size in MB (10^6 bytes)."""
     listed = subprocess.run([python, "-c", _LIST], check=True, capture_output=True, text=True).stdout
     found = {name: what for name, what in json.loads(listed).items() if name.lower() not in INSTALLER}
     return {
@@ -40,9 +40,9 @@ def weigh(python: Path) -> dict[str, Any]:
 
 
 def _copy(source: Path, folder: Path) -> Path:
-    """What a build needs, in `folder`: building beside the sources leaves files that a later build would take in."""
+    """Copy what a build needs to `folder`: a build leaves files beside its sources that a later one would include."""
     folder.mkdir()
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(source / name, folder)
     packages = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     for name in sorted({package.partition(".")[0] for package in packages}):

@@ -1,6 +1,6 @@
-"""How fast the embedded log is, and how fast the disk under it: one writer process, one reader process.
+"""Messages per second through the embedded log and through a plain file: one writer process, one reader process.
 
-    python benchmarks/log.py --repeats 3
+    python -m benchmarks.log --repeats 3
 
 Every figure is messages per second from the first publish to the last record read; beside it, in the same run, a plain
 append-only file written and read the same way, with and without fsync. Writes benchmarks/results/log.json.
@@ -59,7 +59,7 @@ def read_log(path: Path, total: int) -> None:
         while seen < total:
             records, at = log.read(TOPIC, at, timeout_s=60)
             if not records:
-                raise SystemExit(f"the writer fell silent after message {seen}")
+                raise SystemExit(f"no message after message {seen}")
             seen = check(seen, [struct.unpack_from("<q", record.value or b"")[0] for record in records])
 
 

@@ -1,4 +1,4 @@
-"""What a figure was measured on: without this it is no figure."""
+"""The machine on which figures were measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def facts(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def one_line(machine: dict[str, Any]) -> str:
-    """The facts as a sentence for a table's foot."""
+    """The facts as a sentence below a table."""
     versions = ", ".join(f"{package} {number}" for package, number in machine["versions"].items())
     return (
         f"Measured {machine['measured_at']} on {machine['cores']} cores of {machine['cpu']} "
@@ -38,7 +38,7 @@ def one_line(machine: dict[str, Any]) -> str:
 
 
 def _cpu() -> str:
-    """As the kernel names it: family, model and clock tell apart what sellers call alike."""
+    """The processor as the kernel names it; family and model tell apart processors with one marketing name."""
     listing = Path("/proc/cpuinfo")
     if not listing.exists():
         return platform.processor() or platform.machine()

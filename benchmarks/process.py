@@ -1,4 +1,4 @@
-"""Processes watched from outside by what the kernel says of them (Linux), and one `shoal client` among them."""
+"""Memory and processor time of processes, from the kernel (Linux), and a `shoal client` to measure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ QUIET_CPU_S = 0.02
 STARTED_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 60.0
 MIB = 1024 * 1024
-# Threads of a BLAS would add their stacks and spin: nobody here multiplies large matrices.
+# Threads of a BLAS would add memory and processor time; no large matrices are multiplied here.
 ONE_THREAD = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Footprint(NamedTuple):
-    """What a process holds and has used so far."""
+    """Memory of a process now and at its peak, and its processor time so far."""
 
     resident_mib: float
     peak_mib: float
-    """the most it was ever resident"""
+    """highest resident memory so far"""
     cpu_s: float
     """processor time, user and system"""
 
 
 def footprint_of(process: int) -> Footprint:
-    """Of the process of that number, which must be running, as it is now."""
+    """The footprint of a running process, by its id."""
     place = Path(f"/proc/{process}")
     lines = (line.partition(":") for line in (place / "status").read_text().splitlines())
     status = {name: value.strip() for name, _, value in lines}
@@ -41,49 +41,49 @@ def footprint_of(process: int) -> Footprint:
 
 
 class ClientProcess:
-    """A real client, from start to SIGTERM. Leave it as a context manager: it is gone then, whatever happened."""
+    """A `shoal client` process. As a context manager it is ended on exit, whatever happened."""
 
-    def __init__(self, python: Path, config: Path, name: str, memory: Path) -> None:
-        """`memory` is the file that shows by being there that the client has begun to build itself."""
+    def __init__(self, python: Path, config: Path, name: str, key: Path) -> None:
+        """`key` is the client's noise key; when it exists, the client has started."""
         command = [str(python), "-m", "shoal", "client", "--config", str(config), "--name", name, "--json"]
-        self._memory = memory
+        self._key = key
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD, cwd=config.parent
         )
 
     def settle(self) -> None:
-        """Return when it waits for readings: it has its memory, and has hardly used the processor for a while."""
+        """Return when the client waits for readings: it has started and hardly used the processor for a while."""
         until = time.monotonic() + STARTED_WITHIN_S
         before = self.footprint().cpu_s
         while time.monotonic() < until:
             time.sleep(QUIET_S)
             used = self.footprint().cpu_s
-            if self._memory.exists() and used - before < QUIET_CPU_S:
+            if self._key.exists() and used - before < QUIET_CPU_S:
                 return
             before = used
         raise TimeoutError(f"the client was still busy after {STARTED_WITHIN_S:g} s")
 
     def wait_until_learned(self, readings: int) -> None:
-        """Return when it has said that it published what it learnt of so many readings."""
+        """Return when it has logged that updates of so many readings are published."""
         assert self._process.stderr is not None
-        heard = []
+        lines = []
         for line in self._process.stderr:
-            heard.append(line)
-            said = json.loads(line) if line.startswith("{") else {}
-            if said.get("event") == "updates_published" and said["learned"] >= readings:
+            lines.append(line)
+            event = json.loads(line) if line.startswith("{") else {}
+            if event.get("event") == "updates_published" and event["learned"] >= readings:
                 return
-        raise RuntimeError(f"the client ended before it had learnt {readings} readings:\n{''.join(heard[-20:])}")
+        raise RuntimeError(f"the client ended before it had learnt {readings} readings:\n{''.join(lines[-20:])}")
 
     def footprint(self) -> Footprint:
-        """As it is now."""
+        """The footprint now."""
         return footprint_of(self._process.pid)
 
     def stop(self) -> dict[str, int]:
-        """Ask it to end, and return the totals it prints."""
+        """Stop it (SIGTERM) and return the totals that it prints."""
         self._process.terminate()
-        printed, said = self._process.communicate(timeout=STOPPED_WITHIN_S)
+        printed, errors = self._process.communicate(timeout=STOPPED_WITHIN_S)
         if self._process.returncode:
-            raise RuntimeError(f"the client ended with {self._process.returncode}:\n{said[-2000:]}")
+            raise RuntimeError(f"the client ended with {self._process.returncode}:\n{errors[-2000:]}")
         totals: dict[str, int] = json.loads(printed.splitlines()[-1])
         return totals
 
@@ -99,5 +99,5 @@ class ClientProcess:
 
 
 def _mib(kernel: str) -> float:
-    """What the kernel calls kB are KiB."""
+    """The kernel's `kB` are KiB."""
     return int(kernel.split(maxsplit=1)[0]) * 1024 / MIB

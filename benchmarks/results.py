@@ -1,4 +1,4 @@
-"""Results out: one JSON for programs, one Markdown table for people, side by side."""
+"""Writing results: JSON for programs and a Markdown table for people."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def spread(figures: Sequence[float]) -> dict[str, float]:
 
 
 def write(folder: Path, name: str, measured: dict[str, Any], markdown: str) -> None:
-    """`name`.json and `name`.md in `folder`, made if there is none."""
+    """Write `name`.json and `name`.md into `folder`, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(measured, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / f"{name}.md").write_text(markdown, encoding="utf-8")
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are set to the right."""
+    """A Markdown table; all columns but the first are aligned to the right."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines)) + "\n"
 
 
 def rounded(figure: float) -> str:
-    """Three digits that mean something: 95 200, 3.21, 0.0457."""
+    """A number with three significant digits: 95 200, 3.21, 0.0457."""
     if figure >= 100:
         digits = 10 ** max(0, len(str(int(figure))) - 3)
         return f"{round(figure / digits) * digits:,}".replace(",", " ")

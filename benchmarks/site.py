@@ -1,4 +1,4 @@
-"""A client's premises for measuring: a federation file with formal privacy, and readings in the client's own log."""
+"""A client's site to measure: a federation file with formal privacy, and readings in the client's readings log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CASES = (
 
 
 class Site:
-    """Everything below one folder. Readings are blobs in the unit cube, numbered from 0 in event time."""
+    """The files of one client. Readings are blobs in the unit cube; their event times are 0, 1, 2, ..."""
 
     def __init__(self, folder: Path, case: Case) -> None:
         self.file = folder / "federation.toml"
@@ -49,7 +49,7 @@ class Site:
         self._written = 0
 
     def write(self, n: int) -> None:
-        """The next `n` readings into the client's log, as a producer does it."""
+        """Write the next `n` readings into the client's readings log, as a producer does."""
         with closing(open_log(f"sqlite:{self._readings}")) as log:
             log.ensure(READINGS, READINGS_SETTINGS)
             for row in self._stream.draw(n):
@@ -60,9 +60,9 @@ class Site:
             log.flush()
 
     def nodes(self) -> int:
-        """Nodes in the client's checkpoint; the client must have ended."""
-        with Checkpoint(self.checkpoint, f"client {CLIENT} of {FEDERATION}") as memory:
-            state = memory.load()
+        """Number of nodes in the client's checkpoint; the client must have ended."""
+        with Checkpoint(self.checkpoint, f"client {CLIENT} of {FEDERATION}") as checkpoint:
+            state = checkpoint.load()
         return 0 if state is None else len(state["models"][MODEL]["half"]["weight"])
 
 

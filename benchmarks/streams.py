@@ -1,4 +1,4 @@
-"""The streams everybody is measured on."""
+"""The streams that all learners are measured on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UPDATE_ROWS = 500
 
 
 class Batch(NamedTuple):
-    """Rows that are learnt in one call."""
+    """Rows for one call."""
 
     rows: NDArray[np.float64]
     """(n, d)"""
@@ -30,13 +30,13 @@ class Batch(NamedTuple):
 class Blobs:
     """An endless stream of Gaussian blobs around `centres` uniform centres: a walk first, then all centres alike.
 
-    The walk, `walk` rows long, goes along the first feature, ten neighbouring centres at a time, as a sensor that
-    drifts through all there is. After it CA+ has about a node per centre in any dimension; without it, in two
-    dimensions, CA+ never has more than about sixty nodes, however many centres there are.
+    The walk, `walk` rows long, goes along the first feature, ten neighbouring centres at a time, like a sensor that
+    drifts over its range. After it CA+ has about one node per centre in any dimension. Without it CA+ has at most about
+    sixty nodes in two dimensions, for any number of centres.
     """
 
     def __init__(self, d: int, centres: int, walk: int, seed: int, sensor: int = 0) -> None:
-        """`seed` says where the centres are; `sensor`, which of the streams over them this is."""
+        """`seed` gives the centres; `sensor` is the number of this stream around them."""
         places = np.random.default_rng(seed).uniform(size=(centres, d))
         self._places = places[np.argsort(places[:, 0])]
         self._walk = walk
@@ -45,7 +45,7 @@ class Blobs:
         self._drawn = 0
 
     def draw(self, n: int) -> NDArray[np.float64]:
-        """(n, d): the next rows."""
+        """The next rows, (n, d)."""
         centres, d = self._places.shape
         step = np.arange(self._drawn, self._drawn + n)
         walking = step * (centres - self._near + 1) // max(1, self._walk) + self._generator.integers(self._near, size=n)
@@ -56,19 +56,19 @@ class Blobs:
 
 
 def in_batches(rows: NDArray[np.float64], size: int) -> list[Batch]:
-    """`size` rows at a time; each stands for itself."""
+    """Batches of `size` rows with a count of 1 each."""
     pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
     return [Batch(piece, np.ones(len(piece), dtype=np.int64)) for piece in pieces]
 
 
 def updates(d: int, centres: int, walk: int, nodes: int, seed: int) -> list[Batch]:
-    """At least `nodes` nodes, as CAEFC gets them: updates of ten CA+ clients in turn, each on a stream of its own
-    over the same centres, from its first reading on."""
+    """Updates with at least `nodes` nodes together, of ten CA+ clients in turn, each with a stream of its own around
+    the same centres, from its first reading on."""
     clients = [(CAPlus(d), Blobs(d, centres, walk, seed, sensor)) for sensor in range(CLIENTS)]
-    said: list[Batch] = []
-    while sum(len(update.rows) for update in said) < nodes:
+    batches: list[Batch] = []
+    while sum(len(update.rows) for update in batches) < nodes:
         for client, stream in clients:
             client.learn(stream.draw(UPDATE_ROWS))
             update = client.contribute()
-            said.append(Batch(update["weight"], update["count"]))
-    return said
+            batches.append(Batch(update["weight"], update["count"]))
+    return batches

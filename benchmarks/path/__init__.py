@@ -1,1 +1,1 @@
-"""The whole path, from a producer's reading to the snapshot that holds it, through real processes."""
+"""The path from a producer's reading to the snapshot with it, through real processes."""

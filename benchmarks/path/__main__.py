@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from benchmarks.machine import facts
-from benchmarks.path.logs import EMBEDDED, KAFKA, KINDS, place_of
+from benchmarks.path.logs import EMBEDDED, KAFKA, KINDS, log_place
 from benchmarks.path.page import markdown
 from benchmarks.path.runs import latency, recovery, throughput
 from benchmarks.path.settings import CENTRES, DIMENSIONS, FULL, ROWS, SETTINGS, SMALL, Extent, write_stream
@@ -38,13 +38,13 @@ def main(quick: bool, kinds: tuple[str, ...], out: Path) -> None:
     """Measure a producer, clients and a server as processes. Linux only; a full run takes about ten minutes.
 
     Kafka is the one at KAFKA_BOOTSTRAP, or one that is started for the run (Java 17 and Maven), which can then be
-    killed as well. Without either only the embedded log is measured, and that is said.
+    killed as well. Without either only the embedded log is measured, and the reason is printed.
     """
     if not Path("/proc/self/status").exists():
         raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
     extent = SMALL if quick else FULL
     machine, found = facts(PACKAGES), {}
-    for kind in kinds or _there():
+    for kind in kinds or _available():
         with tempfile.TemporaryDirectory() as scratch:
             found[kind] = measure(kind, Path(scratch), extent)
     result = {
@@ -60,32 +60,32 @@ def main(quick: bool, kinds: tuple[str, ...], out: Path) -> None:
 
 
 def measure(kind: str, scratch: Path, extent: Extent) -> dict[str, Any]:
-    """Everything on one log."""
+    """Throughput, latency and recovery on one log."""
     stream = scratch / "stream.csv"
     write_stream(stream, min(ROWS, extent.readings))
-    with place_of(kind, scratch / "kafka") as place:
+    with log_place(kind, scratch / "kafka") as place:
         fast = throughput(place, stream, extent)
-        _say(kind, f"{rounded(fast['readings_per_s']['median'])} readings/s")
+        _report(kind, f"{rounded(fast['readings_per_s']['median'])} readings/s")
         slow = []
         for settings in extent.settings:
             for rate in extent.rates:
                 slow.append(latency(place, stream, extent, rate, settings))
                 p50, p99 = slow[-1]["p50_s"], slow[-1]["p99_s"]
-                _say(kind, f"{rate} readings/s, {settings} settings: p50 {p50:.2f} s, p99 {p99:.2f} s")
+                _report(kind, f"{rate} readings/s, {settings} settings: p50 {p50:.2f} s, p99 {p99:.2f} s")
         back = recovery(place, stream, extent)
         for each in back:
-            _say(kind, f"{each['killed']} killed: back after {each['seconds']['median']:.2f} s")
+            _report(kind, f"{each['killed']} killed: recovered after {each['seconds']['median']:.2f} s")
     return {"throughput": fast, "latency": slow, "recovery": back}
 
 
-def _there() -> tuple[str, ...]:
+def _available() -> tuple[str, ...]:
     if os.environ.get("KAFKA_BOOTSTRAP") or (missing := what_is_missing()) is None:
         return KINDS
     click.echo(f"without {KAFKA}: {missing}")
     return (EMBEDDED,)
 
 
-def _say(kind: str, what: str) -> None:
+def _report(kind: str, what: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')} {kind}: {what} (load {os.getloadavg()[0]:.1f})")
 
 

@@ -1,4 +1,4 @@
-"""The logs a path goes over: the embedded one, and Kafka, which is named or started for the run."""
+"""The logs that are measured: the embedded one, and Kafka, at a given address or started for the run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EMBEDDED, KAFKA = "sqlite", "kafka"
 KINDS = (EMBEDDED, KAFKA)
 
 
-class Place:
-    """Where the federation's log is; for a broker of our own, also its process."""
+class LogPlace:
+    """Address of the federation's log, and the broker's process if it was started for the run."""
 
     def __init__(self, kind: str, address: str, folder: Path | None = None, port: int = 0) -> None:
         self.kind, self.address = kind, address
@@ -26,16 +26,16 @@ class Place:
 
     @property
     def pid(self) -> int | None:
-        """Of the broker, if it is our own."""
+        """Of the broker, if it was started for the run."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the broker, if it is our own."""
+        """Start the broker, if it is not a given one."""
         if self._folder is not None:
             (self._process,) = broker.start(broker.cluster_of(self._folder, self._port))
 
     def kill(self) -> float:
-        """SIGKILL the broker, and start it again at once; the moment of the kill."""
+        """Kill the broker (SIGKILL) and start it again at once; the time of the kill."""
         assert self._process is not None
         at = time.time()
         self.end()
@@ -43,23 +43,23 @@ class Place:
         return at
 
     def end(self) -> None:
-        """Nothing that it holds is needed any more."""
+        """End the broker; its data are not needed any more."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 @contextmanager
-def place_of(kind: str, folder: Path) -> Iterator[Place]:
-    """A place for logs, ready. Kafka is at KAFKA_BOOTSTRAP, or started in `folder`."""
+def log_place(kind: str, folder: Path) -> Iterator[LogPlace]:
+    """A log that is ready to use. Kafka is at KAFKA_BOOTSTRAP, or started in `folder`."""
     named = os.environ.get("KAFKA_BOOTSTRAP")
     if kind == EMBEDDED:
-        yield Place(kind, "sqlite:federation.db")
+        yield LogPlace(kind, "sqlite:federation.db")
     elif named:
-        yield Place(kind, f"kafka://{named}")
+        yield LogPlace(kind, f"kafka://{named}")
     else:
         port = _free_ports()
-        place = Place(kind, f"kafka://127.0.0.1:{port}", folder, port)
+        place = LogPlace(kind, f"kafka://127.0.0.1:{port}", folder, port)
         place.start()
         try:
             yield place
@@ -68,7 +68,7 @@ def place_of(kind: str, folder: Path) -> Iterator[Place]:
 
 
 def _free_ports() -> int:
-    """A port that nobody uses, nor the next one, which is the controller's."""
+    """A free port whose next one, which the controller uses, is free too."""
     while True:
         with closing(socket.socket()) as one, closing(socket.socket()) as other:
             one.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
-"""Somebody who does nothing but read snapshots, in a process of his own: `python -m benchmarks.path.observer FILE`.
+"""A process that only reads snapshots: `python -m benchmarks.path.observer FILE`.
 
-Prints a JSON line for each, when he has it. A log that is away is opened again until it is back.
+It prints a JSON line for each snapshot when it has decoded it. If the log is unavailable, it tries again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGAIN_S = 0.05
 
 
 def watch(config: Config) -> None:
-    """Until it is killed."""
+    """Read snapshots until the process is killed."""
     at: Positions = {0: 0}
     while True:
         try:
@@ -30,15 +30,15 @@ def watch(config: Config) -> None:
                 while True:
                     records, at = log.read(config.contract.snapshots_topic, at, timeout_s=POLL_S)
                     for record in records:
-                        # Servers also leave their marks there.
+                        # Leases are in this topic too.
                         if ("type", Snapshot.TYPE.encode()) in record.headers:
-                            tell(record)
+                            report(record)
         except LogUnavailable:
             time.sleep(AGAIN_S)
 
 
-def tell(record: Record) -> None:
-    """Decoded first: who cannot use it yet does not have it."""
+def report(record: Record) -> None:
+    """Print time, version, position and bytes of a snapshot. It is decoded first, as a reader would."""
     snapshot = Snapshot.decode(record.value, record.headers)
     at = time.time()
     size = len(record.value or b"") + len(record.key or b"") + sum(len(n) + len(c) for n, c in record.headers)

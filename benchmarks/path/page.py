@@ -1,4 +1,4 @@
-"""The result as a page."""
+"""The result as a Markdown page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.results import rounded, table
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The tables, then the small print."""
+    """The tables, then how to read them."""
     parts = [f"# The whole path\n\nMade by `{result['made_by']}`; do not edit.\n"]
     for log, found in result["logs"].items():
         parts.append(f"## {NAMES[log]}\n")
@@ -19,7 +19,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         parts.append(_latency(found["latency"]))
         parts.append(_processes(found))
         parts.append(_recovery(found["recovery"]))
-    parts.append(_small_print(result))
+    parts.append(_notes(result))
     return "\n".join(parts)
 
 
@@ -66,7 +66,7 @@ def _latency(found: list[Mapping[str, Any]]) -> str:
 
 
 def _processes(found: Mapping[str, Any]) -> str:
-    """A client is as good as another: the first stands for all."""
+    """Memory and processor time; the first client stands for all clients."""
     runs = {"as fast as it goes": found["throughput"]} | {
         f"{rounded(each['rate'])}/s, {each['settings']}": each for each in found["latency"]
     }
@@ -95,7 +95,7 @@ def _recovery(found: list[Mapping[str, Any]]) -> str:
     return table(["killed", "times", "back after, s", "least", "most"], lines)
 
 
-def _small_print(result: Mapping[str, Any]) -> str:
+def _notes(result: Mapping[str, Any]) -> str:
     stream = result["stream"]
     prompt = "; ".join(
         f"[{section}] " + ", ".join(f"{name} = {value}" for name, value in values.items())
@@ -104,17 +104,17 @@ def _small_print(result: Mapping[str, Any]) -> str:
     return (
         f"One `shoal producer`, {stream['clients']} `shoal client`, one `shoal server` with its page, all on one "
         f"machine; {stream['d']} features, formal privacy, a model of FCAC. The readings are {stream['centres']} blobs "
-        "from a CSV file, dealt in turn. "
-        "Latency is from the instant a reading is due by the producer's rate to the instant another process has read "
-        "and decoded a snapshot that holds it: every reading that is due in "
-        f"{stream['measured_s']:g} s after the first {stream['warm_s']:g} s, none left out. *Stored late* is the most "
-        "that the producer was behind, a part of it. "
+        "from a CSV file, assigned to the clients in turn. "
+        "Latency is from the time at which a reading is due by the producer's rate to the time at which another "
+        "process has read and decoded a snapshot with it: every reading that is due in "
+        f"{stream['measured_s']:g} s after the first {stream['warm_s']:g} s, none left out. *Stored late* is the "
+        "longest delay of the producer, which is included. "
         f"Settings are the defaults, or *prompt*: {prompt}. Up is bytes of updates per reading, beside 8 bytes a "
         "feature; down, of snapshots.\n\n"
-        "The arithmetic is one process that makes the same rows private and feeds them to the FCAC estimator, without "
-        "log, message or disk; raw records are encoded readings from one process through the same log to another.\n\n"
-        f"A killed process is started again at once. Back: {rounded(stream['kill_rate'])} readings/s go on meanwhile; "
-        "seconds from the kill to the first sight of a snapshot with a reading due after it, of the killed client "
+        "The arithmetic is one process that adds noise to the same rows and clusters them with the FCAC estimator, "
+        "without log, message or disk; raw records are encoded readings from one process through the same log to another.\n\n"
+        f"A killed process is started again at once. Back: {rounded(stream['kill_rate'])} readings/s continue "
+        "meanwhile; seconds from the kill to the first snapshot with a reading due after it, of the killed client "
         "itself or of any. This and the first table are under prompt settings.\n\n"
         f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n\n"
         f"{one_line(result['machine'])}\n"

@@ -1,4 +1,4 @@
-"""The runs: as fast as it goes, at a rate, and with kills."""
+"""The runs: highest throughput, latency at a rate, and recovery after kills."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.path.figures import Contents, due_at, percentiles
-from benchmarks.path.house import OBSERVER, PRODUCER, SERVER, House
-from benchmarks.path.logs import Place
-from benchmarks.path.peers import arithmetic, encoded_bytes, raw_records
+from benchmarks.path.federation import OBSERVER, PRODUCER, SERVER, FederationProcesses
+from benchmarks.path.latencies import SnapshotContents, due_at, percentiles
+from benchmarks.path.logs import LogPlace
+from benchmarks.path.references import arithmetic, encoded_bytes, raw_records
 from benchmarks.path.settings import DIMENSIONS, SETTINGS, Extent, write_federation
 from benchmarks.process import footprint_of
 from benchmarks.results import spread
 
 FAST = "prompt"
-"""settings as fast as it goes: the last snapshot is not waited for"""
+"""settings of the throughput run, so that it does not wait for the last snapshot"""
 
 
 @contextmanager
-def house_on(place: Place, stream: Path, clients: int, settings: str) -> Iterator[House]:
-    """A new federation in a folder of its own, everybody waiting."""
+def federation_on(place: LogPlace, stream: Path, clients: int, settings: str) -> Iterator[FederationProcesses]:
+    """A new federation in a folder of its own, with all processes idle."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "federation.toml"
         # A broker outlives a run, so the federation has a name of its own.
         write_federation(file, f"measured-{uuid.uuid4().hex[:12]}", place.address, SETTINGS[settings], clients)
-        with House(file, stream, clients) as house:
-            yield house
+        with FederationProcesses(file, stream, clients) as federation:
+            yield federation
 
 
-def throughput(place: Place, stream: Path, extent: Extent) -> dict[str, Any]:
-    """Readings per second from the first one stored to the snapshot that holds the last one, beside the peers."""
+def throughput(place: LogPlace, stream: Path, extent: Extent) -> dict[str, Any]:
+    """Readings per second from the first one stored to the snapshot with the last one, beside the references."""
     rates: list[float] = []
     peers: dict[str, list[float]] = {"arithmetic": [], "raw records": []}
     used: list[dict[str, Any]] = []
     wire: dict[str, float] = {}
     for _ in range(extent.turns):
-        with house_on(place, stream, extent.clients, FAST) as house:
+        with federation_on(place, stream, extent.clients, FAST) as federation:
             broker_before = _broker_cpu(place)
-            house.produce(limit=extent.readings)
+            federation.produce(limit=extent.readings)
             each = extent.readings // extent.clients
-            _until_held(house, [each] * extent.clients)
-            first = min(float(house.stored(name).at[0]) for name in house.clients)
-            contents = house.contents()
-            last = max(float(contents.seen_at(name, each).max()) for name in house.clients)
+            _wait_for_readings(federation, [each] * extent.clients)
+            first = min(float(federation.stored(name).at[0]) for name in federation.clients)
+            contents = federation.contents()
+            last = max(float(contents.seen_at(name, each).max()) for name in federation.clients)
             rates.append(extent.readings / (last - first))
-            used = _used(house, place, broker_before, extent.readings)
-            wire = _wire(house, extent.readings)
+            used = _usage(federation, place, broker_before, extent.readings)
+            wire = _wire(federation, extent.readings)
             peers["arithmetic"].append(arithmetic(extent.readings, extent.clients))
-            peers["raw records"].append(raw_records(place.address, house.folder, extent.readings))
+            peers["raw records"].append(raw_records(place.address, federation.folder, extent.readings))
     return {
         "readings": extent.readings,
         "readings_per_s": spread(rates),
@@ -70,97 +70,99 @@ def throughput(place: Place, stream: Path, extent: Extent) -> dict[str, Any]:
     }
 
 
-def latency(place: Place, stream: Path, extent: Extent, rate: int, settings: str) -> dict[str, Any]:
-    """From the instant a reading is due to the first sight of a snapshot that holds it, for every reading that is
-    due in the time measured. The producer goes on until all of them are seen."""
-    with house_on(place, stream, extent.clients, settings) as house:
+def latency(place: LogPlace, stream: Path, extent: Extent, rate: int, settings: str) -> dict[str, Any]:
+    """Seconds from the time at which a reading is due to the first snapshot with it, for every reading that is due
+    in the measured time. The producer continues until all of them are in a snapshot."""
+    with federation_on(place, stream, extent.clients, settings) as federation:
         broker_before = _broker_cpu(place)
-        house.produce(rate=rate)
-        house.wait_until(lambda: all(len(house.stored(name).at) for name in house.clients))
-        _go_on(house, extent.warm_s + extent.measured_s)
-        stored = [house.stored(name) for name in house.clients]
+        federation.produce(rate=rate)
+        federation.wait_until(lambda: all(len(federation.stored(name).at) for name in federation.clients))
+        _keep_running(federation, extent.warm_s + extent.measured_s)
+        stored = [federation.stored(name) for name in federation.clients]
         counts = [len(log.at) for log in stored]
-        _until_held(house, counts)
-        contents, due = house.contents(), due_at(stored, rate)
+        _wait_for_readings(federation, counts)
+        contents, due = federation.contents(), due_at(stored, rate)
         began = min(float(moments[0]) for moments in due)
         waits, measured = [], []
-        for name, moments in zip(house.clients, due, strict=True):
+        for name, moments in zip(federation.clients, due, strict=True):
             waits.append(contents.seen_at(name, len(moments)) - moments)
             measured.append((moments >= began + extent.warm_s) & (moments < began + extent.warm_s + extent.measured_s))
         late = max(float((log.at - moments).max()) for log, moments in zip(stored, due, strict=True))
-        readings = sum(_held(contents, name) for name in house.clients)
+        readings = sum(_readings_in(contents, name) for name in federation.clients)
         result = {
             "rate": rate,
             "settings": settings,
             **percentiles(np.concatenate(waits)[np.concatenate(measured)]),
             "max_with_start_s": round(float(np.concatenate(waits).max()), 4),
             "stored_late_max_s": round(late, 4),
-            "snapshots_per_s": round(len(contents.moments) / (time.time() - began), 2),
-            "wire": _wire(house, readings),
-            "processes": _used(house, place, broker_before, readings),
+            "snapshots_per_s": round(len(contents.times) / (time.time() - began), 2),
+            "wire": _wire(federation, readings),
+            "processes": _usage(federation, place, broker_before, readings),
         }
-        house.stop(PRODUCER)
+        federation.stop(PRODUCER)
         return result
 
 
-def recovery(place: Place, stream: Path, extent: Extent) -> list[dict[str, Any]]:
-    """SIGKILL under load, started again at once: seconds until a snapshot holds a reading due after the kill, of the
-    killed client itself or of any."""
+def recovery(place: LogPlace, stream: Path, extent: Extent) -> list[dict[str, Any]]:
+    """Seconds from a SIGKILL under load, after which the process is started at once, to the first snapshot with a
+    reading due after it: of the killed client, or else of any client."""
     targets = ["client-1", SERVER] + ["broker"] * (place.pid is not None)
     took: dict[str, list[float]] = {target: [] for target in targets}
-    with house_on(place, stream, extent.clients, "prompt") as house:
-        house.produce(rate=extent.kill_rate)
-        _until_held(house, [1] * extent.clients)
+    with federation_on(place, stream, extent.clients, "prompt") as federation:
+        federation.produce(rate=extent.kill_rate)
+        _wait_for_readings(federation, [1] * extent.clients)
         for target in targets * extent.kills:
-            killed_at = place.kill() if target == "broker" else house.kill(target)
-            affected = [target] if target in house.clients else house.clients
-            took[target].append(_first_sight(house, affected, killed_at, extent.kill_rate) - killed_at)
-            _go_on(house, extent.steady_s)
-        house.stop(PRODUCER)
+            killed_at = place.kill() if target == "broker" else federation.kill(target)
+            affected = [target] if target in federation.clients else federation.clients
+            took[target].append(_first_snapshot_after(federation, affected, killed_at, extent.kill_rate) - killed_at)
+            _keep_running(federation, extent.steady_s)
+        federation.stop(PRODUCER)
     return [{"killed": target, "kills": len(seconds), "seconds": spread(seconds)} for target, seconds in took.items()]
 
 
-def _first_sight(house: House, clients: list[str], after: float, rate: int) -> float:
-    """When a snapshot that holds a reading of one of these, due after that moment, was first seen."""
+def _first_snapshot_after(federation: FederationProcesses, clients: list[str], after: float, rate: int) -> float:
+    """When the first snapshot with a reading of one of these clients, due after that time, was read."""
     found: list[float] = []
 
     def seen() -> bool:
-        contents = house.contents()
-        stored = [house.stored(name) for name in house.clients]
-        for name, due in zip(house.clients, due_at(stored, rate), strict=True):
+        contents = federation.contents()
+        stored = [federation.stored(name) for name in federation.clients]
+        for name, due in zip(federation.clients, due_at(stored, rate), strict=True):
             sights = contents.seen_at(name, len(due))[due > after]
             if name in clients and len(sights) and np.isfinite(sights[0]):
                 found.append(float(sights[0]))
         return bool(found)
 
-    house.wait_until(seen)
+    federation.wait_until(seen)
     return min(found)
 
 
-def _go_on(house: House, seconds: float) -> None:
+def _keep_running(federation: FederationProcesses, seconds: float) -> None:
     until = time.monotonic() + seconds
-    house.wait_until(lambda: time.monotonic() > until)
+    federation.wait_until(lambda: time.monotonic() > until)
 
 
-def _until_held(house: House, counts: list[int]) -> None:
-    """Wait until the newest snapshot seen holds so many readings of each client."""
+def _wait_for_readings(federation: FederationProcesses, counts: list[int]) -> None:
+    """Wait until the newest snapshot has `counts` readings of the clients."""
 
-    def held() -> bool:
-        contents = house.contents()
-        return all(_held(contents, name) >= count for name, count in zip(house.clients, counts, strict=True))
+    def readings_in() -> bool:
+        contents = federation.contents()
+        return all(
+            _readings_in(contents, name) >= count for name, count in zip(federation.clients, counts, strict=True)
+        )
 
-    house.wait_until(held)
-
-
-def _held(contents: Contents, client: str) -> int:
-    held = contents.held(client)
-    return int(held[-1]) if len(held) else 0
+    federation.wait_until(readings_in)
 
 
-def _wire(house: House, readings: int) -> dict[str, float]:
-    """Bytes published for each reading, beside the reading itself."""
-    contents = house.contents()
-    up, down = contents.bytes_said / readings, contents.bytes_seen / readings
+def _readings_in(contents: SnapshotContents, client: str) -> int:
+    readings_in = contents.readings_in(client)
+    return int(readings_in[-1]) if len(readings_in) else 0
+
+
+def _wire(federation: FederationProcesses, readings: int) -> dict[str, float]:
+    """Bytes published per reading, and their ratio to the bytes of the reading."""
+    contents = federation.contents()
+    up, down = contents.update_bytes / readings, contents.snapshot_bytes / readings
     raw, encoded = 8 * DIMENSIONS, encoded_bytes()
     return {
         "update_bytes_per_reading": round(up, 1),
@@ -172,14 +174,16 @@ def _wire(house: House, readings: int) -> dict[str, float]:
     }
 
 
-def _used(house: House, place: Place, broker_before: float, readings: int) -> list[dict[str, Any]]:
-    """Memory at most and processor time of each process, since it waited for the first reading."""
-    house.look()
+def _usage(
+    federation: FederationProcesses, place: LogPlace, broker_before: float, readings: int
+) -> list[dict[str, Any]]:
+    """Peak memory, and processor time since the first reading, of each process."""
+    federation.sample()
     rows = []
-    for name, after in house.after.items():
+    for name, after in federation.after.items():
         if name == OBSERVER:
             continue
-        before = house.before[name].cpu_s if name in house.before else 0.0
+        before = federation.before[name].cpu_s if name in federation.before else 0.0
         rows.append(_row(name, after.peak_mib, after.cpu_s - before, readings))
     if place.pid is not None:
         broker = footprint_of(place.pid)
@@ -196,5 +200,5 @@ def _row(name: str, peak_mib: float, cpu_s: float, readings: int) -> dict[str, A
     }
 
 
-def _broker_cpu(place: Place) -> float:
+def _broker_cpu(place: LogPlace) -> float:
     return 0.0 if place.pid is None else footprint_of(place.pid).cpu_s

@@ -1,4 +1,4 @@
-"""What a run is made of: the log, the settings of the processes, the stream, and how long all of it takes."""
+"""What is measured: the stream, the settings of the processes, and the length of the runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SEED = 2
 EPSILON_PER_FEATURE = 20.0
 MODEL = "clusters"
 ROWS = 100_000
-"""of the file that is replayed, again and again"""
+"""of the file that is replayed in a loop"""
 
 DEFAULTS: Mapping[str, Mapping[str, float]] = {}
 PROMPT: Mapping[str, Mapping[str, float]] = {"client": {"publish_s": 0.2}, "server": {"snapshot_s": 0.2}}
 SETTINGS = {"default": DEFAULTS, "prompt": PROMPT}
-"""settings by what they are called in the results; whatever is not named is as `shoal check --settings` prints it"""
+"""by name in the results; all other settings have the defaults that `shoal check --settings` prints"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def write_stream(file: Path, rows: int = ROWS) -> None:
 def write_federation(
     file: Path, name: str, address: str, settings: Mapping[str, Mapping[str, float]], clients: int
 ) -> None:
-    """The federation file of one run. The server begins with all clients, and serves its page on a free port."""
+    """The federation file of one run. The server waits for all clients, and serves its page on a free port."""
     features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS))
     sections: dict[str, dict[str, float | str]] = {
         "log": {"address": address},

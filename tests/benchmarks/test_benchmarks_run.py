@@ -1,4 +1,4 @@
-"""The benchmarks run, and say what they are to say. No time is judged here: times belong to no test."""
+"""The benchmarks run in their quick form and write complete results. No test asserts a time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_both_networks_are_measured_in_two_and_in_sixteen_features(streaming: di
         assert cell["nodes_mean"] >= 2
 
 
-def test_every_network_is_set_beside_every_peer_and_its_parameters_are_said(streaming: dict[str, Any]) -> None:
+def test_every_network_is_compared_with_every_peer_and_its_parameters_are_stated(streaming: dict[str, Any]) -> None:
     for cell in streaming["cells"]:
         names = {peer["name"] for peer in cell["peers"]}
         assert {"MiniBatchKMeans", "DBSTREAM", "DenStream"} <= names <= set(streaming["peers"])
@@ -72,12 +72,12 @@ def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming
             assert lowest <= peer["ratio"]["low"] <= peer["ratio"]["high"] <= highest
 
 
-def test_a_goal_that_was_not_measured_is_not_reached_nor_missed(streaming: dict[str, Any]) -> None:
+def test_a_goal_that_was_not_measured_is_neither_reached_nor_missed(streaming: dict[str, Any]) -> None:
     assert streaming["goal"]["reached"] is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
-def test_the_footprint_of_a_real_client_is_looked_at_from_start_to_end(tmp_path: Path) -> None:
+def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: Path) -> None:
     result = run("footprint", tmp_path)
     assert result["installation"] is None
     for case in result["cases"]:
@@ -86,11 +86,11 @@ def test_the_footprint_of_a_real_client_is_looked_at_from_start_to_end(tmp_path:
         assert len(case["rss_by_stage_mib"]) == 5
         assert case["rss_max_mib"] >= max(case["rss_by_stage_mib"])
         assert case["cpu_s_per_1000_readings"] > 0
-    # Memory is no time: a busy machine takes no more of it. What is loaded and not needed shows here.
+    # Memory does not depend on how busy the machine is; a needless import shows here.
     assert result["goal"]["reached"] == {"distributions": None, "installed_mb": None, "resident_mb": True}
 
 
-def test_the_shares_of_a_client_step_are_a_whole(tmp_path: Path) -> None:
+def test_the_shares_of_a_client_step_sum_to_one(tmp_path: Path) -> None:
     for case in run("client_step", tmp_path)["cases"]:
         assert case["readings_per_cpu_s"] > 0
         assert sum(case["shares"].values()) == pytest.approx(1.0)
@@ -112,7 +112,7 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
         assert fast["peers"].keys() == {"arithmetic", "raw records"}
         assert 0 < fast["wire"]["update_bytes_per_reading"] < fast["wire"]["raw_bytes"] < fast["wire"]["encoded_bytes"]
         for each in found["latency"]:
-            # Of all readings that were due in that time, to one: the clock may begin between two of them.
+            # All readings that were due in that time; one may fall on either side of its limits.
             assert abs(each["readings"] - each["rate"] * result["stream"]["measured_s"]) <= 1
             assert 0 < each["p50_s"] <= each["p99_s"] <= each["max_s"] <= each["max_with_start_s"]
             assert {row["name"] for row in each["processes"]} == {"producer", "server", "client-1", "client-2"}
@@ -121,7 +121,7 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
         assert all(is_spread(each["seconds"]) for each in found["recovery"])
 
 
-def test_every_algorithm_in_rounds_is_measured_beside_other_ways_and_in_a_round(tmp_path: Path) -> None:
+def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measured_in_a_round(tmp_path: Path) -> None:
     result = run("rounds", tmp_path)
     assert {each["algorithm"] for each in result["answers"]} == {"kmeans", "fcm", "gmm"}
     for each in result["answers"]:
@@ -138,7 +138,7 @@ def test_every_algorithm_in_rounds_is_measured_beside_other_ways_and_in_a_round(
     assert all(each["beyond_mib"] < each["rows_mib"] + 8 for each in result["memory"])
 
 
-def test_a_number_of_features_that_is_not_measured_is_refused(tmp_path: Path) -> None:
+def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.streaming", "--d", "3", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2

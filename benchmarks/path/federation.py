@@ -1,4 +1,4 @@
-"""A federation of real processes on one log: a producer, clients, a server, and an observer of the snapshots."""
+"""A federation of real processes on one log: producer, clients, server, and an observer that reads the snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from benchmarks.path.figures import Contents, Said, Seen, Stored
+from benchmarks.path.latencies import LoggedUpdate, SeenSnapshot, SnapshotContents, StoredReadings
 from benchmarks.process import ONE_THREAD, Footprint, footprint_of
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable, ShoalError
@@ -32,37 +32,37 @@ PATIENCE_S = 120.0
 SERVER, PRODUCER, OBSERVER = "server", "producer", "observer"
 
 
-class House:
-    """Processes by name: server, producer, observer, client-1, client-2, ... Leave it, and all of them are gone."""
+class FederationProcesses:
+    """Processes by name: server, producer, observer, client-1, client-2, ...; a context manager that ends them all."""
 
     def __init__(self, file: Path, stream: Path, clients: int) -> None:
-        """`file`: the federation; its folder is the house's own. `stream`: what the producer replays."""
+        """`file` is the federation file, in a folder of its own; `stream` is the file that the producer replays."""
         self.folder, self._stream = file.parent, stream
         self._config = load_config(file)
         self.clients = [f"client-{number}" for number in range(1, clients + 1)]
-        self._words = {
+        self._commands = {
             OBSERVER: ["benchmarks.path.observer", str(file)],
             SERVER: ["shoal", "server", "--config", str(file), "--json"],
             **{name: ["shoal", "client", "--config", str(file), "--name", name, "--json"] for name in self.clients},
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._log: Log | None = None
-        self._said: list[Said] = []
+        self._updates: list[LoggedUpdate] = []
         self._stored: dict[str, tuple[list[int], list[float]]] = {}
         self._read_to: dict[tuple[str, str], Positions] = {}
         self.before: dict[str, Footprint] = {}
         """of each process before the first reading"""
         self.after: dict[str, Footprint] = {}
-        """of each process when it was last looked at"""
+        """of each process at the last sample"""
 
     def __enter__(self) -> Self:
-        """Everybody but the producer, started and waiting."""
+        """Start all processes but the producer, and wait until they are idle."""
         with closing(open_log(self._config.log)) as log:
             ensure_topics(log, self._config.contract)
         try:
-            for name in self._words:
+            for name in self._commands:
                 self.start(name)
-            self._settle()
+            self._wait_until_idle()
         except BaseException:
             self._end()
             raise
@@ -75,13 +75,13 @@ class House:
 
     def start(self, name: str) -> None:
         """Start a process, for the first time or again."""
-        with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as said:
+        with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", *self._words[name]], stdout=out, stderr=said, env=ONE_THREAD
+                [sys.executable, "-m", *self._commands[name]], stdout=out, stderr=err, env=ONE_THREAD
             )
 
     def produce(self, *, rate: int | None = None, limit: int | None = None) -> None:
-        """Start the producer: so many readings per second over all clients, without end, or as fast as it can."""
+        """Start the producer: `rate` readings per second over all clients, or as fast as possible; `limit` readings."""
         pace = ["--speed", "max"] if rate is None else ["--rate", f"{rate}/s"]
         end = [] if limit is None else ["--limit", str(limit)]
         config = str(self.folder / "federation.toml")
@@ -95,11 +95,11 @@ class House:
             "--loop",
             "--json",
         ]
-        self._words[PRODUCER] = ["shoal", "producer", str(self._stream), *options, *pace, *end, "--json"]
+        self._commands[PRODUCER] = ["shoal", "producer", str(self._stream), *options, *pace, *end, "--json"]
         self.start(PRODUCER)
 
     def kill(self, name: str) -> float:
-        """SIGKILL, and start again as soon as it is gone, as a supervisor does; the moment of the kill."""
+        """Kill a process (SIGKILL) and start it again at once, as a supervisor does; the time of the kill."""
         process = self._running[name]
         at = time.time()
         process.kill()
@@ -108,77 +108,79 @@ class House:
         return at
 
     def stop(self, name: str) -> None:
-        """SIGTERM, and wait until it has ended."""
+        """Stop a process (SIGTERM) and wait for its end."""
         process = self._running.pop(name)
         process.send_signal(signal.SIGTERM)
         if process.wait(PATIENCE_S):
-            raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_words(name)}")
+            raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_lines(name)}")
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Look on until it is so. Raises `TimeoutError`, and RuntimeError when a process has ended before it should."""
+        """Wait for a condition. Raises `TimeoutError`, and RuntimeError when a process has ended too early."""
         until = time.monotonic() + PATIENCE_S
         while not reached():
             if time.monotonic() > until:
-                raise TimeoutError(f"not within {PATIENCE_S:g} s; the server said:\n{self._last_words(SERVER)}")
-            self.look()
+                raise TimeoutError(
+                    f"not within {PATIENCE_S:g} s; the last lines of the server:\n{self._last_lines(SERVER)}"
+                )
+            self.sample()
             time.sleep(POLL_S)
 
-    def look(self) -> None:
-        """See that everybody runs, and what they use."""
+    def sample(self) -> None:
+        """Check that all processes run, and take their memory and processor time."""
         for name, process in self._running.items():
             if process.poll() is None:
                 try:
                     self.after[name] = footprint_of(process.pid)
                 except (FileNotFoundError, KeyError, ProcessLookupError):
-                    continue  # it has just ended
+                    continue  # the process has just ended
             elif process.returncode or name != PRODUCER:
-                raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_words(name)}")
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_lines(name)}")
 
-    def contents(self) -> Contents:
-        """What the snapshots seen so far hold."""
-        seen = [Seen(*json.loads(line)) for line in _whole_lines(self.folder / f"{OBSERVER}.out")]
-        return Contents(self.said(), seen)
+    def contents(self) -> SnapshotContents:
+        """The snapshots read so far, and the readings in each."""
+        seen = [SeenSnapshot(*json.loads(line)) for line in _whole_lines(self.folder / f"{OBSERVER}.out")]
+        return SnapshotContents(self.updates(), seen)
 
-    def said(self) -> list[Said]:
+    def updates(self) -> list[LoggedUpdate]:
         """All updates in the log so far."""
         try:
             if self._log is None:
                 self._log = open_log(self._config.log)
-            self._said += map(_said, self._read_on(self._log, self._config.contract.updates_topic))
+            self._updates += map(_logged_update, self._read_new(self._log, self._config.contract.updates_topic))
         except LogUnavailable:
-            self._let_go()  # the broker was killed, perhaps: later then
-        return list(self._said)
+            self._close_log()  # the broker may have been killed; the next call tries again
+        return list(self._updates)
 
-    def stored(self, client: str) -> Stored:
-        """The readings in a client's log so far."""
+    def stored(self, client: str) -> StoredReadings:
+        """The readings in a client's readings log so far."""
         rows, moments = self._stored.setdefault(client, ([], []))
         with closing(open_log(f"sqlite:{self.folder / 'clients' / client / 'readings.db'}")) as log:
-            for record in self._read_on(log, READINGS, client):
+            for record in self._read_new(log, READINGS, client):
                 rows.append(int(dict(record.headers)["row"]))
                 moments.append(record.timestamp_ms / 1000)
-        return Stored(np.array(rows, dtype=np.int64), np.array(moments))
+        return StoredReadings(np.array(rows, dtype=np.int64), np.array(moments))
 
-    def _read_on(self, log: Log, topic: str, owner: str = "") -> Iterator[Record]:
-        """What is new since the last time."""
+    def _read_new(self, log: Log, topic: str, owner: str = "") -> Iterator[Record]:
+        """The records since the last call."""
         while True:
             records, self._read_to[owner, topic] = log.read(topic, self._read_to.get((owner, topic), {0: 0}), 5000)
             if not records:
                 return
             yield from records
 
-    def _let_go(self) -> None:
+    def _close_log(self) -> None:
         log, self._log = self._log, None
         if log is not None:
             with suppress(ShoalError):
                 log.close()
 
-    def _settle(self) -> None:
-        """Return when everybody waits for something to do."""
+    def _wait_until_idle(self) -> None:
+        """Return when no process has anything to do."""
         until = time.monotonic() + READY_WITHIN_S
         used = -np.inf
         while time.monotonic() < until:
             time.sleep(QUIET_S)
-            self.look()
+            self.sample()
             spent = sum(each.cpu_s for each in self.after.values())
             begun = all((self.folder / "clients" / name / "noise.key").exists() for name in self.clients)
             if begun and spent - used < QUIET_CPU_S:
@@ -188,22 +190,22 @@ class House:
         raise TimeoutError(f"the processes were still busy after {READY_WITHIN_S:g} s")
 
     def _end(self) -> None:
-        self._let_go()
+        self._close_log()
         for process in self._running.values():
             if process.poll() is None:
                 process.kill()
             process.wait()
 
-    def _last_words(self, name: str) -> str:
+    def _last_lines(self, name: str) -> str:
         return "\n".join((self.folder / f"{name}.err").read_text(encoding="utf-8").splitlines()[-20:])
 
 
-def _said(record: Record) -> Said:
+def _logged_update(record: Record) -> LoggedUpdate:
     update = Update.decode(record.value, record.headers)
     size = len(record.value or b"") + len(record.key or b"") + sum(len(n) + len(c) for n, c in record.headers)
-    return Said(update.client, update.sequence, update.readings, size)
+    return LoggedUpdate(update.client, update.sequence, update.readings, size)
 
 
 def _whole_lines(file: Path) -> list[str]:
-    """The last line may still be on its way."""
+    """All lines but the last one if it is not complete."""
     return file.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()

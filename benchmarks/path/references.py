@@ -1,4 +1,4 @@
-"""What the path is set beside in the same run: its arithmetic without any log, and a log without any arithmetic."""
+"""References for the throughput, from the same run: the arithmetic without a log, and the log without arithmetic."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ spawn = multiprocessing.get_context("spawn")
 
 
 def arithmetic(readings: int, clients: int) -> float:
-    """Readings per second by the clock of one process that makes the same rows private and clusters them: the
-    estimator with as many clients, no message, no disk."""
+    """Readings per second of wall-clock time of one process that adds noise to the same rows and clusters them with
+    the estimator and as many clients: no message, no disk."""
     bounds = Bounds([0.0] * DIMENSIONS, [1.0] * DIMENSIONS)
     mode = load_mode("formal")(bounds, {"epsilon_per_reading": EPSILON_PER_FEATURE * DIMENSIONS})
     noise = mode.mechanism(bytes(32), "peer", bytes(16))
@@ -45,9 +45,9 @@ def arithmetic(readings: int, clients: int) -> float:
 
 
 def raw_records(address: str, folder: Path, readings: int) -> float:
-    """Readings per second by the clock from one process through the same log to another: each as it is, whole.
+    """Readings per second of wall-clock time from one process through the same log to another.
 
-    From the first publish to the last one read and decoded.
+    From the first one published to the last one read and decoded.
     """
     settings = LogSettings(address=f"sqlite:{folder / 'raw.db'}" if address.startswith("sqlite:") else address)
     topic = f"raw-{uuid.uuid4().hex}"
@@ -64,7 +64,7 @@ def raw_records(address: str, folder: Path, readings: int) -> float:
         while read < readings:
             records, at = log.read(topic, at, 1000, timeout_s=30.0)
             if not records:
-                raise RuntimeError(f"the writer fell silent after {read} readings")
+                raise RuntimeError(f"no record after {read} readings")
             read += sum(len(Reading.decode(record.value, record.headers).values) > 0 for record in records)
         took = time.perf_counter() - began
         writer.join()
@@ -85,6 +85,6 @@ def _write(settings: LogSettings, topic: str, readings: int, ready: Event, go: E
 
 
 def encoded_bytes() -> int:
-    """Of one reading as it stands in a log: value and headers."""
+    """Bytes of one reading in a log: value and headers."""
     value = Reading(0.0, np.zeros(DIMENSIONS)).encode()
     return len(value) + sum(len(name) + len(content) for name, content in Reading.headers())

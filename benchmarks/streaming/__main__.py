@@ -1,4 +1,4 @@
-"""Rows per second of CA+ and nodes per second of CAEFC, against d and K, beside the peers in the same run."""
+"""Rows per second of CA+ and nodes per second of CAEFC, by d and K, beside other clusterers in the same run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from benchmarks.learners import DBSTREAM_PEER, DENSTREAM_PEER, KMEANS, KMEANS_BY_ROW, Client, Learner, Peer, Server
 from benchmarks.machine import facts, one_line
-from benchmarks.pairs import take_turns, warm
 from benchmarks.results import rounded, spread, table, write
+from benchmarks.streaming.learners import (
+    DBSTREAM_PEER,
+    DENSTREAM_PEER,
+    KMEANS,
+    KMEANS_BY_ROW,
+    Client,
+    Learner,
+    Peer,
+    Server,
+)
+from benchmarks.streaming.turns import take_turns, warm
 from benchmarks.streams import Batch, Blobs, in_batches, updates
 
 SEED = 2
 BATCH_ROWS = 256
 GOAL = {"rows_per_s": 30_000, "d": 16, "centres": 100}
-"""what the NumPy form of CA+ has set itself"""
+"""for the NumPy form of CA+"""
 CLIENT_PEERS = (KMEANS, KMEANS_BY_ROW, DBSTREAM_PEER, DENSTREAM_PEER)
 SERVER_PEERS = (KMEANS, DBSTREAM_PEER, DENSTREAM_PEER)
 
@@ -35,7 +44,7 @@ class Size:
     widths: tuple[int, ...]
     centres: tuple[int, ...]
     centres_flat: tuple[int, ...]
-    """for d = 2, where the plane gets crowded and CA+ gives near centres one node"""
+    """for d = 2, where centres are so close that CA+ gives several of them one node"""
     walk_rows: int
     walk_rows_client: int
     warm_nodes: int
@@ -90,7 +99,7 @@ def main(quick: bool, width: str | None, out: Path) -> None:
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "timing": {"clock": "process CPU time", "threads": 1, "turns": size.turns, "turn_rows": size.turn_rows},
-        "peers": {peer.name: peer.says for peer in CLIENT_PEERS},
+        "peers": {peer.name: peer.description for peer in CLIENT_PEERS},
         "goal": GOAL | {"reached": _reached(measured)},
         "cells": measured,
     }
@@ -109,12 +118,12 @@ def client_cells(size: Size) -> Iterator[Cell]:
 
 
 def server_cells(size: Size) -> Iterator[Cell]:
-    """CAEFC on the updates of ten clients. By default it keeps few nodes whatever it is fed (shown once for each
-    width), so its cost against K is measured with `diversity_nodes_min` as large as the number of centres."""
+    """CAEFC on the updates of ten clients. By default it keeps few nodes (measured once for each width), so its cost
+    by K is measured with `diversity_nodes_min` equal to the number of centres."""
     for d in size.widths:
         for centres in size.centres:
-            said = updates(d, centres, size.walk_rows_client, size.warm_nodes + size.turns * size.turn_rows, SEED)
-            pooled, *slices = _cut(said, [size.warm_nodes] + size.turns * [size.turn_rows])
+            batches = updates(d, centres, size.walk_rows_client, size.warm_nodes + size.turns * size.turn_rows, SEED)
+            pooled, *slices = _cut(batches, [size.warm_nodes] + size.turns * [size.turn_rows])
             before = [Batch(*map(np.concatenate, zip(*pooled, strict=True)))]
             for nodes_min in (10, centres) if centres == size.centres[-1] else (centres,):
                 options = {"diversity_nodes_min": nodes_min}
@@ -123,7 +132,7 @@ def server_cells(size: Size) -> Iterator[Cell]:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Ours beside each peer in turn; ours begins anew for each, so it is the same network every time."""
+    """Ours beside each peer in turn. Ours starts again for each peer, so it is the same network every time."""
     sizes, rates, peers = [], [], []
     for peer in cell.peers:
         ours = warm(cell.ours(), cell.before)
@@ -155,7 +164,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The result as a page: a table for each network, then the small print."""
+    """The result as a Markdown page: a table for each network, then how to read it."""
     parts = [f"# Rows per second\n\nMade by `{result['made_by']}`; do not edit.\n"]
     for network, unit in (("CA+", "rows/s"), ("CAEFC", "nodes/s")):
         cells = [cell for cell in result["cells"] if cell["network"] == network]
@@ -172,15 +181,15 @@ def markdown(result: dict[str, Any]) -> str:
     parts.append(
         f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns: median (lowest to "
         "highest), CPU time of one thread. A peer's column: its rows/s on the same rows (how many prototypes it had), "
-        "and how many times as many ours learnt per second in the same turns. CA+ has default options; of CAEFC's, "
-        "diversity_nodes_min is 10 by default.\n"
+        "and how many times as many rows ours learnt per second in the same turns. CA+ has default options; of "
+        "CAEFC's, diversity_nodes_min is 10 by default.\n"
     )
-    parts.append("".join(f"- **{name}**: {says}.\n" for name, says in result["peers"].items()))
+    parts.append("".join(f"- **{name}**: {description}.\n" for name, description in result["peers"].items()))
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
 
 
 def _cut(batches: Sequence[Batch], sizes: Sequence[int]) -> list[list[Batch]]:
-    """Whole batches, in order, into parts of at least so many rows each."""
+    """Cut a list of batches into parts of at least `sizes` rows."""
     rest = iter(batches)
     parts: list[list[Batch]] = []
     for size in sizes:

@@ -1,8 +1,8 @@
-"""Rounds: time per row of an answer against K, d and other ways to calculate it; time and bytes of a round; memory.
+"""Rounds: time per row of an answer, by K and d, beside other implementations; time and bytes of a round; memory.
 
-An answer takes turns with the plain NumPy form of the same sums, with one step of scikit-learn's (k-means' Lloyd
-iteration, a mixture's EM step), and with a loop over the rows in Python. A round is measured at 1 000 clients: what
-folding and combining add to the clients' own arithmetic, and what the whole service does. Memory is measured at up to
+An answer takes turns with plain NumPy for the same sums, with one step of scikit-learn (a Lloyd iteration of k-means, an
+EM step of a mixture), and with a loop over the rows in Python. A round is measured with 1 000 clients: what the server
+adds to the clients' arithmetic, and what the whole service does. Memory is measured at up to
 ten million rows.
 """
 
@@ -21,9 +21,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
-from benchmarks.rounds_answers import measured_answers, rows_and_params
-from benchmarks.rounds_memory import measured_memory
-from benchmarks.rounds_service import measured_service
+from benchmarks.rounds.answers import measured_answers, rows_and_params
+from benchmarks.rounds.memory import measured_memory
+from benchmarks.rounds.service import measured_service
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.protocol.codec import pack
@@ -83,7 +83,7 @@ QUICK = Size(
 
 
 def measured_rounds(size: Size) -> list[dict[str, Any]]:
-    """What a round of many clients takes beyond their arithmetic, and the bytes of one answer and one call."""
+    """The server's time in a round of many clients, relative to theirs, and the bytes of one answer and one request."""
     found = []
     k, d = 10, 16
     for name in rounds_names():
@@ -91,7 +91,7 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
         rows, params = rows_and_params(name, k, d, size.clients * size.client_rows)
         clients = np.array_split(rows, size.clients)
         if name in ("kfed", "mufc", "ffcm", "gmm_local"):
-            # These fit alone: a tenth of the clients is enough to know.
+            # Clients fit on their own here, which takes long; a tenth of the clients is enough.
             clients = clients[: max(1, size.clients // 10)]
         shares, answering, whole = [], [], []
         for _ in range(3):
@@ -174,7 +174,7 @@ def markdown(measured: Mapping[str, Any]) -> str:
     return (
         f"# Rounds\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
         'An answer, one thread; medians of turns. "x" is how many times as fast ours is.\n\n'
-        f"{answers}\nA round in one process. The server's share is what folding and combining add to the clients' time."
+        f"{answers}\nA round in one process. The server's share is its time relative to the clients'."
         f"\n\n{rounds}\n{_service(measured)}\n{_memory(measured)}\n{one_line(measured['machine'])}\n"
     )
 
@@ -192,9 +192,10 @@ def _service(measured: Mapping[str, Any]) -> str:
     ]
     head = ["algorithm", "clients", "rows each", "round, s", "round, CPU s", "arithmetic, CPU s", "round / arithmetic"]
     return (
-        f"{table(head, lines)}\nA round through the service in one process: every client reads the call from the "
-        "embedded log, checks it, answers, checks its answer and stores it with a flush of its own; the server reads, "
-        "checks, folds, remembers and calls again. The arithmetic is the answers and their sum alone, in turn.\n"
+        f"{table(head, lines)}\nA round through the service in one process: every client reads the request from the "
+        "embedded log, validates it, answers, validates its answer and stores it with a flush of its own; the server "
+        "reads, validates, combines, saves and publishes the next request. The arithmetic is the answers and their sum "
+        "alone, in turn.\n"
     )
 
 
@@ -208,15 +209,12 @@ def _memory(measured: Mapping[str, Any]) -> str:
         for each in measured["memory"]
     ]
     head = ["algorithm", "rows, d = 2", "the rows, MiB", "beyond them, MiB", "CPU s"]
-    return (
-        f"{table(head, lines)}\nWhat an answer needs at most besides the rows it is given, by the kernel's peak of a "
-        "process of its own.\n"
-    )
+    return f"{table(head, lines)}\nThe peak memory of an answer besides its rows, in a process of its own.\n"
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Small and fast: to see that it runs.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent / "results", show_default=True)
+@click.option("--quick", is_flag=True, help="Few rows, in seconds: shows that it runs; no figures to keep.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True)
 def main(quick: bool, out: Path) -> None:
     """Measure answers and rounds, into rounds.json and rounds.md."""
     size = QUICK if quick else FULL

@@ -1,4 +1,4 @@
-"""Fair timing on a machine that is not ours alone: ours and a peer take turns, and processor time is what counts."""
+"""Timing on a shared machine: ours and a peer take turns, and processor time is measured."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.learners import Learner
 from benchmarks.results import spread
+from benchmarks.streaming.learners import Learner
 from benchmarks.streams import Batch
 
 
 class Turns(NamedTuple):
-    """Rows per second of processor time, turn by turn, of a peer and of ours on the same rows."""
+    """Rows per second of processor time in each turn, of a peer and of ours on the same rows."""
 
     peer: list[float]
     ours: list[float]
 
     def ratio(self) -> dict[str, float]:
-        """How many times as many rows ours learns, turn by turn."""
+        """Ratio of the rows that ours and the peer learn per second, over the turns."""
         return spread([ours / peer for peer, ours in zip(self.peer, self.ours, strict=True)])
 
 
 def take_turns(peer: Learner, ours: Learner, slices: Sequence[Sequence[Batch]]) -> Turns:
-    """Each slice is learnt by the peer, then by ours; every row once by each."""
+    """Each slice is one turn: the peer learns it, then ours."""
     turns = Turns([], [])
     for batches in slices:
         for learner, rates in ((peer, turns.peer), (ours, turns.ours)):
@@ -33,7 +33,7 @@ def take_turns(peer: Learner, ours: Learner, slices: Sequence[Sequence[Batch]]) 
 
 
 def warm(learner: Learner, batches: Sequence[Batch]) -> Learner:
-    """Have the learner see what comes before the first turn, untimed."""
+    """Have a learner learn the batches before the first turn, without timing."""
     for batch in batches:
         learner.learn(learner.prepare(batch))
     return learner

@@ -1,8 +1,8 @@
-"""A round of many clients through the service: calls and answers over the embedded log, all in one process.
+"""A round of many clients through the service: requests and answers over the embedded log, all in one process.
 
-Each simulated client has what a client has between the log and the arithmetic: it reads the call, checks it, answers
-from its window, checks its own answer, and stores it with a flush of its own. It has no readings log, no checkpoint and
-no process of its own. The server is whole.
+Each simulated client does what a client does between the log and the arithmetic: it reads the request, validates it,
+answers from its window, validates its own answer, and stores it with a flush of its own. It has no readings log, no
+checkpoint and no process of its own. The server is complete.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shoal.transports.sqlite.log import SqliteLog
 
 D, K, SEED = 16, 10, 3
 MODEL = "measured"
-PATIENCE_S = 86_400.0
+DEADLINE_S = 86_400.0
 
 
 def measured_service(names: Sequence[str], clients: int, rows_each: int, rounds: int) -> list[dict[str, Any]]:
@@ -52,14 +52,14 @@ def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, 
     ]
     through, alone, waited = [], [], []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        house = _House(Path(folder), name, windows, stack)
-        house.round()  # untimed: the first one also makes the clients known
+        federation = _Federation(Path(folder), name, windows, stack)
+        federation.round()  # not timed: it also makes the clients known to the server
         for _ in range(rounds):
             used, clock = time.process_time(), time.perf_counter()
-            house.round()
+            federation.round()
             through.append(time.process_time() - used)
             waited.append(time.perf_counter() - clock)
-            alone.append(house.arithmetic(windows))
+            alone.append(federation.arithmetic(windows))
     return {
         "algorithm": name,
         "clients": clients,
@@ -69,12 +69,12 @@ def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, 
         "round_cpu_s": spread(through),
         "round_s": spread(waited),
         "arithmetic_cpu_s": spread(alone),
-        "round_to_arithmetic": spread([all_of_it / sums for all_of_it, sums in zip(through, alone, strict=True)]),
+        "round_to_arithmetic": spread([whole / sums for whole, sums in zip(through, alone, strict=True)]),
     }
 
 
-class _House:
-    """A server and many answering clients on one log."""
+class _Federation:
+    """A server and many clients on one log."""
 
     def __init__(self, folder: Path, name: str, windows: Sequence[Rows], stack: ExitStack) -> None:
         self._contract = _contract(name, len(windows))
@@ -82,24 +82,24 @@ class _House:
         self._log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
         ensure_topics(self._log, self._contract)
         server_log = stack.enter_context(closing(SqliteLog(folder / "federation.db")))
-        memory = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
-        settings = ServerSettings(pool_clients=len(windows), pool_s=PATIENCE_S)
-        self._server = ServerNode(self._contract, settings, server_log, memory)
+        checkpoint = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
+        settings = ServerSettings(pool_clients=len(windows), pool_s=DEADLINE_S)
+        self._server = ServerNode(self._contract, settings, server_log, checkpoint)
         self._server.resume()
         validator = Validator(self._contract)
         publisher = Publisher(self._contract, validator, UPDATE_RECORD_BYTES_MAX)
         self._clients = []
         for number, rows in enumerate(windows):
             snapshots = Snapshots(self._contract, validator, self._log)
-            settings_of_it = ClientSettings(window_rows=len(rows))
-            client = RoundAnswers(self._contract, f"client-{number}", publisher, snapshots, settings_of_it)
+            client_settings = ClientSettings(window_rows=len(rows))
+            client = RoundAnswers(self._contract, f"client-{number}", publisher, snapshots, client_settings)
             client.keep(PrivateBatch(rows, [float(place) for place in range(len(rows))]), time.time())
             self._clients.append(client)
         while self._server.step():
             pass
 
     def round(self) -> None:
-        """From an open call to the next one."""
+        """Run one round: from an open request to the next one."""
         for client in self._clients:
             for record in (record for update in client.make_answers(time.time()).updates for record in update.records):
                 self._log.publish(record.topic, record.value, record.key, record.headers)
@@ -109,7 +109,7 @@ class _House:
             self._server.step()
 
     def arithmetic(self, windows: Sequence[Rows]) -> float:
-        """Processor seconds of the same answers and their sum, nothing else."""
+        """Processor seconds of the same answers and their sum alone."""
         snapshot = self._server.models()[MODEL].snapshot
         assert snapshot is not None
         used = time.process_time()
@@ -125,7 +125,7 @@ class _House:
 
 
 def _contract(name: str, clients: int) -> Contract:
-    rounds = {"quorum": 1.0, "deadline_s": PATIENCE_S, "tolerance": 0.0, "rounds_max": 1000, "between": "fresh"}
+    rounds = {"quorum": 1.0, "deadline_s": DEADLINE_S, "tolerance": 0.0, "rounds_max": 1000, "between": "fresh"}
     return parse_contract(
         {
             "federation": {"name": f"of-{clients}"},

@@ -1,4 +1,4 @@
-"""What an answer takes: time per row against K, d and other ways to calculate the same sums."""
+"""Time per row of an answer, by K and d, beside other implementations of the same sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Work = Callable[[], Any]
 SEED = 3
 
-# The same sums, other ways. Each is what somebody would write who has read the papers.
+# Straightforward NumPy for the same sums, written from the papers.
 
 
 def plain_kmeans(params: Params, rows: Floats) -> Stats:
@@ -72,7 +72,7 @@ def by_row(name: str, params: Params, rows: Floats) -> None:
 
 
 def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
-    """One of scikit-learn's own steps on the same rows from the same place; fuzzy c-means it has not."""
+    """One step of scikit-learn from the same parameters on the same rows; None for fuzzy c-means, which it lacks."""
     if name == "kmeans":
         from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
 
 
 def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, turns: int) -> list[dict[str, Any]]:
-    """For each algorithm and (K, d): nanoseconds per row of ours and of the others, in turns over `n` rows."""
+    """For each algorithm and (K, d): nanoseconds per row of ours and of the others, in turns on `n` rows."""
     found = []
     for name in PLAIN:
         for k, d in shapes:

@@ -1,4 +1,4 @@
-"""What an answer needs besides its rows, in a process of its own: does it grow with them?"""
+"""Memory of an answer besides its rows, in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from shoal.algorithms.rounds.simulation import bounding_box
 
 D, K, SEED = 2, 3, 3
 PEAK = Path("/proc/self/clear_refs")
-"""where the kernel is told to count the peak anew"""
+"""the file that resets the kernel's peak"""
 spawn = multiprocessing.get_context("spawn")
 
 
 def measured_memory(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any]]:
-    """algorithm -> numbers of rows; for each the memory at most beyond the rows, and the time. Linux; else nothing."""
+    """algorithm -> numbers of rows; for each the peak memory beyond the rows, and the time. Empty if not on Linux."""
     found: list[dict[str, Any]] = []
     if not PEAK.exists():
         return found
     for name, sizes in shapes.items():
         for rows in sizes:
-            # One process each: what an earlier answer has left in the heap would hide what this one takes.
+            # One process each: memory that an earlier answer has left in the heap would hide that of this one.
             with spawn.Pool(1) as pool:
                 beyond, seconds = pool.apply(_answer, (name, rows))
             found.append(
@@ -43,14 +43,14 @@ def measured_memory(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any
 
 
 def _answer(name: str, n: int) -> tuple[int, float]:
-    """Bytes resident at most during the answer beyond those before it, and its processor seconds."""
+    """Peak resident bytes during the answer beyond those before it, and its processor seconds."""
     generator = np.random.default_rng(SEED)
     centres = generator.normal(size=(K, D)) * 3
     rows = generator.normal(size=(n, D))
     rows += centres[np.arange(n) % K]
     algorithm = rounds_algorithm(name)
     params = algorithm.start({"clusters": K}, D, bounding_box([rows[:1000]], SEED))
-    # Once over a few rows: what is loaded and made on first use is not the answer's.
+    # Once with a few rows, so that what is loaded on first use is not counted.
     algorithm.answer(params, rows[:1000])
     PEAK.write_text("5", encoding="ascii")
     before, begun = _status("VmRSS"), time.process_time()

@@ -1,6 +1,6 @@
-"""Who is measured: CA+ and CAEFC, and the peers, all behind one small face.
+"""The learners: CA+ and CAEFC, and the peers of other libraries, with one interface.
 
-A learner is asked to `prepare` a batch, which is never timed, and to `learn` what it prepared, which is.
+`prepare` converts a batch and is not timed; `learn` learns the converted batch and is.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ except ImportError as missing:
 RADIUS_SPREADS = 3.0
 """radius of river's micro-clusters, in standard deviations of a blob times the root of d: one covers one blob"""
 FADING = 1e-4
-"""of river's learners: a weight is halved in 10 000 rows, so that they keep what they have seen, as CA+ does"""
+"""of river's learners: a weight is halved in 10 000 rows, so that they keep what they have learnt, as CA+ does"""
 Dicts = list[dict[int, float]]
 
 
 class Learner(Protocol):
-    """Somebody who learns a stream, batch by batch."""
+    """A learner of a stream of batches."""
 
     def prepare(self, batch: Batch) -> Any:
-        """The batch in the form it takes."""
+        """The batch in the form that `learn` takes."""
         ...
 
     def learn(self, prepared: Any) -> None: ...
 
     def prototypes(self) -> int:
-        """Nodes, centres or micro-clusters it has now."""
+        """Number of nodes, centres or micro-clusters."""
         ...
 
 
@@ -59,7 +59,7 @@ class Client:
 
 
 class Server:
-    """CAEFC, which absorbs each batch as one update of a client."""
+    """CAEFC; each batch is one update of a client."""
 
     def __init__(self, d: int, options: Mapping[str, Any]) -> None:
         self._network = CAEFC(d, **options)
@@ -79,7 +79,7 @@ class Server:
 
 
 class KMeans:
-    """scikit-learn's MiniBatchKMeans by `partial_fit`, as many centres as ours has nodes."""
+    """scikit-learn's MiniBatchKMeans with `partial_fit` and as many centres as ours has nodes."""
 
     def __init__(self, k: int) -> None:
         self._k = k
@@ -96,7 +96,7 @@ class KMeans:
 
 
 class River:
-    """A learner of river, one reading at a time. Its dicts are made while preparing."""
+    """A clusterer of river, one row at a time; rows are converted to dicts in `prepare`."""
 
     def __init__(self, model: Any, micro_clusters: Callable[[Any], int]) -> None:
         self._model = model
@@ -115,15 +115,15 @@ class River:
 
 @dataclass(frozen=True)
 class Peer:
-    """One of those we are set beside."""
+    """A clusterer that ours is compared with."""
 
     name: str
     make: Callable[[int, int, int], Learner]
-    """(features d, nodes k that ours has, rows n before the first turn) -> one that has seen nothing"""
-    says: str
+    """(features d, nodes k of ours, rows n before the first turn) -> a learner that has learnt nothing"""
+    description: str
     """its parameters, in words"""
     rows_by_one: int | None = None
-    """so many rows of each turn, one in a call, for the peer and for ours; None: the whole turn in batches"""
+    """rows of each turn, learnt with one call per row, by the peer and by ours; None: the whole turn in batches"""
 
 
 def dbstream(d: int, k: int, n: int) -> Learner:
@@ -152,14 +152,14 @@ KMEANS = Peer(
 KMEANS_BY_ROW = Peer(
     "MiniBatchKMeans by one",
     KMEANS.make,
-    "as MiniBatchKMeans, but a call for every row, and for every row of ours as well",
+    "as MiniBatchKMeans, with a call for every row, of ours too",
     rows_by_one=200,
 )
 DBSTREAM_PEER = Peer(
     "DBSTREAM",
     dbstream,
     f"river, learn_one; clustering_threshold {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), fading_factor {FADING:g} "
-    "and cleanup_interval 1000 (with the defaults it forgets nine blobs of ten), else defaults",
+    "and cleanup_interval 1000 (with the defaults it forgets nine of ten blobs), else defaults",
 )
 DENSTREAM_PEER = Peer(
     "DenStream",

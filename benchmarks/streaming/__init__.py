@@ -1,0 +1,1 @@
+"""CA+ and CAEFC beside other streaming clusterers: rows per second."""
