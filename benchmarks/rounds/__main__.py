@@ -1,9 +1,8 @@
 """Rounds: time per row of an answer, by K and d, beside other implementations; time and bytes of a round; memory.
 
-An answer takes turns with plain NumPy for the same sums, with one step of scikit-learn (a Lloyd iteration of k-means, an
-EM step of a mixture), and with a loop over the rows in Python. A round is measured with 1 000 clients: what the server
-adds to the clients' arithmetic, and what the whole service does. Memory is measured at up to
-ten million rows.
+An answer takes turns with plain NumPy for the same sums, with one step of scikit-learn (Lloyd's of k-means, or
+EM of a mixture), and with a loop over the rows in Python. A round is measured with 1 000 clients: what the server adds
+to the clients' arithmetic, and what the whole service does. Memory is measured with up to ten million rows.
 """
 
 from __future__ import annotations
