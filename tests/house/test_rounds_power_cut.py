@@ -33,8 +33,9 @@ def outcome(file: Path) -> dict[str, Any]:
     config = load_config(file)
     updates = updates_by_client(config)
     with open_server(config, clock=clock) as server:
-        state = server.models()["heaps"].state()
-        model = pack({name: state[name] for name in ("params", "round", "in_a_row", "call", "memory", "readings")})
+        rounds = server.models()["heaps"].state()["rounds"]
+        names = ("phase", "params", "round", "closed_rounds", "request", "policy_state", "combined_readings")
+        model = pack({name: rounds[name] for name in names})
     return {
         "model": model,
         "updates": {c: {n: {contents(each) for each in again} for n, again in by.items()} for c, by in updates.items()},
