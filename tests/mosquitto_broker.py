@@ -71,7 +71,7 @@ class Mosquitto:
 
 
 class Sensor:
-    """Something that publishes, QoS 1: when `say` returns, the broker has it."""
+    """Something that publishes, QoS 1: when `publish` returns, the broker has it."""
 
     def __init__(self, port: int, **tls_and_login: Any) -> None:
         self._client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
@@ -82,10 +82,10 @@ class Sensor:
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()
 
-    def say(self, topic: str, payload: str | bytes, retain: bool = False) -> None:
-        self.say_all([(topic, payload)], retain)
+    def publish(self, topic: str, payload: str | bytes, retain: bool = False) -> None:
+        self.publish_all([(topic, payload)], retain)
 
-    def say_all(self, messages: list[tuple[str, str | bytes]], retain: bool = False) -> None:
+    def publish_all(self, messages: list[tuple[str, str | bytes]], retain: bool = False) -> None:
         on_their_way = [self._client.publish(topic, payload, 1, retain) for topic, payload in messages]
         for message in on_their_way:
             message.wait_for_publish(PATIENCE_S)

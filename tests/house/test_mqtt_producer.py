@@ -82,8 +82,8 @@ def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Inges
     """Run the producer until it has stored `readings` in all its runs and no message arrives."""
     counts = IngestCounts(SilenceMonitor(topics_of(mqtt_settings(config), config.contract, CLIENT), 0.0))
     end = time.monotonic() + TIMEOUT_S
-    with open_mqtt_ingest(config, CLIENT, config.client.folder, counts) as listener:
-        while listener.step(quiet_s) or counts.position < readings:
+    with open_mqtt_ingest(config, CLIENT, config.client.folder, counts) as ingest:
+        while ingest.step(quiet_s) or counts.position < readings:
             assert time.monotonic() < end
     return counts
 
@@ -109,7 +109,7 @@ def test_a_producer_killed_at_any_call_loses_no_message_and_stores_none_twice(
     ingest_all(config)
     rows = np.arange(60.0).reshape(30, 2)
     with Sensor(mosquitto_port) as sensor:
-        sensor.say_all(messages_of(config, tmp_path, rows))
+        sensor.publish_all(messages_of(config, tmp_path, rows))
     # An odd number, so that the power is cut between the two values of a reading.
     monkeypatch.setattr(mqtt, "BATCH_MESSAGES_MAX", 7)
 
@@ -142,10 +142,10 @@ def test_a_producer_and_a_broker_stopped_at_random_moments_store_every_reading(
         until(lambda: "mqtt_connected" in processes[0].log_text(), processes[0])
         for part in range(4):
             with Sensor(own_broker.port) as sensor:
-                sensor.say_all(messages_of(config, tmp_path, rows[150 * part : 150 * part + 75]))
+                sensor.publish_all(messages_of(config, tmp_path, rows[150 * part : 150 * part + 75]))
                 time.sleep(chance.uniform(0.0, 0.2))
                 processes[0].kill()
-                sensor.say_all(messages_of(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)]))
+                sensor.publish_all(messages_of(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)]))
             if part == 1:
                 own_broker.stop()
             processes[0] = processes[0].restarted()
@@ -162,7 +162,7 @@ def test_values_of_sensors_become_clusters(tmp_path: Path, mosquitto_port: int) 
     ingest_all(config)
     rows = weather(600, 7)
     with Sensor(mosquitto_port) as sensor:
-        sensor.say_all(messages_of(config, tmp_path, rows))
+        sensor.publish_all(messages_of(config, tmp_path, rows))
     assert ingest_all(config, 600).published == 600
     with open_client(config, CLIENT) as client:
         while client.step():
@@ -186,8 +186,8 @@ def test_the_command_reports_what_it_did_and_stops_on_sigterm(tmp_path: Path, ow
             assert time.monotonic() < end
             time.sleep(0.05)
         with Sensor(own_broker.port) as sensor:
-            sensor.say_all(messages_of(config, tmp_path, np.arange(20.0).reshape(10, 2)))
-            sensor.say(f"{tmp_path.name}/{CLIENT}/warm", "broken")
+            sensor.publish_all(messages_of(config, tmp_path, np.arange(20.0).reshape(10, 2)))
+            sensor.publish(f"{tmp_path.name}/{CLIENT}/warm", "broken")
         while "sensor_silent" not in (tmp_path / "log.txt").read_text() or len(stored(config)) < 10:
             assert time.monotonic() < end
             time.sleep(0.05)

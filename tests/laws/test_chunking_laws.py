@@ -126,9 +126,9 @@ def test_parts_that_differ_in_anything_but_their_nodes_are_not_alike() -> None:
     table = load_algorithm("gmm").update
     chunk = update_of("gmm", arrays_of("gmm", {"k": 3, "c": 3, "d": 2, "m": 3}))
     other_nodes = replace(chunk, chunk=2, chunks=1 + chunk.chunk, arrays={**chunk.arrays, **cut(chunk, 1, 3)})
-    said = common_bytes(replace(chunk, chunks=2), table)
-    assert common_bytes(other_nodes, table) == said
+    common = common_bytes(replace(chunk, chunks=2), table)
+    assert common_bytes(other_nodes, table) == common
     for change in ({"readings": 7}, {"made_at": 2e9}, {"chunks": 3}, {"sequence": 9}, {"newest_reading_at": None}):
-        assert common_bytes(replace(other_nodes, **change), table) != said
+        assert common_bytes(replace(other_nodes, **change), table) != common
     for name, array in {"rows": np.array([9.0]), "second": np.zeros((3, 4))}.items():
-        assert common_bytes(replace(other_nodes, arrays={**other_nodes.arrays, name: array}), table) != said
+        assert common_bytes(replace(other_nodes, arrays={**other_nodes.arrays, name: array}), table) != common

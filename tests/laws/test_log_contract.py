@@ -1,4 +1,4 @@
-"""What every log keeps, said once and run on every transport (see `PLACES`)."""
+"""The contract of a log, tested on every transport (see `PLACES`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.transports.base import Headers, Log, Positions, TopicSettings, beginn
 from tests.laws.log_places import WAIT_S, Place, everything, publish, values
 
 
-def test_an_empty_topic_has_nothing_to_read_and_says_so(log: Log, topic: str) -> None:
+def test_an_empty_topic_has_nothing_to_read(log: Log, topic: str) -> None:
     assert isinstance(log, Log)
     log.ensure(topic)
     log.flush()
@@ -25,7 +25,7 @@ def test_an_empty_topic_has_nothing_to_read_and_says_so(log: Log, topic: str) ->
     assert latest(log, topic) == {}
 
 
-def test_a_topic_that_nobody_declared_is_refused(log: Log, topic: str) -> None:
+def test_an_undeclared_topic_is_an_error(log: Log, topic: str) -> None:
     with pytest.raises(LogError, match=topic):
         log.publish(topic, b"")
     with pytest.raises(LogError, match=topic):
@@ -183,24 +183,24 @@ def test_a_position_that_the_log_has_not_reached_is_refused_for_the_log_was_repl
         log.read(topic, {0: -1})
 
 
-def test_showing_progress_moves_nobody(log: Log, topic: str) -> None:
+def test_showing_progress_changes_no_reader(log: Log, topic: str) -> None:
     log.ensure(topic)
     publish(log, topic, b"a", b"b")
     log.show_progress("somebody", topic, {0: 1})
     assert values(everything(log, topic, {0: 0})) == [b"a", b"b"]
 
 
-def test_a_waiting_reader_is_told_when_something_comes(log: Log, topic: str, place: Place) -> None:
+def test_a_waiting_reader_returns_when_a_record_arrives(log: Log, topic: str, place: Place) -> None:
     log.ensure(topic)
     about_to_wait = threading.Event()
 
-    def speak() -> None:
+    def publish_later() -> None:
         other = open_log(place.address)
         about_to_wait.wait()
         publish(other, topic, b"news")
         other.close()
 
-    speaker = threading.Thread(target=speak)
+    speaker = threading.Thread(target=publish_later)
     speaker.start()
     about_to_wait.set()
     records, after = log.read(topic, {0: 0}, timeout_s=WAIT_S)

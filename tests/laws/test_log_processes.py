@@ -32,7 +32,7 @@ def write_all(address: str, topic: str, writer: int, go: Event) -> None:
     log.close()
 
 
-def read_all(address: str, topic: str, expected: int, told: Queue[list[tuple[int, int, bytes | None]]]) -> None:
+def read_all(address: str, topic: str, expected: int, results: Queue[list[tuple[int, int, bytes | None]]]) -> None:
     log = open_log(address)
     log.ensure(topic, SETTINGS)
     at: Positions = beginning(log, topic)
@@ -43,22 +43,22 @@ def read_all(address: str, topic: str, expected: int, told: Queue[list[tuple[int
             break
         records += some
     log.close()
-    told.put([(record.partition, record.offset, record.value) for record in records])
+    results.put([(record.partition, record.offset, record.value) for record in records])
 
 
 def test_two_writers_and_two_readers_each_see_every_record_once_and_in_order(place: Place, topic: str) -> None:
-    go, told = spawn.Event(), spawn.Queue()
+    go, results = spawn.Event(), spawn.Queue()
     expected = 2 * BATCHES * BATCH
-    readers = [spawn.Process(target=read_all, args=(place.address, topic, expected, told)) for _ in range(2)]
+    readers = [spawn.Process(target=read_all, args=(place.address, topic, expected, results)) for _ in range(2)]
     writers = [spawn.Process(target=write_all, args=(place.address, topic, w, go)) for w in range(2)]
     for process in readers + writers:  # all of them make the log and the topic at the same time
         process.start()
     go.set()
-    one, other = told.get(timeout=200), told.get(timeout=200)
+    one, other = results.get(timeout=200), results.get(timeout=200)
     for process in readers + writers:
         process.join()
         assert process.exitcode == 0
-    told.close()
+    results.close()
     assert len(one) == expected
     for partition in range(2):
         seen = [(offset, value) for where, offset, value in one if where == partition]

@@ -47,7 +47,7 @@ QUIET_S = 0.1
 """what should not come has so long to come; what should is waited for"""
 
 
-class Ingest:
+class IngestSite:
     """A folder with a federation file of a name of its own, so that its session at a shared broker is its own too."""
 
     def __init__(
@@ -80,12 +80,12 @@ class Ingest:
         settings = mqtt_settings(self.config)
         return IngestCounts(SilenceMonitor(topics_of(settings, self.config.contract, CLIENT), settings.silent_s))
 
-    def listen(self, readings: int = 0, faults: int = 0, **clocks: Any) -> IngestCounts:
+    def run(self, readings: int = 0, faults: int = 0, **clocks: Any) -> IngestCounts:
         """One life: until so many readings are stored and so many faults counted, and nothing comes any more."""
         self.counts = counts = self.new_tally()
-        with open_mqtt_ingest(self.config, CLIENT, self.folder / "clients", counts, **clocks) as listener:
+        with open_mqtt_ingest(self.config, CLIENT, self.folder / "clients", counts, **clocks) as ingest:
             end = time.monotonic() + PATIENCE_S
-            while listener.step(QUIET_S) or counts.published < readings or counts.faults.total() < faults:
+            while ingest.step(QUIET_S) or counts.published < readings or counts.faults.total() < faults:
                 assert time.monotonic() < end, (counts.published, counts.faults)
         return counts
 

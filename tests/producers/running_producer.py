@@ -1,4 +1,4 @@
-"""What the tests of producers share: a clock that is told the time, files, and what stands in the readings logs."""
+"""What the tests of producers share: a settable clock, files, and the content of readings logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoal.transports.base import Log, beginning
 
 
 class Clock:
-    """Time passes when it is told to."""
+    """A clock that tests set."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Stored(NamedTuple):
-    """One reading as it stands in a log."""
+    """One reading in a log."""
 
     row: int
     time: float | None
@@ -68,7 +68,7 @@ def csv_of(path: Path, rows: Iterable[Sequence[Any]], header: str = "t,a,b,label
 
 
 def plain_rows(count: int, classes: int = 3) -> list[tuple[Any, ...]]:
-    """(time, a, b, label): a counts the rows, so each row can be told from the others."""
+    """(time, a, b, label): a counts the rows, so each row is different."""
     return [(float(number), float(number), 0.5, f"kind {number % classes}") for number in range(count)]
 
 

@@ -26,7 +26,7 @@ def plain(readings: list[AlignedReading]) -> list[list[float]]:
     return [[reading.time, *reading.values] for reading in readings]
 
 
-def test_nothing_said_is_nothing_joined() -> None:
+def test_without_messages_there_are_no_readings() -> None:
     aligner = Aligner(TWO)
     assert aligner.advance(-math.inf) == aligner.advance(1e9) == []
     assert aligner.counts.total() == aligner.pending == 0
@@ -73,7 +73,7 @@ def test_a_reading_that_waited_long_enough_is_dropped_and_counted() -> None:
     assert (aligner.counts["incomplete"], aligner.pending) == (1, 2)
 
 
-def test_time_that_passes_without_a_word_counts_too_but_does_not_make_later_words_late() -> None:
+def test_time_without_messages_counts_too_but_makes_no_later_message_late() -> None:
     out, aligner = joined(TWO, (5.0, 0, 1.0))
     assert aligner.advance(15.0) == []
     assert aligner.pending == 1
@@ -222,21 +222,21 @@ def sensors(draw: st.DrawFn) -> tuple[list[tuple[float, ...]], list[SensorValues
         [SensorValues(10.0 * number + shift[feature], {feature: rows[number][feature]}) for number in range(instants)]
         for feature in range(3)
     ]
-    heard: list[SensorValues] = []
+    messages: list[SensorValues] = []
     while any(waiting):
-        heard.append(draw(st.sampled_from([queue for queue in waiting if queue])).pop(0))
-    return rows, heard
+        messages.append(draw(st.sampled_from([queue for queue in waiting if queue])).pop(0))
+    return rows, messages
 
 
 @given(sensors(), st.data())
-def test_sensors_in_step_give_every_reading_once_whoever_is_heard_first_and_however_often(
-    said: tuple[list[tuple[float, ...]], list[SensorValues]], data: Any
+def test_synchronous_sensors_give_every_reading_once_in_any_order_and_with_repetitions(
+    sensors_and_messages: tuple[list[tuple[float, ...]], list[SensorValues]], data: Any
 ) -> None:
-    rows, heard = said
+    rows, messages = sensors_and_messages
     rules = Rules(width=3, tolerance_s=2.0, wait_s=1e9)
-    out = fed(Aligner(rules), heard)
+    out = fed(Aligner(rules), messages)
     assert [tuple(values) for _, *values in out] == rows
-    again = list(heard)
+    again = list(messages)
     for _ in range(data.draw(st.integers(0, 5))):
         # A message that comes a second time comes after the first, and before the next of its sensor.
         place = data.draw(st.integers(0, len(again) - 1))

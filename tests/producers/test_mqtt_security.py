@@ -1,4 +1,4 @@
-"""A broker with TLS, passwords and access rules: who may come in does, who may not is told at once what to mend."""
+"""A broker with TLS, passwords and access rules: what is not allowed fails at once, with what to correct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import LogError, LogUnavailable, SettingsError
 from tests.kafka_security import authority, signed
 from tests.mosquitto_broker import Mosquitto, Sensor
-from tests.producers.mqtt_ingest import Ingest
+from tests.producers.mqtt_ingest import IngestSite
 
 pytestmark = pytest.mark.needs("mosquitto")
 
@@ -48,63 +48,63 @@ def broker(can_run_mosquitto: None, tmp_path_factory: pytest.TempPathFactory) ->
     broker.stop()
 
 
-def hearing_of(
+def ingest_of(
     tmp_path: Path,
     broker: Mosquitto,
     *,
     password: str = "of producer",
     trusted: str = "authority",
     more: str = "",
-) -> Ingest:
+) -> IngestSite:
     (tmp_path / "secret").write_text(password + "\n")
     login = 'user = "producer"\nsecret_file = "secret"'
     tls = f'tls = true\nca_file = "{broker.folder / trusted}.crt"' if trusted else ""
-    return Ingest(tmp_path, broker.port, f"{login}\n{tls}\n{more}", topics=TOPICS)
+    return IngestSite(tmp_path, broker.port, f"{login}\n{tls}\n{more}", topics=TOPICS)
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-def test_with_the_right_password_over_tls_sensors_are_heard(tmp_path: Path, broker: Mosquitto, version: str) -> None:
-    hearing = hearing_of(tmp_path, broker, more=f'version = "{version}"')
-    hearing.listen()
+def test_with_the_right_password_over_tls_messages_arrive(tmp_path: Path, broker: Mosquitto, version: str) -> None:
+    site = ingest_of(tmp_path, broker, more=f'version = "{version}"')
+    site.run()
     context = ssl.create_default_context(cafile=str(broker.folder / "authority.crt"))
     with Sensor(broker.port, tls=context, login=("sensor", "of sensor")) as sensor:
-        sensor.say_all(hearing.pair(1))
-    hearing.listen(readings=1)
-    assert hearing.readings() == [[1.0, 1.0]]
+        sensor.publish_all(site.pair(1))
+    site.run(readings=1)
+    assert site.readings() == [[1.0, 1.0]]
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-def test_a_wrong_password_ends_it_and_is_not_repeated(tmp_path: Path, broker: Mosquitto, version: str) -> None:
+def test_a_wrong_password_is_not_retriable_and_not_printed(tmp_path: Path, broker: Mosquitto, version: str) -> None:
     with pytest.raises(LogError, match="check user and secret_file") as caught:
-        hearing_of(tmp_path, broker, password="hunter2", more=f'version = "{version}"').listen()
+        ingest_of(tmp_path, broker, password="hunter2", more=f'version = "{version}"').run()
     assert "hunter2" not in str(caught.value)
 
 
 def test_an_authority_we_do_not_know_is_refused(tmp_path: Path, broker: Mosquitto) -> None:
     with pytest.raises(LogError, match="certificate is not one we trust"):
-        hearing_of(tmp_path, broker, trusted="stranger").listen()
+        ingest_of(tmp_path, broker, trusted="stranger").run()
 
 
 def test_a_certificate_of_another_host_is_refused(tmp_path: Path, broker: Mosquitto) -> None:
-    hearing = hearing_of(tmp_path, broker)
-    hearing.file.write_text(hearing.file.read_text().replace('"127.0.0.1"', '"localhost"'))
+    site = ingest_of(tmp_path, broker)
+    site.file.write_text(site.file.read_text().replace('"127.0.0.1"', '"localhost"'))
     with pytest.raises(LogError, match="certificate is not one we trust; check ca_file and host"):
-        hearing.listen()
+        site.run()
 
 
-def test_a_broker_with_tls_spoken_to_without_is_told(tmp_path: Path, broker: Mosquitto) -> None:
+def test_a_tls_port_used_without_tls_is_reported(tmp_path: Path, broker: Mosquitto) -> None:
     with pytest.raises(LogUnavailable, match="connection was closed at once: check tls and port"):
-        hearing_of(tmp_path, broker, trusted="").listen()
+        ingest_of(tmp_path, broker, trusted="").run()
 
 
-def test_a_broker_without_tls_spoken_to_with_it_is_told(tmp_path: Path, broker: Mosquitto, mosquitto_port: int) -> None:
-    hearing = hearing_of(tmp_path, broker)
-    hearing.file.write_text(hearing.file.read_text().replace(str(broker.port), str(mosquitto_port)))
+def test_tls_to_a_plain_port_is_reported(tmp_path: Path, broker: Mosquitto, mosquitto_port: int) -> None:
+    site = ingest_of(tmp_path, broker)
+    site.file.write_text(site.file.read_text().replace(str(broker.port), str(mosquitto_port)))
     with pytest.raises(LogUnavailable, match="connection was closed at once: check tls and port"):
-        hearing.listen()
+        site.run()
 
 
-def test_topics_that_may_not_be_read_are_told(can_run_mosquitto: None, tmp_path: Path) -> None:
+def test_topics_without_read_permission_are_reported(can_run_mosquitto: None, tmp_path: Path) -> None:
     folder = tmp_path / "broker"
     folder.mkdir()
     # Mosquitto's plain rules let anybody subscribe and then deliver nothing; its plug-in refuses.
@@ -115,15 +115,15 @@ def test_topics_that_may_not_be_read_are_told(can_run_mosquitto: None, tmp_path:
     try:
         for version in ("5", "3.1.1"):
             with pytest.raises(LogError, match=r"does not let us read all of \[mqtt.topics\]"):
-                Ingest(tmp_path / version, broker.port, f'version = "{version}"').listen()
+                IngestSite(tmp_path / version, broker.port, f'version = "{version}"').run()
     finally:
         broker.stop()
 
 
-def test_files_that_are_no_certificates_are_told(tmp_path: Path, broker: Mosquitto) -> None:
+def test_files_that_are_no_certificates_are_reported(tmp_path: Path, broker: Mosquitto) -> None:
     (tmp_path / "empty.crt").touch()
     with pytest.raises(SettingsError, match=r"\[mqtt\] ca_file, certificate_file or key_file cannot be read"):
-        hearing_of(tmp_path, broker, trusted=str(tmp_path / "empty")).listen()
+        ingest_of(tmp_path, broker, trusted=str(tmp_path / "empty")).run()
 
 
 def test_a_broker_that_asks_for_a_certificate_gets_ours(can_run_mosquitto: None, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_broker_that_asks_for_a_certificate_gets_ours(can_run_mosquitto: None,
     ca = f'tls = true\nca_file = "{folder}/authority.crt"'
     own = f'certificate_file = "{folder}/ours.crt"\nkey_file = "{folder}/ours.key"'
     try:
-        assert Ingest(tmp_path / "with", broker.port, f"{ca}\n{own}").listen().published == 0
+        assert IngestSite(tmp_path / "with", broker.port, f"{ca}\n{own}").run().published == 0
         with pytest.raises(LogUnavailable):
-            Ingest(tmp_path, broker.port, ca).listen()
+            IngestSite(tmp_path, broker.port, ca).run()
     finally:
         broker.stop()

@@ -94,7 +94,7 @@ def test_live_readings_have_the_time_at_which_they_are_fed(file: Path, tmp_path:
     assert sum(map(len, rows.values())) == 100
 
 
-def test_a_client_without_a_row_is_told(file: Path) -> None:
+def test_a_client_without_a_row_is_an_error(file: Path) -> None:
     with pytest.raises(SettingsError, match="no row belongs to client 'client-9' by the split round-robin:3"):
         all_of(replay(file, split=split_of("round-robin", 3, 0), only="client-9"))
 

@@ -83,7 +83,7 @@ def test_whatever_a_cell_holds_the_values_can_be_packed_and_come_back(cells: lis
         (datetime(1970, 1, 1, 0, 0, 5), 5.0),
     ],
 )
-def test_times_are_read_in_their_usual_forms_and_are_utc_where_they_do_not_say(cell: Any, seconds: float) -> None:
+def test_times_are_read_in_their_usual_forms_and_are_utc_without_a_zone(cell: Any, seconds: float) -> None:
     assert seconds_of(cell) == seconds
 
 

@@ -29,24 +29,24 @@ def contract(*names: str) -> Contract:
     )
 
 
-def said(payload: str | bytes, wanted: list[TopicField] = JSON, **settings: Any) -> ParsedPayload:
+def parsed(payload: str | bytes, wanted: list[TopicField] = JSON, **settings: Any) -> ParsedPayload:
     raw = payload.encode() if isinstance(payload, str) else payload
     return parse_payload(raw, wanted, MqttSettings(**settings), NOW)
 
 
 @pytest.mark.parametrize("text", ["21.5", " 21.5\n", "2.15e1", "+21.5"])
 def test_a_plain_number_is_of_the_time_it_arrives(text: str) -> None:
-    assert said(text, PLAIN) == ParsedPayload(SensorValues(NOW, {0: 21.5}), [])
+    assert parsed(text, PLAIN) == ParsedPayload(SensorValues(NOW, {0: 21.5}), [])
 
 
 def test_fields_of_an_object_are_found_by_name_and_inside_one_another() -> None:
-    assert said('{"warm": 21, "air": {"damp": "40.5"}, "more": [1]}') == ParsedPayload(
+    assert parsed('{"warm": 21, "air": {"damp": "40.5"}, "more": [1]}') == ParsedPayload(
         SensorValues(NOW, {0: 21.0, 2: 40.5}), []
     )
 
 
 def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
-    assert said('{"warm": 1, "air.damp": 2}').values == SensorValues(NOW, {0: 1.0, 2: 2.0})
+    assert parsed('{"warm": 1, "air.damp": 2}').values == SensorValues(NOW, {0: 1.0, 2: 2.0})
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
     ],
 )
 def test_the_time_is_the_messages_own(written: str, time: float) -> None:
-    assert said(f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t").values == SensorValues(
+    assert parsed(f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t").values == SensorValues(
         time, {0: 1.0, 2: 2.0}
     )
 
 
 @pytest.mark.parametrize("written", ["null", '"yesterday"', "true", "[]", "{}", "1e30", "NaN", "1" + "0" * 400])
 def test_a_time_that_is_none_makes_a_message_of_no_use(written: str) -> None:
-    assert said(f'{{"warm": 1, "t": {written}}}', time="t") == ParsedPayload(None, ["timeless"])
-    assert said('{"warm": 1}', time="t") == ParsedPayload(None, ["timeless"])
+    assert parsed(f'{{"warm": 1, "t": {written}}}', time="t") == ParsedPayload(None, ["timeless"])
+    assert parsed('{"warm": 1}', time="t") == ParsedPayload(None, ["timeless"])
 
 
-def test_a_time_in_the_future_would_make_everybody_else_late() -> None:
+def test_a_time_in_the_future_is_rejected() -> None:
     message = json.dumps({"warm": 1, "air": {"damp": 2}, "t": NOW + 61})
-    assert said(message, time="t") == ParsedPayload(None, ["ahead"])
-    assert said(message, time="t", ahead_s=61).values is not None
+    assert parsed(message, time="t") == ParsedPayload(None, ["ahead"])
+    assert parsed(message, time="t", ahead_s=61).values is not None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_time_in_the_future_would_make_everybody_else_late() -> None:
     ],
 )
 def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str) -> None:
-    assert said(payload) == ParsedPayload(None, [reason])
+    assert parsed(payload) == ParsedPayload(None, [reason])
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str)
     ],
 )
 def test_a_value_that_is_no_number_is_refused_and_the_others_are_used(value: str, reason: str) -> None:
-    assert said(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(SensorValues(NOW, {2: 2.0}), [reason])
+    assert parsed(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(SensorValues(NOW, {2: 2.0}), [reason])
 
 
 @pytest.mark.parametrize(
     ("text", "reason"), [("", "missing"), ("wet", "not_a_number"), ("nan", "not_a_number"), ("inf", "infinite")]
 )
 def test_a_plain_message_that_is_no_number_is_refused(text: str, reason: str) -> None:
-    assert said(text, PLAIN) == ParsedPayload(None, [reason])
+    assert parsed(text, PLAIN) == ParsedPayload(None, [reason])
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists))
-def test_nothing_that_can_be_sent_does_harm_and_every_reason_has_its_words(payload: Any) -> None:
+def test_any_payload_is_parsed_and_every_fault_has_a_description(payload: Any) -> None:
     raw = (
         payload if isinstance(payload, bytes) else json.dumps({"warm": payload, "t": payload, "air": payload}).encode()
     )
@@ -151,6 +151,6 @@ def test_one_file_serves_all_clients() -> None:
         ({"a": "x" * 65_536, "b": "y"}, "at most 65535 bytes"),
     ],
 )
-def test_topics_that_cannot_be_are_told(topics: dict[str, str], why: str) -> None:
+def test_impossible_topics_are_named(topics: dict[str, str], why: str) -> None:
     with pytest.raises(SettingsError, match=why):
         topics_of(MqttSettings(topics=topics), contract("a", "b"), "x")

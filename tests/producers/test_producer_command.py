@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data" / "clients"
 
 
-def told(*arguments: str | Path) -> dict[str, Any]:
+def totals_of(*arguments: str | Path) -> dict[str, Any]:
     """What the command says it has done."""
     result = CliRunner().invoke(producer, [*map(str, arguments), "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -73,7 +73,7 @@ def rejected(*arguments: str | Path) -> str:
 
 
 def test_nothing_in_the_files_is_nothing_done(config: Path, tmp_path: Path) -> None:
-    done = told("--config", config, csv_of(tmp_path / "a.csv", []))
+    done = totals_of("--config", config, csv_of(tmp_path / "a.csv", []))
     assert (done["published"], done["finished"], done["clients"]) == (0, True, {})
 
 
@@ -83,29 +83,30 @@ def test_files_of_all_kinds_go_to_the_clients_of_the_federation_file(
     csv = csv_of(tmp_path / "a.csv", plain_rows(10))
     lines = tmp_path / "b.jsonl"
     lines.write_text("".join(json.dumps({"t": 100 + n, "a": 10 + n, "b": 0.5}) + "\n" for n in range(5)))
-    done = told("--config", config, "--data", csv, lines, "--time-column", "t", "--clients", "3")
+    done = totals_of("--config", config, "--data", csv, lines, "--time-column", "t", "--clients", "3")
     assert done["published"] == 15
     assert done["clients"] == {"client-1": 5, "client-2": 5, "client-3": 5}
     stored = stored_in(folder)
     assert sorted(reading.values[0] for readings in stored.values() for reading in readings) == list(range(15))
-    assert told("--config", config, csv, lines, "--time-column", "t", "--clients", "3")["published"] == 0
-    assert told("--config", config, csv, lines, "--time-column", "t", "--clients", "3", "--again")["published"] == 15
+    assert totals_of("--config", config, csv, lines, "--time-column", "t", "--clients", "3")["published"] == 0
+    again = totals_of("--config", config, csv, lines, "--time-column", "t", "--clients", "3", "--again")
+    assert again["published"] == 15
 
 
 def test_the_readings_of_a_client_are_its_owners_alone(config: Path, folder: Path, tmp_path: Path) -> None:
-    told("--config", config, csv_of(tmp_path / "a.csv", plain_rows(3)))
+    totals_of("--config", config, csv_of(tmp_path / "a.csv", plain_rows(3)))
     assert (folder / "client-1").stat().st_mode & 0o077 == 0
 
 
 def test_a_column_names_the_clients_and_another_one_a_feature(config: Path, tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", [(1, 2, "Room 1"), (3, 4, "hall")], header="a,bb,room")
     readings = tmp_path / "elsewhere"
-    done = told("--config", config, path, "--column", "b=bb", "--split", "column:room", "--readings", readings)
+    done = totals_of("--config", config, path, "--column", "b=bb", "--split", "column:room", "--readings", readings)
     assert list(done["clients"]) == ["hall", "room-1-e28e96c7614f"]
     assert [reading.values for reading in stored_in(readings)["hall"]] == [[3.0, 4.0]]
 
 
-def test_what_was_wrong_with_rows_is_told_in_words_and_never_with_a_value(config: Path, tmp_path: Path) -> None:
+def test_faults_of_rows_are_described_and_no_value_is_printed(config: Path, tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", [("noon", 12.75, "x"), (1, 2)], header="t,a,b")
     result = CliRunner().invoke(producer, ["--config", str(config), str(path), "--time-column", "t"])
     assert "2 readings published to 1 clients" in result.output
@@ -119,7 +120,7 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
     printed = CliRunner().invoke(producer, ["--synthetic", "plant", "--print-federation"])
     path = tmp_path / "plant.toml"
     path.write_text(printed.stdout)
-    done = told("--config", path, "--synthetic", "plant", "--clients", "2", "--speed", "max", "--limit", "101")
+    done = totals_of("--config", path, "--synthetic", "plant", "--clients", "2", "--speed", "max", "--limit", "101")
     assert done["clients"] == {"client-1": 51, "client-2": 50}
 
 
@@ -146,7 +147,7 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
         (["--config", "CONFIG", "DATA", "--clients", "0"], "1 to 256"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line_that_says_what_to_do(
+def test_wrong_options_are_refused_in_one_line_that_says_what_to_do(
     config: Path, tmp_path: Path, arguments: list[str], why: str
 ) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(3))
@@ -163,16 +164,14 @@ def test_a_folder_that_cannot_be_made_is_refused(config: Path, tmp_path: Path) -
     assert "client-1: cannot be made" in rejected("--config", config, data, "--readings", tmp_path)
 
 
-def test_with_json_all_that_is_said_beside_the_totals_is_events_of_the_client_that_is_fed(
-    config: Path, tmp_path: Path
-) -> None:
+def test_with_json_everything_printed_besides_the_totals_is_events_of_the_client(config: Path, tmp_path: Path) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(4))
     words = ["--config", config, data, "--clients", "2", "--only", "client-2", "--json"]
-    said = CliRunner().invoke(producer, list(map(str, words)), catch_exceptions=False).stderr.splitlines()
-    assert [(json.loads(line)["event"], json.loads(line)["client"]) for line in said] == [("started", "client-2")]
+    lines = CliRunner().invoke(producer, list(map(str, words)), catch_exceptions=False).stderr.splitlines()
+    assert [(json.loads(line)["event"], json.loads(line)["client"]) for line in lines] == [("started", "client-2")]
 
 
-def test_every_option_says_what_it_is_for() -> None:
+def test_every_option_has_a_help_text() -> None:
     for parameter in producer.get_params(Context(producer)):
         if parameter.param_type_name == "option":
             assert str(getattr(parameter, "help", "")).endswith((".", "]")), parameter.name
@@ -238,7 +237,7 @@ def test_killed_again_and_again_it_publishes_every_reading_once(config: Path, fo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_ends_in_order_and_says_how_far_it_came(
+def test_asked_to_stop_it_ends_in_order_and_prints_its_totals(
     config: Path, folder: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(100))
@@ -250,7 +249,7 @@ def test_asked_to_stop_it_ends_in_order_and_says_how_far_it_came(
     assert not done["finished"]
     assert done["published"] == stored_rows(folder, "client-1")
     assert 3 <= done["published"] < 100
-    assert told("--config", config, data)["published"] == 100 - done["published"]
+    assert totals_of("--config", config, data)["published"] == 100 - done["published"]
 
 
 # Sensors over MQTT: what is refused before anybody is spoken to.
@@ -277,7 +276,7 @@ def test_what_means_nothing_with_mqtt_is_refused(config: Path, words: list[str],
     assert re.search(why, rejected("--config", config, *words))
 
 
-def test_without_the_library_the_command_to_install_it_is_told(config: Path) -> None:
+def test_without_the_library_the_error_is_the_command_to_install_it(config: Path) -> None:
     config.write_text(FEDERATION + '[mqtt.topics]\na = "x"\nb = "y"\n')
     words = ["producer", "--config", str(config), "--mqtt", "--name", "attic"]
     program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli.main import main; main()"

@@ -14,7 +14,7 @@ from shoal.telemetry.events import start_logging
 from tests.producers.running_producer import Clock
 
 
-def test_before_anything_was_noted_nothing_is_said_about_rate_and_rest() -> None:
+def test_without_positions_there_is_no_rate_and_no_remaining_time() -> None:
     meter = Meter()
     assert (meter.rate, meter.remaining_s) == (None, None)
     meter.note(5.0, 100, 1000)
@@ -31,7 +31,7 @@ def test_the_rate_is_that_of_the_last_seconds_and_the_rest_follows_from_it() -> 
     assert str(meter) == "2,300 of 4,300 readings, 100 per second, 20 s left"
 
 
-def test_where_there_is_no_end_or_nothing_moves_nothing_is_said_about_the_rest() -> None:
+def test_without_a_total_or_a_rate_there_is_no_remaining_time() -> None:
     meter = Meter()
     meter.note(0, 0, None)
     meter.note(1, 10, None)
@@ -72,7 +72,7 @@ def test_plain_lines_come_every_few_seconds() -> None:
     ]
 
 
-def test_programs_are_told_once_a_minute() -> None:
+def test_an_event_is_logged_once_a_minute() -> None:
     clock, stream = Clock(), io.StringIO()
     start_logging("producer", as_json=True, stream=stream)
     display = display_on(io.StringIO(), clock, as_events=True)
@@ -80,8 +80,8 @@ def test_programs_are_told_once_a_minute() -> None:
         clock.now = 1000.0 + second
         display.show(second * 2, None)
     display.close()
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["event"], line["readings"], line["total"], line["per_second"]) for line in told] == [
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], line["readings"], line["total"], line["per_second"]) for line in events] == [
         ("readings_stored", 120, None, 2.0),
         ("readings_stored", 240, None, 2.0),
     ]
@@ -120,5 +120,5 @@ def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> 
     ("seconds", "text"),
     [(0, "0 s"), (45.4, "45 s"), (125, "2 min 5 s"), (8000, "2 h 13 min"), (200_000, "2 d 7 h"), (3599.9, "1 h 0 min")],
 )
-def test_times_are_said_in_two_units(seconds: float, text: str) -> None:
+def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text

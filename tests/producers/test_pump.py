@@ -25,7 +25,7 @@ def test_a_source_without_rows_is_finished_and_opens_no_log(tmp_path: Path) -> N
     assert stored_in(tmp_path) == {}
 
 
-def test_readings_stand_in_their_clients_logs_with_time_and_values_and_without_label(tmp_path: Path) -> None:
+def test_readings_are_in_their_clients_logs_with_time_and_values_and_without_label(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", [(1, 2, 3, "secret"), (4, "x", "", "secret")])
     pump = drained(pump_of(replay(path), tmp_path))
     assert stored_in(tmp_path) == {
@@ -47,7 +47,7 @@ def test_numbers_travel_as_an_array(tmp_path: Path, path: Path) -> None:
     log.close()
 
 
-def test_a_step_stores_what_is_due_and_says_how_long_nothing_will_be(tmp_path: Path, path: Path) -> None:
+def test_a_step_stores_what_is_due_and_tells_for_how_long_nothing_will_be(tmp_path: Path, path: Path) -> None:
     clock = Clock()
     pump = pump_of(replay(path), tmp_path, clock, pacing=Pacing(speed=2))
     assert pump.step()
@@ -71,7 +71,7 @@ def test_readings_without_time_cannot_be_paced_by_it(tmp_path: Path, path: Path)
     drained(pump_of(untimed, tmp_path))
 
 
-def test_a_limit_counts_from_the_beginning_of_the_source_whoever_published(tmp_path: Path, path: Path) -> None:
+def test_a_limit_counts_from_the_beginning_of_the_source(tmp_path: Path, path: Path) -> None:
     first = drained(pump_of(replay(path), tmp_path, limit=5))
     assert (first.position, first.total) == (5, 5)
     assert drained(pump_of(replay(path), tmp_path, limit=5)).published == {}

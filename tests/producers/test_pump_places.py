@@ -124,7 +124,7 @@ def test_a_log_put_back_from_an_older_copy_gets_what_it_lacks(tmp_path: Path, pa
     assert rows_by_client(tmp_path) == as_it_should_be()
 
 
-def test_a_log_made_again_by_somebody_else_is_not_taken_for_the_old_one(tmp_path: Path, path: Path) -> None:
+def test_a_log_that_another_program_created_again_is_another_log(tmp_path: Path, path: Path) -> None:
     drained(pump_of(replay(path), tmp_path, limit=40))
     shutil.rmtree(tmp_path / "client-1")
     log = logs_in(tmp_path)("client-1")
@@ -139,7 +139,7 @@ def test_a_log_made_again_by_somebody_else_is_not_taken_for_the_old_one(tmp_path
     assert ours == as_it_should_be()["client-1"]
 
 
-def test_readings_that_retention_takes_while_a_log_is_looked_through_are_no_matter(
+def test_readings_that_retention_removes_during_the_search_do_no_harm(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late:

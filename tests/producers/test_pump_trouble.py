@@ -148,7 +148,7 @@ def test_a_client_that_has_fallen_silent_is_not_forgotten_when_a_log_was_away(tm
     assert stored_in(tmp_path) == before
 
 
-def test_the_rows_before_a_damaged_place_are_stored_before_it_is_told(tmp_path: Path) -> None:
+def test_the_rows_before_a_damaged_place_are_stored_before_the_error(tmp_path: Path) -> None:
     whole = csv_of(tmp_path / "a.csv", plain_rows(10))
     damaged = tmp_path / "b.csv.gz"
     damaged.write_bytes(b"no gzip at all, but a file all the same")

@@ -56,7 +56,7 @@ def test_rows_come_in_the_order_of_the_files_with_columns_by_name(three: list[Pa
     assert source.position == 100
 
 
-def test_an_empty_file_has_no_columns_to_miss_but_a_missing_column_is_told(tmp_path: Path, three: list[Path]) -> None:
+def test_an_empty_file_lacks_no_column_but_a_missing_column_is_named(tmp_path: Path, three: list[Path]) -> None:
     nothing = tmp_path / "nothing.csv"
     nothing.touch()
     assert len(all_of(replay(nothing, *three))) == 100
@@ -123,7 +123,7 @@ def test_shuffling_changes_the_order_and_not_whose_a_row_is(three: list[Path], r
     loop=st.booleans(),
     shuffle=st.booleans(),
 )
-def test_skipping_is_reading_without_looking(
+def test_skipping_is_the_same_as_reading(
     tmp_path_factory: Any, skips: list[tuple[int, int]], rule: str, loop: bool, shuffle: bool
 ) -> None:
     path = csv_of(tmp_path_factory.mktemp("skip") / "a.csv", plain_rows(23))
@@ -183,7 +183,7 @@ def test_a_large_file_takes_no_more_memory_than_what_is_read_at_once(tmp_path: P
     assert peak < path.stat().st_size / 2
 
 
-def test_rows_before_a_damaged_place_are_given_and_then_the_damage_is_told_again_and_again(tmp_path: Path) -> None:
+def test_rows_before_a_damaged_place_are_read_and_then_every_read_raises(tmp_path: Path) -> None:
     text = "t,a,b,label\n" + "".join(f"{n},{n},{n * n},x\n" for n in range(50_000))
     packed = gzip.compress(text.encode())
     path = tmp_path / "a.csv.gz"

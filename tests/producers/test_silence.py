@@ -1,11 +1,11 @@
-"""A sensor that goes silent is told once, and once more when it is back."""
+"""A silent sensor is reported once, and once more when it is back."""
 
 from __future__ import annotations
 
 from producers.mqtt.silence import SilenceMonitor
 
 
-def test_a_silence_is_told_once() -> None:
+def test_a_silence_is_reported_once() -> None:
     silence = SilenceMonitor(["a", "b"], 60.0)
     silence.start(0.0)
     silence.received("b", 30.0)
@@ -15,17 +15,17 @@ def test_a_silence_is_told_once() -> None:
     assert silence.newly_silent(90.0) == ["b"]
 
 
-def test_the_end_of_a_silence_says_how_long_it_was() -> None:
+def test_the_end_of_a_silence_reports_its_length() -> None:
     silence = SilenceMonitor(["a"], 60.0)
     silence.start(0.0)
     assert silence.received("a", 10.0) is None
     assert silence.newly_silent(70.0) == ["a"]
     assert silence.received("a", 100.0) == 90.0
     assert silence.received("a", 101.0) is None
-    assert silence.newly_silent(161.0) == ["a"], "the next silence is told again"
+    assert silence.newly_silent(161.0) == ["a"], "the next silence is reported again"
 
 
-def test_nobody_is_silent_while_nobody_could_be_heard() -> None:
+def test_no_silence_is_counted_without_a_connection() -> None:
     silence = SilenceMonitor(["a", "b"], 60.0)
     silence.start(0.0)
     assert silence.newly_silent(60.0) == ["a", "b"]
@@ -36,7 +36,7 @@ def test_nobody_is_silent_while_nobody_could_be_heard() -> None:
     assert silence.received("a", 600.0) == 600.0, "silent since before the others could not be heard"
 
 
-def test_nobody_minds_when_told_so() -> None:
+def test_a_limit_of_zero_reports_no_silence() -> None:
     silence = SilenceMonitor(["a"], 0.0)
     silence.start(0.0)
     assert silence.newly_silent(1e9) == []

@@ -26,7 +26,7 @@ def dealt(rule: str, keys: list[str], clients: int, seed: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_rows_are_nobodys(rule: str) -> None:
+def test_a_split_of_no_rows_assigns_none(rule: str) -> None:
     assert dealt(rule, [], 3) == []
 
 
@@ -114,7 +114,7 @@ def test_what_is_no_rule_is_refused_with_what_would_be_one(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["label-skew", "dirichlet:0.5"])
-def test_the_label_column_is_what_the_label_rules_look_at_by_default(rule: str) -> None:
+def test_the_label_rules_read_the_label_column_by_default(rule: str) -> None:
     assert split_of(rule, 2, 0, "kind").column == "kind"
 
 

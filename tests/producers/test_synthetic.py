@@ -43,7 +43,7 @@ def test_the_clients_take_turns_and_each_has_its_own_readings_at_the_same_moment
     start=st.integers(0, 10**12),
     cut=st.integers(0, 20),
 )
-def test_skipping_is_reading_without_looking_and_a_seed_is_a_stream(
+def test_skipping_is_the_same_as_reading_and_a_seed_is_a_stream(
     name: str, clients: int, seed: int, start: int, cut: int
 ) -> None:
     one, two = Synthetic(name, clients, seed), Synthetic(name, clients, seed)
@@ -175,7 +175,7 @@ def test_every_kind_of_fault_comes_and_touches_only_the_rows_it_labels() -> None
 
 @pytest.mark.parametrize("fault", FAULTS)
 @given(seed=st.integers(0, 1000))
-def test_a_fault_changes_the_rows_it_says_and_no_other(fault: str, seed: int) -> None:
+def test_a_fault_changes_the_rows_it_returns_and_no_other(fault: str, seed: int) -> None:
     sound, _ = cycles(1)
     rows = sound.copy()
     touched = break_down(rows, fault, 400, 200, np.random.default_rng(seed))

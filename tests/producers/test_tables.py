@@ -64,7 +64,7 @@ def test_the_delimiter_is_the_one_of_the_header(tmp_path: Path, delimiter: str) 
     assert rows_of(path, "b") == ([["3"]], Counter())
 
 
-def test_a_ragged_row_is_broken_for_nobody_knows_which_cell_is_missing(tmp_path: Path) -> None:
+def test_a_ragged_row_is_broken(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "t,a\n1\n1,2\n1,2,3\n")
     assert rows_of(path, "t") == ([None, ["1"], None], Counter(ragged=2))
 
@@ -128,7 +128,7 @@ def test_compressed_files_are_read_as_they_are(tmp_path: Path, name: str) -> Non
     assert open_table(path, Counter()).count() == 1
 
 
-def test_a_compressed_file_that_was_cut_short_gives_its_rows_and_then_says_so(tmp_path: Path) -> None:
+def test_a_truncated_compressed_file_gives_its_rows_and_then_an_error(tmp_path: Path) -> None:
     whole = gzip.compress("".join(f"{number},x\n" for number in range(100_000)).encode())
     path = written(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
     rows = open_table(path, Counter()).rows(["0"])
@@ -137,13 +137,13 @@ def test_a_compressed_file_that_was_cut_short_gives_its_rows_and_then_says_so(tm
         list(rows)
 
 
-def test_a_missing_column_is_told_with_the_columns_there_are(tmp_path: Path) -> None:
+def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "a.csv", "t,a,b\n"), Counter())
     with pytest.raises(SettingsError, match=r"a\.csv: column 'x' is missing; the columns are 't', 'a', 'b'"):
         require_columns(table, ["a", "x"])
 
 
-def test_only_some_of_very_many_columns_are_told(tmp_path: Path) -> None:
+def test_of_very_many_columns_only_some_are_named(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "a.csv", ",".join(f"c{n}" for n in range(50_000))), Counter())
     with pytest.raises(SettingsError) as rejected:
         require_columns(table, ["x"])
@@ -221,7 +221,7 @@ def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
         open_table(written(tmp_path / "a.parquet", "a,b\n1,2\n"), Counter())
 
 
-def test_parquet_without_its_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_its_extra_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "producers.files.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install 'shoal\[parquet\]'"):

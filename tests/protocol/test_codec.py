@@ -292,8 +292,8 @@ except MessageRejected:
 
 @pytest.mark.parametrize("kind", ["claims", "empty mappings", "lists of empty mappings"])
 def test_a_hostile_message_takes_no_more_memory_than_its_size(kind: str) -> None:
-    told = subprocess.run([sys.executable, "-c", HUGE, kind], capture_output=True, text=True, check=True)
-    assert int(told.stdout) < 64, "MiB more than the message itself"
+    ended = subprocess.run([sys.executable, "-c", HUGE, kind], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) < 64, "MiB more than the message itself"
 
 
 def test_the_default_limit_leaves_room_for_a_full_message() -> None:

@@ -1,4 +1,4 @@
-"""Messages: one that cannot be true cannot be built, and bytes that lie are refused with a reason, never an error."""
+"""Messages: an impossible one cannot be built, and impossible bytes are rejected with a reason, never an error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_message_comes_back_as_it_was(message: Envelope) -> None:
 
 
 @MESSAGES
-def test_the_order_of_fields_is_nobodys_business(message: Envelope) -> None:
+def test_the_order_of_fields_does_not_matter(message: Envelope) -> None:
     turned = pack(dict(reversed(parts_of(message).items())))
     assert decoded(message, turned).encode() == message.encode()
 
@@ -79,7 +79,7 @@ def test_every_field_without_a_default_is_missed(message: Envelope) -> None:
 
 
 @MESSAGES
-def test_another_type_or_version_is_refused_before_the_bytes_are_looked_at(message: Envelope) -> None:
+def test_another_type_or_version_is_rejected_before_the_bytes_are_decoded(message: Envelope) -> None:
     version = str(VERSION).encode()
     kind = message.TYPE.encode()
     junk = b"\xc1"
@@ -97,7 +97,7 @@ def test_a_message_beyond_the_limit_is_refused_unread(message: Envelope) -> None
     assert reason_of(message, msgpack.packb([0] * 100_000)) == "oversized"
 
 
-def test_a_message_nobody_could_receive_is_not_sent() -> None:
+def test_a_message_that_no_reader_would_accept_is_not_sent() -> None:
     large = an_update(CONTRACT, arrays={"weight": np.zeros(MESSAGE_BYTES_MAX // 8)})
     with pytest.raises(MessageRejected, match=r"oversized.*fewer nodes"):
         large.encode()
@@ -255,7 +255,7 @@ def test_the_same_message_is_set_aside_under_the_same_key() -> None:
     assert rejected(offset=8).record_key != rejected().record_key
 
 
-def test_why_and_where_from_stand_in_the_headers() -> None:
+def test_reason_and_origin_are_in_the_headers() -> None:
     headers = dict(rejected(original_headers=(("type", b"update"), ("x", b"\xff"))).headers)
     assert headers["reason"] == b"type"
     assert headers["origin"] == b"plant.updates/0/7"

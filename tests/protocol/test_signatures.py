@@ -26,7 +26,7 @@ KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 TOPIC = "plant.updates"
 
 
-def test_a_signature_is_the_one_that_anybody_computes_from_the_page() -> None:
+def test_a_signature_is_the_one_that_the_protocol_page_describes() -> None:
     """RFC 2104 by hand: other implementations need nothing but this line of text and the value."""
     inner = bytes(byte ^ 0x36 for byte in KEY.ljust(64, b"\0"))
     outer = bytes(byte ^ 0x5C for byte in KEY.ljust(64, b"\0"))
@@ -37,9 +37,9 @@ def test_a_signature_is_the_one_that_anybody_computes_from_the_page() -> None:
 
 @given(value=st.binary(max_size=200), place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_one_bit_changed_anywhere_is_another_signature(value: bytes, place: int, bit: int) -> None:
-    def changed(said: bytes) -> bytes:
-        there = place % len(said)
-        return said[:there] + bytes([said[there] ^ 1 << bit]) + said[there + 1 :]
+    def changed(content: bytes) -> bytes:
+        position = place % len(content)
+        return content[:position] + bytes([content[position] ^ 1 << bit]) + content[position + 1 :]
 
     made = signature(KEY, TOPIC, value)
     assert signature(changed(KEY), TOPIC, value) != made
@@ -78,10 +78,10 @@ def test_a_file_that_holds_anything_but_keys_is_refused_without_showing_it(tmp_p
     file = tmp_path / "attic.key"
     file.write_bytes(content)
     file.chmod(0o600)
-    with pytest.raises(SettingsError, match=r"attic\.key must hold 1 to 16 lines of 64 hexadecimal digits") as told:
+    with pytest.raises(SettingsError, match=r"attic\.key must hold 1 to 16 lines of 64 hexadecimal digits") as caught:
         read_keys(file)
     shown = content.decode("ascii", "replace").strip()[:20]
-    assert not shown or shown not in str(told.value)
+    assert not shown or shown not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
@@ -89,12 +89,12 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> Non
     file = tmp_path / "attic.key"
     write_keys(file, [KEY])
     file.chmod(mode)
-    with pytest.raises(SettingsError, match=f"open to others \\(mode {mode:o}\\).*chmod 600") as told:
+    with pytest.raises(SettingsError, match=f"open to others \\(mode {mode:o}\\).*chmod 600") as caught:
         read_keys(file)
-    assert KEY.hex() not in str(told.value)
+    assert KEY.hex() not in str(caught.value)
 
 
-def test_a_key_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"gone\.key cannot be read.*shoal keys new"):
         read_keys(tmp_path / "gone.key")
     with pytest.raises(SettingsError, match="is not a folder"):
@@ -109,7 +109,7 @@ def test_more_keys_than_a_file_takes_are_not_written(tmp_path: Path) -> None:
     assert read_keys(file) == [KEY]
 
 
-def test_a_folder_that_nobody_may_write_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a file", encoding="utf-8")
     with pytest.raises(SettingsError, match="cannot be made"):
         write_keys(tmp_path / "keys" / "attic.key", [KEY])
@@ -132,7 +132,7 @@ def reason(keys: ClientKeys, client: str, value: bytes, given: bytes | None) -> 
     return None
 
 
-def test_only_the_holder_of_a_clients_key_speaks_in_its_name(tmp_path: Path) -> None:
+def test_only_the_holder_of_a_clients_key_can_publish_as_that_client(tmp_path: Path) -> None:
     write_keys(server_file(tmp_path, "attic"), [KEY])
     write_keys(server_file(tmp_path, "cellar"), [OTHER])
     keys = ClientKeys(tmp_path)
@@ -168,15 +168,15 @@ def test_a_key_that_comes_or_goes_while_the_server_runs_is_seen_at_once(tmp_path
     assert reason(keys, "attic", b"v", signature(KEY, TOPIC, b"v")) is not None
 
 
-def test_a_key_that_is_spoilt_while_the_server_runs_stops_its_client_and_nobody_else(
+def test_a_key_that_is_damaged_while_the_server_runs_stops_its_client_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for client, key in (("attic", KEY), ("cellar", OTHER)):
         write_keys(server_file(tmp_path, client), [key])
     keys = ClientKeys(tmp_path)
     server_file(tmp_path, "attic").write_text("half a k", encoding="utf-8")
-    told = reason(keys, "attic", b"v", signature(KEY, TOPIC, b"v"))
-    assert told == "signature: the key for the client it names cannot be used"
+    message = reason(keys, "attic", b"v", signature(KEY, TOPIC, b"v"))
+    assert message == "signature: the key for the client it names cannot be used"
     assert "client_key_unusable" in caplog.text
     assert reason(keys, "cellar", b"v", signature(OTHER, TOPIC, b"v")) is None
 

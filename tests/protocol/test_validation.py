@@ -1,4 +1,4 @@
-"""The border: what belongs to another federation, or cannot be true under this contract, does not come in."""
+"""Validation: messages of another federation, or impossible under this contract, are rejected."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.small_plant import FORMAL, OFF, PAPER, a_snapshot, an_update, plant
 CONTRACT = plant()
 UPDATE = an_update(CONTRACT)
 SNAPSHOT = a_snapshot(CONTRACT)
-BORDER = Validator(CONTRACT)
+VALIDATOR = Validator(CONTRACT)
 
 
 def reason_of(message: Update | Snapshot) -> str:
-    admit: Callable[[Any], None] = BORDER.check_update if isinstance(message, Update) else BORDER.check_snapshot
+    admit: Callable[[Any], None] = VALIDATOR.check_update if isinstance(message, Update) else VALIDATOR.check_snapshot
     with pytest.raises(MessageRejected) as rejected:
         admit(message)
     assert rejected.value.reason in REASONS
@@ -48,9 +48,9 @@ def changed(message: Update | Snapshot, name: str, change: Callable[[Any], objec
 
 def test_an_update_and_a_snapshot_without_a_node_can_be_true() -> None:
     empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
-    BORDER.check_update(replace(UPDATE, arrays=empty, readings=0))
+    VALIDATOR.check_update(replace(UPDATE, arrays=empty, readings=0))
     half = streaming_algorithm("fcac").server({}, 2)
-    BORDER.check_snapshot(replace(SNAPSHOT, arrays=half.snapshot(), clusters=0, nodes=0))
+    VALIDATOR.check_snapshot(replace(SNAPSHOT, arrays=half.snapshot(), clusters=0, nodes=0))
 
 
 @pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
@@ -85,7 +85,7 @@ def test_a_message_made_under_another_contract_is_refused(contract: Contract) ->
 
 def test_a_privacy_statement_is_compared_to_the_bit() -> None:
     statement = dict(UPDATE.privacy)
-    BORDER.check_update(replace(UPDATE, privacy=dict(reversed(statement.items()))))
+    VALIDATOR.check_update(replace(UPDATE, privacy=dict(reversed(statement.items()))))
     lies: list[dict[str, Any]] = [
         {"formal": 0},
         {"formal": True},
@@ -150,7 +150,7 @@ def test_noise_may_carry_a_node_beyond_its_bounds_but_not_for_ever(privacy: dict
 
 
 @pytest.mark.parametrize("count", [0, -1, np.iinfo(np.int64).min])
-def test_a_node_that_nobody_counted_for_is_refused(count: int) -> None:
+def test_a_node_with_a_count_below_one_is_rejected(count: int) -> None:
     assert reason_of(changed(UPDATE, "count", lambda counts: counts.put(0, count))) == "bounds"
     assert reason_of(changed(SNAPSHOT, "count", lambda counts: counts.put(0, count))) == "bounds"
 
@@ -188,7 +188,7 @@ def test_an_update_with_flipped_bytes_is_refused_or_can_be_absorbed(data: st.Dat
     reason = None
     try:
         update = Update.decode(bytes(value), Update.headers())
-        BORDER.check_update(update)
+        VALIDATOR.check_update(update)
         half = streaming_algorithm("fcac").server({}, 2)
         half.absorb([Contribution(update.client, update.sequence, update.arrays)], b"")
         half.snapshot()
@@ -206,7 +206,7 @@ def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataO
     reason = None
     try:
         snapshot = Snapshot.decode(bytes(value), Snapshot.headers())
-        BORDER.check_snapshot(snapshot)
+        VALIDATOR.check_snapshot(snapshot)
         found = streaming_algorithm("fcac").predict(snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]]))
         assert (found < snapshot.clusters).all()
     except MessageRejected as rejected:
@@ -214,7 +214,7 @@ def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataO
     assert reason is None or reason in REASONS
 
 
-def test_a_refusal_never_says_what_was_in_a_message() -> None:
+def test_a_rejection_never_quotes_the_content_of_a_message() -> None:
     sentinel = 0.123456789
     lies = [
         changed(UPDATE, "weight", lambda weight: weight.put([0, 1], [sentinel, 7 + sentinel])),
@@ -224,7 +224,7 @@ def test_a_refusal_never_says_what_was_in_a_message() -> None:
     ]
     for lie in lies:
         with pytest.raises(MessageRejected) as rejected:
-            BORDER.check_update(lie)
+            VALIDATOR.check_update(lie)
         assert "123456789" not in str(rejected.value)
 
 
@@ -236,16 +236,16 @@ def test_models_that_can_be_run_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "expected"),
     [
         ({"algorithm": "dbscam"}, r"models\.m: unknown algorithm 'dbscam'; there are: .*fcac"),
         ({"algorithm": "fcac", "options": {"speed": 1}}, r"models\.m: fcac has no option 'speed'"),
         ({"algorithm": "fcac", "options": {"edge_factor": -1}}, r"models\.m: fcac option edge_factor"),
     ],
 )
-def test_models_that_cannot_be_run_are_told_with_their_name(model: dict[str, Any], said: str) -> None:
+def test_models_that_cannot_be_run_are_named(model: dict[str, Any], expected: str) -> None:
     parts: dict[str, Any] = parts_for_contract() | {"models": [{"name": "m", **model}]}
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=expected):
         check_models(parse_contract(parts))
 
 

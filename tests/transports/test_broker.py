@@ -22,7 +22,7 @@ def test_a_broker_that_never_ran_is_stopped_already(tmp_path: Path) -> None:
     assert broker_py("stop", "--dir", str(tmp_path)).returncode == 0
 
 
-def test_a_process_number_that_was_given_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_process_id_that_another_process_has_now_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         (tmp_path / "pid").write_text(str(bystander.pid), encoding="utf-8")
         assert pid_of(tmp_path) is None
@@ -32,7 +32,7 @@ def test_a_process_number_that_was_given_to_somebody_else_is_left_alone(tmp_path
         assert bystander.returncode == 0
 
 
-def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert "apt install" in (what_is_missing() or "")
 

@@ -1,4 +1,4 @@
-"""A broker that goes away and comes back, with and without a word: a log says so, loses nothing it said was stored."""
+"""A broker that stops and starts again, in order or killed: the log raises, and loses nothing that it has stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody comes back in these seconds, so they need not be waited out."""
     for module in ("client_configs", "topics", "producer"):
         monkeypatch.setattr(f"shoal.transports.kafka.{module}.CONNECT_S", 2.0)
@@ -103,7 +103,7 @@ def test_a_reader_that_waits_while_the_broker_is_away_misses_nothing(broker: Bro
         assert sorted(filter(None, found)) == [b"0", b"1"]
 
 
-def test_no_more_is_taken_than_may_be_on_its_way_and_closing_tells_what_nobody_was_told(broker: Broker) -> None:
+def test_bytes_in_flight_are_bounded_and_closing_reports_what_is_lost(broker: Broker) -> None:
     log, other = open_log(broker, in_flight_bytes_max=100_000), open_log(broker)
     for one in (log, other):
         one.ensure("bounded")

@@ -27,10 +27,10 @@ def log_of(bootstrap: str, compression: str) -> Log:
 def stored_bytes(bootstrap: str, topic: str) -> int:
     """What the broker's files of a topic hold."""
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-        told = admin.describe_log_dirs({topic: [0]})
+        described = admin.describe_log_dirs({topic: [0]})
     (size,) = (
         partition["partition_size"]
-        for broker in told
+        for broker in described
         for folder in broker["log_dirs"]
         for one in folder["topics"]
         for partition in one["partitions"]
@@ -61,17 +61,17 @@ def test_what_is_stored_is_packed_and_what_is_read_is_not(compression: str, kafk
 
 
 def test_writers_of_every_way_share_a_topic_and_every_reader_reads_it(kafka_bootstrap: str) -> None:
-    topic, said = f"mixed-{uuid.uuid4().hex}", []
+    topic, published = f"mixed-{uuid.uuid4().hex}", []
     for number in range(2):
         for compression in WAYS:
             with closing(log_of(kafka_bootstrap, compression)) as log:
                 log.ensure(topic)
-                said += [b"%d %s " % (number, compression.encode()) + PLAIN, b"short", b""]
-                for value in said[-3:]:
+                published += [b"%d %s " % (number, compression.encode()) + PLAIN, b"short", b""]
+                for value in published[-3:]:
                     log.publish(topic, value)
     for compression in WAYS:
         with closing(log_of(kafka_bootstrap, compression)) as log:
-            assert everything(log, topic) == said
+            assert everything(log, topic) == published
 
 
 @pytest.mark.parametrize("compression", WAYS)
@@ -87,7 +87,7 @@ def test_the_largest_record_travels_though_packing_does_not_make_it_smaller(
         assert everything(log, topic) == [large]
 
 
-def test_without_the_package_it_is_told_which_to_install(kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "lz4", None)
     with pytest.raises(MissingExtra, match=r"pip install 'shoal\[lz4\]'"):
         log_of(kafka_bootstrap, "lz4")

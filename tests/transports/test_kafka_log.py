@@ -61,7 +61,7 @@ def test_an_address_that_names_no_brokers_is_refused(address: str) -> None:
         KafkaLog(address)
 
 
-def test_a_log_that_nobody_used_has_nothing_to_let_go_of(kafka_bootstrap: str) -> None:
+def test_an_unused_log_can_be_closed(kafka_bootstrap: str) -> None:
     log = KafkaLog(f"//{kafka_bootstrap}")
     log.close()
     log.close()
@@ -143,7 +143,7 @@ def test_records_removed_between_two_questions_are_an_error_and_not_a_silent_jum
     assert log.read(topic, {0: 12}, timeout_s=WAIT_S)[0][0].value == b"12"
 
 
-def test_a_topic_made_again_while_the_log_is_open_is_told_from_the_old_one(
+def test_a_topic_created_again_while_the_log_is_open_is_another_topic(
     log: KafkaLog, admin: KafkaAdminClient, topic: str
 ) -> None:
     log.identity(topic)
@@ -157,7 +157,7 @@ def test_a_topic_made_again_while_the_log_is_open_is_told_from_the_old_one(
         log.identity(topic)
 
 
-def test_a_topic_that_somebody_else_made_is_checked_by_name_and_copies(
+def test_a_topic_created_by_another_program_is_checked_by_name_and_replication(
     kafka_bootstrap: str, admin: KafkaAdminClient
 ) -> None:
     name = f"kafka-{uuid.uuid4().hex}"
@@ -165,19 +165,19 @@ def test_a_topic_that_somebody_else_made_is_checked_by_name_and_copies(
     admin.create_topics({name: {"num_partitions": 3, "replication_factor": 1, "configs": configs}})
     with closing(KafkaLog(f"//{kafka_bootstrap}", KafkaSettings(replication=2))) as log:
         log.ensure(name)
-        with pytest.raises(LogError) as told:
+        with pytest.raises(LogError) as caught:
             log.ensure(name, TopicSettings())
     for difference in ("partitions is 3", "retain_s is 5.0", "record_bytes_max is 34464", "replication is 1, not 2"):
-        assert difference in str(told.value)
+        assert difference in str(caught.value)
 
 
 def test_a_topic_that_would_lose_what_counts_as_stored_is_reported(
     kafka_bootstrap: str, admin: KafkaAdminClient, log: KafkaLog, topic: str
 ) -> None:
     with closing(KafkaLog(f"//{kafka_bootstrap}", KafkaSettings(replication=3))) as careful:
-        with pytest.raises(LogError, match=r"replication is 1, not 3") as told:
+        with pytest.raises(LogError, match=r"replication is 1, not 3") as caught:
             careful.ensure(topic, TopicSettings())
-        assert "min.insync.replicas is 1, not 2" in str(told.value)
+        assert "min.insync.replicas is 1, not 2" in str(caught.value)
     log.ensure(topic, TopicSettings())
     by_the_senders_clock = ConfigResource(ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "CreateTime"})
     admin.alter_configs([by_the_senders_clock])
@@ -192,7 +192,7 @@ def test_a_topic_is_retained_by_the_clock_of_the_brokers(log: KafkaLog, topic: s
     assert record.timestamp_ms > 10**12
 
 
-def test_what_nobody_can_decode_is_handed_over_as_such_and_stops_no_reader(
+def test_an_undecodable_record_is_returned_as_such_and_stops_no_reader(
     log: KafkaLog, topic: str, kafka_bootstrap: str
 ) -> None:
     with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap)) as stranger:

@@ -1,4 +1,4 @@
-"""Logins by password and by bearer token, over TLS, on a real broker: who comes in, and what the others are told."""
+"""Logins by password and by bearer token, over TLS, on a real broker: which succeed, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ super.users=User:admin;User:ANONYMOUS;User:attic
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """This broker answers; what it says does not change by waiting."""
     monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3.0)
 
@@ -69,7 +69,7 @@ def log_of(broker: Broker, sasl: str, user: str, secret_file: Path) -> KafkaLog:
     return log
 
 
-def goes_round(log: KafkaLog, topic: str, word: bytes) -> None:
+def assert_round_trip(log: KafkaLog, topic: str, word: bytes) -> None:
     """A record is written, and read again."""
     log.ensure(topic)
     end = log.bounds(topic)[0][1]
@@ -92,31 +92,31 @@ def test_who_may_come_in_writes_and_reads(
     file = tmp_path / "secret"
     file.write_text((secret or token(3600)) + "\n", encoding="utf-8")
     with closing(log_of(broker, sasl, user, file)) as log:
-        goes_round(log, sasl, b"by " + sasl.encode())
+        assert_round_trip(log, sasl, b"by " + sasl.encode())
 
 
-def test_a_token_that_somebody_renews_on_disk_outlives_its_end(broker: Broker, tmp_path: Path) -> None:
+def test_a_token_renewed_on_disk_works_after_the_old_one_expires(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(token(2 * SESSION_S), encoding="utf-8")
     ends_at = time.time() + 2 * SESSION_S
     with closing(log_of(broker, "oauthbearer", "", file)) as log:
-        goes_round(log, "renewed", b"with the first")
+        assert_round_trip(log, "renewed", b"with the first")
         renewed = tmp_path / "renewed"
         renewed.write_text(token(3600), encoding="utf-8")
         renewed.replace(file)
         number = 0
         while time.time() < ends_at + SESSION_S:  # beyond the end of the first, and of any session that it began
             number += 1
-            goes_round(log, "renewed", b"%d" % number)
+            assert_round_trip(log, "renewed", b"%d" % number)
             time.sleep(0.2)
         assert number > 1
 
 
-def test_a_token_that_nobody_renews_ends_the_work_and_the_reason_is_told(broker: Broker, tmp_path: Path) -> None:
+def test_a_token_that_is_not_renewed_stops_the_log_with_a_reason(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(token(2 * SESSION_S), encoding="utf-8")
     with closing(log_of(broker, "oauthbearer", "", file)) as log:
-        goes_round(log, "ended", b"while it lasts")
+        assert_round_trip(log, "ended", b"while it lasts")
     with pytest.raises(LogError, match="user and secret_file"):
         until_refused(broker, file)
 
@@ -125,7 +125,7 @@ def until_refused(broker: Broker, file: Path) -> None:
     """As a process does: after an error that may pass, all is built again."""
     while True:
         with suppress(LogUnavailable), closing(log_of(broker, "oauthbearer", "", file)) as log:
-            goes_round(log, "ended", b"and no longer")
+            assert_round_trip(log, "ended", b"and no longer")
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def until_refused(broker: Broker, file: Path) -> None:
         ("oauthbearer", "", token(-3600)),
     ],
 )
-def test_who_may_not_come_in_is_told_why(sasl: str, user: str, secret: str, broker: Broker, tmp_path: Path) -> None:
+def test_a_failed_login_has_its_reason(sasl: str, user: str, secret: str, broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(secret, encoding="utf-8")
     with (
         closing(log_of(broker, sasl, user, file)) as log,
-        pytest.raises(LogError, match="user and secret_file") as said,
+        pytest.raises(LogError, match="user and secret_file") as caught,
     ):
         log.ensure("whatever")
-    assert secret not in f"{said.value!r} {said.value.__cause__!r} {vars(log)}"
+    assert secret not in f"{caught.value!r} {caught.value.__cause__!r} {vars(log)}"

@@ -1,4 +1,4 @@
-"""TLS, passwords and access rules on a real broker: who may come in, who is told why not, and that it is told soon."""
+"""TLS, passwords and access rules on a real broker: what is allowed, and that the rest fails soon, with a reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOG_ERROR = 4
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """These brokers answer; what they say does not change by waiting."""
     monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3.0)
 
@@ -112,11 +112,11 @@ def rules_on_the_page(federation: str) -> list[ACL]:
         if "kafka-acls.sh" not in line:
             continue
         words = shlex.split(line)
-        said = [(words[place], words[place + 1]) for place in range(len(words) - 1) if words[place].startswith("--")]
-        options = dict(said)
+        pairs = [(words[place], words[place + 1]) for place in range(len(words) - 1) if words[place].startswith("--")]
+        options = dict(pairs)
         kind, name = ("group", options["--group"]) if "--group" in options else ("topic", options["--topic"])
         pattern = ResourcePattern(ResourceType[kind.upper()], name.replace("office.", f"{federation}."))
-        for operation in (ACLOperation[value.upper()] for option, value in said if option == "--operation"):
+        for operation in (ACLOperation[value.upper()] for option, value in pairs if option == "--operation"):
             rules.append(ACL(options["--allow-principal"], "*", operation, ACLPermissionType.ALLOW, pattern))
     return rules
 
@@ -151,7 +151,7 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
             server.step()
 
 
-def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_heard(
+def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_absorbed(
     broker: Broker, tmp_path: Path
 ) -> None:
     file = create_federation(
@@ -185,20 +185,20 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
     with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
         while cellar.step():
             pass
-        said = cellar.totals["updates"]
+        learnt = cellar.totals["updates"]
     as_admin = config.model_copy(update={"log": settings_of(broker, ADMIN, ADMIN_PASSWORD)})
     with open_server(as_admin) as server:
         while server.status().lag_records:
             server.step(1.0)
         assert server.status().rejected == {"signature": 2}
-        (heard,) = server.models()["clusters"].clients.totals()
-        assert heard[:3] == ("cellar", said, 100)
+        (absorbed,) = server.models()["clusters"].clients.totals()
+        assert absorbed[:3] == ("cellar", learnt, 100)
         count = server.metrics.registry.get_sample_value("shoal_rejected_messages_total", {"reason": "signature"})
         assert count == 2.0
 
 
 @pytest.mark.parametrize(
-    ("user", "more", "error", "told"),
+    ("user", "more", "error", "expected"),
     [
         ("stranger", {}, LogError, "user and secret_file"),
         ("attic", {}, LogError, "user and secret_file"),
@@ -209,17 +209,17 @@ def test_a_client_that_writes_in_anothers_name_is_set_aside_and_the_other_is_hea
         ("attic", {"sasl": "none", "user": "", "secret_file": None}, LogError, "check sasl"),
     ],
 )
-def test_who_may_not_come_in_is_told_why(
-    broker: Broker, user: str, more: dict[str, Any], error: type[Exception], told: str
+def test_a_failed_login_has_its_reason(
+    broker: Broker, user: str, more: dict[str, Any], error: type[Exception], expected: str
 ) -> None:
     if more.get("ca_file"):
         more = more | {"ca_file": authority(broker.folder, "other")}
-    with closing(log_of(broker, user, "a guess", **more)) as log, pytest.raises(error, match=told) as said:
+    with closing(log_of(broker, user, "a guess", **more)) as log, pytest.raises(error, match=expected) as caught:
         log.ensure("updates")
-    assert "a guess" not in f"{said.value!r} {said.value.__cause__!r} {vars(log)}"
+    assert "a guess" not in f"{caught.value!r} {caught.value.__cause__!r} {vars(log)}"
 
 
-def test_a_stranger_is_told_at_once_though_a_broker_that_is_away_is_waited_for(
+def test_a_failed_login_is_reported_soon_though_an_unavailable_broker_is_waited_for(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.transports.kafka.client_configs.CONNECT_S", 3600.0)
@@ -236,14 +236,14 @@ def test_a_process_of_a_stranger_ends_with_the_reason(command: list[str], broker
     how = f'tls = true\nca_file = "{broker.folder}/authority.crt"\nsasl = "scram-sha-512"\nuser = "stranger"\n'
     text = file.read_text(encoding="utf-8").replace("[client]", f'{how}secret_file = "{secret}"\n[client]')
     file.write_text(text, encoding="utf-8")
-    process = Process([*command, "--config", str(file)], tmp_path / "said.txt")
+    process = Process([*command, "--config", str(file)], tmp_path / "output.txt")
     process.end(LOG_ERROR)
     assert "user and secret_file" in process.log_text()
     assert "a guess" not in process.log_text()
     assert "Traceback" not in process.log_text()
 
 
-def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, broker: Broker) -> None:
+def test_tls_to_a_port_without_tls_is_reported(kafka_bootstrap: str, broker: Broker) -> None:
     settings = KafkaSettings(tls=True, ca_file=broker.folder / "authority.crt")
     with (
         closing(KafkaLog(f"//{kafka_bootstrap}", settings)) as log,
@@ -252,7 +252,7 @@ def test_tls_to_a_port_that_does_not_speak_it_is_told(kafka_bootstrap: str, brok
         log.ensure("updates")
 
 
-def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Broker) -> None:
+def test_a_login_to_a_port_without_login_is_reported(kafka_bootstrap: str, broker: Broker) -> None:
     secret = broker.folder / "attic.secret"
     secret.write_text(SECRET, encoding="utf-8")
     settings = KafkaSettings(sasl="scram-sha-512", user="attic", secret_file=secret)
@@ -264,7 +264,7 @@ def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Bro
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "expected"),
     [
         ({"sasl": "scram-sha-512", "user": "a"}, "secret_file"),
         ({"sasl": "scram-sha-256", "secret_file": "s"}, "user"),
@@ -275,8 +275,8 @@ def test_a_login_that_nobody_asked_for_is_told(kafka_bootstrap: str, broker: Bro
         ({"tls": True, "key_file": "k"}, "go together"),
     ],
 )
-def test_half_of_a_way_in_is_refused(section: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_incomplete_login_settings_are_refused(section: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         KafkaSettings.model_validate(section)
 
 

@@ -23,7 +23,7 @@ def test_an_address_opens_a_log_and_the_same_address_opens_it_again(tmp_path: Pa
     again.close()
 
 
-def test_a_path_may_be_relative_and_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_be_relative_and_may_start_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for address in ("one.db", "sqlite:two.db", "~/three.db"):

@@ -18,7 +18,7 @@ from shoal.transports.sqlite.schema import connect, writing
 from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
 
 
-def test_nobody_sees_a_record_before_it_is_flushed(path: Path) -> None:
+def test_no_reader_sees_a_record_before_it_is_flushed(path: Path) -> None:
     with opened(path) as writer, opened(path) as reader:
         writer.publish(TOPIC, b"a")
         assert values(writer) == values(reader) == []
@@ -84,7 +84,7 @@ def test_a_lock_held_too_long_is_worth_a_retry_and_the_retry_stores_everything_o
         assert values(log) == [b"a", b"b"]
 
 
-def test_a_flush_of_nothing_waits_for_nobody(path: Path) -> None:
+def test_a_flush_of_nothing_waits_for_no_lock(path: Path) -> None:
     with opened(path) as log:
         log.publish(TOPIC, b"a")
         log.flush()
@@ -93,7 +93,7 @@ def test_a_flush_of_nothing_waits_for_nobody(path: Path) -> None:
         assert values(log) == [b"a"]
 
 
-def test_one_read_is_bounded_in_bytes_but_never_stands_still(path: Path) -> None:
+def test_one_read_is_bounded_in_bytes_but_always_advances(path: Path) -> None:
     with opened(path, TopicSettings(partitions=2), read_bytes_max=10_000) as log:
         for size in (20_000, 4000, 4000, 4000, 20_000):
             log.publish(TOPIC, bytes(size))
@@ -121,7 +121,7 @@ def test_a_name_is_only_ever_a_value(path: Path, name: str) -> None:
         assert values(log) == []
 
 
-def test_another_thread_is_told_to_open_a_log_of_its_own(path: Path) -> None:
+def test_use_from_another_thread_is_an_error_that_says_what_to_do(path: Path) -> None:
     raised: list[Exception] = []
 
     def trespass(log: SqliteLog) -> None:

@@ -88,7 +88,7 @@ def open_folder() -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-def test_a_log_that_may_not_be_written_says_so(open_folder: Path) -> None:
+def test_a_log_without_write_permission_is_named(open_folder: Path) -> None:
     path = written(open_folder / "log.db")
     path.chmod(0o444)
     open_folder.chmod(0o555)

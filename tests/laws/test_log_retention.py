@@ -28,7 +28,7 @@ def test_declaring_twice_changes_nothing(log: Log, topic: str) -> None:
     assert log.bounds(topic) == {0: (0, 1), 1: (0, 0)}
 
 
-def test_many_who_declare_one_topic_at_once_make_it_once(place: Place, topic: str) -> None:
+def test_many_processes_that_declare_a_topic_at_once_create_it_once(place: Place, topic: str) -> None:
     people, rounds = 4, 25
     together = threading.Barrier(people)
 
@@ -134,7 +134,7 @@ def test_a_record_too_large_is_refused_before_it_harms_others(log: Log, topic: s
     assert values(everything(log, topic)) == [b"before", b"v" * 490, b"after"]
 
 
-def test_what_is_flushed_is_there_after_a_restart_and_offsets_go_on(log: Log, place: Place, topic: str) -> None:
+def test_what_is_flushed_is_there_after_a_restart_and_offsets_continue(log: Log, place: Place, topic: str) -> None:
     log.ensure(topic)
     publish(log, topic, b"a", b"b")
     before = everything(log, topic)
@@ -147,7 +147,7 @@ def test_what_is_flushed_is_there_after_a_restart_and_offsets_go_on(log: Log, pl
     assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_closing_flushes_and_closing_twice_is_harmless_and_a_closed_log_says_that_it_is(
+def test_closing_flushes_and_closing_twice_is_harmless_and_a_closed_log_raises(
     log: Log, place: Place, topic: str
 ) -> None:
     log.ensure(topic)
@@ -165,7 +165,7 @@ def test_closing_flushes_and_closing_twice_is_harmless_and_a_closed_log_says_tha
     again.close()
 
 
-def test_a_topic_is_the_same_one_until_it_is_made_again(log: Log, place: Place, topic: str) -> None:
+def test_a_topic_is_the_same_one_until_it_is_created_again(log: Log, place: Place, topic: str) -> None:
     log.ensure(topic)
     identity = log.identity(topic)
     log.ensure(topic + "-other")
@@ -185,7 +185,7 @@ def test_a_topic_is_the_same_one_until_it_is_made_again(log: Log, place: Place, 
     new.close()
 
 
-def test_retention_drops_the_oldest_and_tells_a_reader_who_came_too_late(log: Log, topic: str) -> None:
+def test_retention_removes_the_oldest_and_a_late_reader_gets_an_error(log: Log, topic: str) -> None:
     log.ensure(topic, TopicSettings(retain_bytes=50_000))
     sent, patience = 0, time.monotonic() + 90
     while log.bounds(topic)[0][0] == 0:
@@ -198,15 +198,15 @@ def test_retention_drops_the_oldest_and_tells_a_reader_who_came_too_late(log: Lo
     first = end = 0
     while log.bounds(topic)[0] != (first, end):  # a broker drops records when it has the time
         first, end = log.bounds(topic)[0]
-        told = []
+        raised = []
         for late in (0, first - 1):
             with pytest.raises(OffsetOutOfRange) as gone:
                 log.read(topic, {0: late})
-            told.append((gone.value.topic, gone.value.partition, gone.value.asked, gone.value.first))
+            raised.append((gone.value.topic, gone.value.partition, gone.value.asked, gone.value.first))
         with suppress(OffsetOutOfRange):
             kept = everything(log, topic, {0: first})
     assert end == sent
-    assert told == [(topic, 0, 0, first), (topic, 0, first - 1, first)]
+    assert raised == [(topic, 0, 0, first), (topic, 0, first - 1, first)]
     assert [int((record.value or b"")[:9]) for record in kept] == list(range(first, end))
     assert [record.offset for record in kept] == list(range(first, end))
 
