@@ -1,0 +1,1 @@
+"""One extension of shoal of each kind."""
