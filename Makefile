@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 
-.PHONY: help demo test lint check-types bench screenshots kafka-start kafka-stop clean
+.PHONY: help demo check test lint check-types bench screenshots kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,6 +16,9 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 
 test: $(VENV)/.dev lint check-types ## lint, check types, run all tests
 	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
+
+check: $(VENV)/.dev lint check-types ## in two minutes, while you work: lint, types, and the tests that need no other program
+	$(BIN)/python -m pytest -q -n 2 -m "not external and not long" $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

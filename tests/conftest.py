@@ -24,6 +24,31 @@ settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.ge
 settings.load_profile("shoal")
 
 
+EXTERNAL = frozenset(
+    {
+        *("chromium", "promtool", "prometheus", "systemd_analyze", "data_folder", "compose_1", "compose_2"),
+        *("can_run_mosquitto", "mosquitto_port", "can_run_kafka", "kafka_bootstrap", "own_broker", "can_run_docker"),
+    }
+)
+"""fixtures of parts outside Python: a test that uses one is marked `external`"""
+LONG = (
+    *("tests/house", "tests/deploy", "tests/benchmarks", "tests/evaluation", "tests/extending", "tests/onebox"),
+    *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
+    *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
+    *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
+)
+"""files and folders whose tests start many processes, or take long: they are marked `long`"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make check` leaves out."""
+    for item in items:
+        if EXTERNAL & set(getattr(item, "fixturenames", ())):
+            item.add_marker("external")
+        if item.path.relative_to(config.rootpath).as_posix().startswith(LONG):
+            item.add_marker("long")
+
+
 def without(part: str, why: str) -> NoReturn:
     """A part is missing: skip with the reason, or fail where everything must be there."""
     if os.environ.get("CI"):

@@ -20,7 +20,7 @@ from shoal.transports.kafka.errors import _PERMANENT, _TEMPORARY
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant
 
-UPDATES, SNAPSHOTS, REJECTED = declared_topics(plant(), LogSettings()).values()
+UPDATES, SNAPSHOTS, _, REJECTED = declared_topics(plant(), LogSettings()).values()
 HERE = Path(__file__).parent.parent
 HOW_TO = HERE / "docs" / "how-to"
 PAGES = [
