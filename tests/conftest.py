@@ -43,7 +43,7 @@ LONG = (
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make check` leaves out."""
     for item in items:
-        if EXTERNAL & set(getattr(item, "fixturenames", ())):
+        if EXTERNAL & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("needs"):
             item.add_marker("external")
         if item.path.relative_to(config.rootpath).as_posix().startswith(LONG):
             item.add_marker("long")
