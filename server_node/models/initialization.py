@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from server_node.models.base import ServedModel
 from shoal.algorithms.rounds.base import InitHint
@@ -14,15 +16,38 @@ from shoal.config.models import requested_clusters
 
 
 def init_hint_for(contract: Contract, model: Model, sources: Sequence[ServedModel]) -> InitHint | None:
-    """The hint to start from now, of the first of `sources` that has found clusters.
+    """The hint to start from now: the known clusters of one of `sources`.
 
-    None while the model is to take over clusters of another one and there are none yet.
+    A source whose algorithm keeps identities itself comes first, as its number of clusters is the steadiest; else the
+    first one of the contract that has found any. None while the model is to take over clusters and there are none yet.
     """
     low, high = np.zeros(contract.width), np.ones(contract.width)
     # The seed is a function of the names, so that a restart draws the same start.
     digest = hashlib.sha256(f"shoal start 1\n{contract.federation}\n{model.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "little")
-    for source in sources:
-        if source.snapshot is not None and source.snapshot.clusters and source.view is not None:
-            return InitHint(low, high, seed, source.view.centres, source.view.centre_mass)
+    for source in sorted(sources, key=lambda source: source.view is None or source.view.identity is None):
+        centres, mass = known_clusters(source)
+        if len(centres):
+            return InitHint(low, high, seed, centres, mass)
     return None if requested_clusters(model) == "auto" else InitHint(low, high, seed)
+
+
+def known_clusters(source: ServedModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """-> centres (k, d) and mass (k,) of the known clusters in the newest snapshot, in the order of their identities.
+
+    Only known clusters count: they are confirmed, so their number does not follow every group that comes and goes.
+    """
+    view = source.view
+    numbers: defaultdict[int, list[int]] = defaultdict(list)
+    for number, identity in source.lineage.of_number.items():
+        numbers[identity].append(number)
+    if view is None or not numbers:
+        return np.empty((0, 0)), np.empty(0)
+    centres, masses = [], []
+    for identity in sorted(numbers):
+        # A part that is not confirmed yet still counts as the cluster it parts from.
+        mass = view.centre_mass[numbers[identity]]
+        weight = mass if mass.sum() > 0 else np.ones(len(mass))
+        centres.append(np.average(view.centres[numbers[identity]], axis=0, weights=weight))
+        masses.append(mass.sum())
+    return np.array(centres), np.array(masses)
