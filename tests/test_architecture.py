@@ -30,6 +30,12 @@ LINES_MAX = 300
 LONGER = {
     "shoal/algorithms/fcac/art_network.py": "one algorithm in one file, in the order of the paper",
 }
+FUNCTION_LINES_MAX = 40
+LONGER_FUNCTIONS = {
+    "shoal/telemetry/metrics.py:__init__": "one declaration for each metric",
+    "shoal/evaluation/trials_command.py:_parameters": "one declaration for each option of a command",
+}
+"""functions with more lines than `FUNCTION_LINES_MAX`, and the reason; a docstring does not count"""
 PRINTS = {"producers/progress.py": "the line of progress on a terminal"}
 
 FILES = sorted(path for package in PACKAGES for path in (HOUSE / package).rglob("*.py"))
@@ -176,6 +182,17 @@ def test_every_package_is_shipped() -> None:
 def test_a_file_is_one_thing(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= LINES_MAX or str(path.relative_to(HOUSE)) in LONGER, f"{lines} lines"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_function_fits_a_screen(path: Path) -> None:
+    for node in ast.walk(TREES[path]):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
+        lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
+        name = f"{path.relative_to(HOUSE)}:{node.name}"
+        assert lines <= FUNCTION_LINES_MAX or name in LONGER_FUNCTIONS, f"{name} has {lines} lines"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
