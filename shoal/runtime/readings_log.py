@@ -42,7 +42,7 @@ def check_separate(readings: Log, log: Log) -> None:
     """Raises `SettingsError` when raw readings are on the brokers of the federation, under any address."""
     if isinstance(readings, BrokerReadingsLog) and isinstance(log, ClusterLog) and readings.cluster() == log.cluster():
         raise SettingsError(
-            "[readings] address leads to the federation's own brokers: raw readings would leave the site; "
+            "[readings] address leads to the federation's own brokers: raw readings would leave the client's site; "
             "use a broker that is the client's alone"
         )
 

@@ -134,7 +134,7 @@ def test_a_readings_topic_that_was_created_anew_is_refused(tmp_path: Path, kafka
                 pass
         feed(file)  # the producer notices it and stores everything again
         learnt = running.totals
-        with pytest.raises(LogError, match="made again"):
+        with pytest.raises(LogError, match="created again"):
             running.step()
         assert running.totals == learnt
     with pytest.raises(InvalidState, match="created anew"), open_client(config, "attic", clock=clock):
@@ -172,7 +172,7 @@ def test_an_address_of_the_federations_brokers_is_refused_for_readings(readings:
     file = prepare_federation(tmp_path, "kafka://a:9092,b:9092,127.0.0.1:9092")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("[server]\n", f'[readings]\naddress = "{readings}"\n[server]\n'), "utf-8")
-    with pytest.raises(SettingsError, match=r"raw readings would leave the site"):
+    with pytest.raises(SettingsError, match=r"raw readings would leave the client's site"):
         load_config(file)
 
 
@@ -180,7 +180,7 @@ def test_the_federations_brokers_under_another_name_are_refused_too(tmp_path: Pa
     port = kafka_bootstrap.rpartition(":")[2]
     file = with_readings_on(f"127.1:{port}", prepare_federation(tmp_path, f"kafka://127.0.0.1:{port}"))
     with (
-        pytest.raises(SettingsError, match="raw readings would leave the site"),
+        pytest.raises(SettingsError, match="raw readings would leave the client's site"),
         open_client(load_config(file), "attic", clock=clock),
     ):
         pass
