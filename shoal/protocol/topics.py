@@ -26,7 +26,7 @@ LOCAL_SETTINGS = TopicSettings(
 
 
 def readings_settings(client: ClientSettings) -> TopicSettings:
-    """How the topic of this client's readings is log."""
+    """How the topic of this client's readings is kept."""
     return replace(READINGS_SETTINGS, retain_bytes=client.readings_bytes_max)
 
 

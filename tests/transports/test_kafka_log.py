@@ -153,7 +153,7 @@ def test_a_topic_created_again_while_the_log_is_open_is_another_topic(
     with pytest.raises(LogError, match="declare it"):
         log.identity(topic)
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
-    with pytest.raises(LogError, match="made again"):
+    with pytest.raises(LogError, match="created again"):
         log.identity(topic)
 
 

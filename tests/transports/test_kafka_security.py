@@ -55,7 +55,7 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         log.ensure("updates")
         log.ensure("snapshots")
         log.publish("snapshots", b"a snapshot")
-    reach = log._topics._reach
+    reach = log._topics._client_config
     with closing(KafkaAdminClient(**reach)) as admin:
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion("attic", "SCRAM-SHA-512", SECRET)])
         rules = (("updates", ACLOperation.WRITE), ("snapshots", ACLOperation.READ))
@@ -126,7 +126,7 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
 ) -> None:
     file = create_federation(tmp_path, ["attic"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
     admin_log = log_of(broker, ADMIN, ADMIN_PASSWORD)
-    with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._reach)) as admin:
+    with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._client_config)) as admin:
         contract = load_config(file).contract
         ensure_topics(admin_log, contract)
         for user in ("mill", "centre"):
@@ -164,15 +164,15 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
         write_keys(tmp_path / f"{client}.key", [key])
         write_keys(tmp_path / "keys" / f"{client}.key", [key])
     contract, admin_log = config.contract, log_of(broker, ADMIN, ADMIN_PASSWORD)
-    with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._reach)) as admin:
+    with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._client_config)) as admin:
         ensure_topics(admin_log, contract)
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion("cellar", "SCRAM-SHA-512", SECRET)])
         rules = ((contract.updates_topic, ACLOperation.WRITE), (contract.snapshots_topic, ACLOperation.READ))
-        describe = (contract.rejected_topic, ACLOperation.DESCRIBE)
-        admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in (*rules, describe)])
+        rules += tuple((topic, ACLOperation.DESCRIBE) for topic in (contract.rejected_topic, contract.events_topic))
+        admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in rules])
     with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
         assert cellar.step()
-    # The attic's own login and its own key, and the cellar's name in what it says, under the cellar's next numbers.
+    # The login and the key of attic, with cellar's name and next number in the update.
     with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
         genuine = log.read(contract.updates_topic, {0: 0}, timeout_s=WAIT_S)[0][-1]
     update = Update.decode(genuine.value, genuine.headers)
