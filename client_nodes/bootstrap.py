@@ -45,7 +45,7 @@ def open_client(
         readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_log(config.log)))
         check_separate(readings, log)
-        ensure_topics(log, config.contract, config.log)
+        ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         resources = ClientResources(readings, checkpoint, noise_key, signing_key)
         node = ClientNode(
             config.contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max

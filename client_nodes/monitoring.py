@@ -36,11 +36,15 @@ class StepOutcome(NamedTuple):
     rejected_snapshots: Sequence[MessageRejected]
     learn_s: float
     """seconds that privacy and learning took"""
+    backlog: int
+    """earlier readings that were labelled"""
+    novel: Mapping[str, int]
+    """model -> novel readings since the client was first started; none where readings are not labelled"""
 
     @property
     def did_something(self) -> bool:
         """Whether records were read or updates made."""
-        return bool(self.batch.records or self.updates)
+        return bool(self.batch.records or self.updates or self.backlog)
 
     def counts(self) -> dict[str, int]:
         """What the step adds to each of `TOTALS`."""
@@ -69,8 +73,18 @@ class ClientMonitoring:
         if metrics is not None:
             metrics.event_time_lag.set_function(lambda: _age_s(clock(), newest_reading_at()))
 
-    def resumed(self, privacy: PrivacyMode, totals: Mapping[str, int], from_checkpoint: bool, new_log: bool) -> None:
-        """A node resumed with these totals; `new_log`: the federation's log is not the one of the checkpoint."""
+    def resumed(
+        self,
+        privacy: PrivacyMode,
+        totals: Mapping[str, int],
+        novel: Mapping[str, int],
+        from_checkpoint: bool,
+        new_log: bool,
+    ) -> None:
+        """A node resumed with these totals, and novel readings of each model.
+
+        `new_log`: the federation's log is not the one of the checkpoint.
+        """
         if new_log:
             log_event("federation_log_recreated", logging.WARNING)
         if from_checkpoint:
@@ -91,10 +105,13 @@ class ClientMonitoring:
         self._metrics.readings.labels(result="repeated").inc(repeated)
         if not counted:
             counted.update(totals)
+            self._metrics.novel_counted.update(novel)
         # Series begin at 0, so that the first increment is seen as one.
         for result in READING_RESULTS:
             self._metrics.readings.labels(result=result).inc(0)
         self._metrics.updates.labels(result="published").inc(0)
+        for model in novel:
+            self._metrics.readings_novel.labels(model=model).inc(0)
 
     def stepped(
         self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int], stored_at: float | None
@@ -128,6 +145,10 @@ class ClientMonitoring:
                 new = max(0, totals[result] - self._metrics.counted[result])
                 self._metrics.readings.labels(result=result).inc(new)
                 self._metrics.counted[result] += new
+            for model, number in outcome.novel.items():
+                new = max(0, number - self._metrics.novel_counted[model])
+                self._metrics.readings_novel.labels(model=model).inc(new)
+                self._metrics.novel_counted[model] += new
             for model, number in nodes.items():
                 self._metrics.nodes.labels(model=model).set(number)
             self._metrics.lag.labels(topic=READINGS).set(lag)

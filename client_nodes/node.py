@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from client_nodes.intake import Intake
-from client_nodes.labels import Labeller, LocalResults
 from client_nodes.learner import Learner
+from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
 from client_nodes.privacy import privatise
 from client_nodes.publisher import Publisher, make_signer
 from client_nodes.resources import ClientResources
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
+from client_nodes.state import STATE_VERSION, check_state
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings
-from shoal.errors import InvalidState
 from shoal.privacy import Mechanism
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.outbox import Outbox
 from shoal.transports.base import Log, beginning
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
-
-STATE_VERSION = 1
 
 
 class ClientNode:
@@ -73,8 +72,10 @@ class ClientNode:
         self._learner = Learner(contract, client, publisher, settings, clock())
         self._snapshots = Snapshots(contract, validator, log)
         self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
-        labeller = Labeller(contract, self._snapshots, resources.readings) if settings.label else None
-        self._local_results = LocalResults(resources.readings, labeller)
+        self._labels = self._make_labels() if settings.label else None
+        self._local_results = LocalResults(resources.readings, self._labels)
+        self._labels_to_publish: list[OutboxRecord] = []
+        """that go to the outbox with the state they belong to"""
         self._outbox = Outbox(resources.checkpoint, log, make_signer(resources.signing_key))
         self._totals: Counter[str] = Counter()
         self._monitoring = ClientMonitoring(
@@ -104,7 +105,11 @@ class ClientNode:
         if new_log:
             self._learner.reset_published()
             self._round_answers.reset_published()
-        self._monitoring.resumed(privacy, self._totals, from_checkpoint=state is not None, new_log=new_log)
+            if self._labels is not None:
+                self._labels.reset_identities()
+        self._monitoring.resumed(
+            privacy, self._totals, self._novel(), from_checkpoint=state is not None, new_log=new_log
+        )
         self._outbox.publish_pending()
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -113,6 +118,8 @@ class ClientNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
         step again: a new one resumes from the checkpoint.
         """
+        if self._labels is not None and self._labels.has_work:
+            timeout_s = 0.0
         batch = self._intake.read(timeout_s, self._request_is_due if self._round_answers.expects_requests else None)
         began = time.perf_counter()
         private = privatise(self._mechanism, batch)
@@ -120,9 +127,13 @@ class ClientNode:
         updates = self._learner.learn(private, self._clock())
         learn_s = time.perf_counter() - began
         answers = self._round_answers.make_answers(self._clock())
-        self._local_results.write(batch)
+        labelled = self._local_results.write(batch)
+        self._labels_to_publish += labelled.records
         updates += answers.updates
-        outcome = StepOutcome(batch, private, updates, answers.rejected, self._snapshots.take_rejected(), learn_s)
+        rejected = self._snapshots.take_rejected()
+        outcome = StepOutcome(
+            batch, private, updates, answers.rejected, rejected, learn_s, labelled.backlog, self._novel()
+        )
         stored_at = self._store_and_publish(outcome)
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
         return outcome.did_something
@@ -147,6 +158,15 @@ class ClientNode:
         """Whether every reading in the log is learned and published in an update."""
         return not self._learner.has_unpublished and self._intake.lag_records() == 0
 
+    def _make_labels(self) -> ReadingLabels:
+        """Only a client that labels its readings loads what it takes."""
+        from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415
+
+        return Labeller(self._contract, self._client, self._settings, self._snapshots, self._resources.readings)
+
+    def _novel(self) -> Mapping[str, int]:
+        return {} if self._labels is None else self._labels.novel
+
     def _request_is_due(self) -> bool:
         return self._round_answers.is_due(self._clock())
 
@@ -154,10 +174,12 @@ class ClientNode:
         """When the checkpoint was stored, None if that was not due."""
         self._totals.update(outcome.counts())
         now = self._clock()
-        records, limit = outcome.batch.records, self._settings.batch_readings_max
+        records, limit = outcome.batch.records + outcome.backlog, self._settings.batch_readings_max
         if not outcome.updates and not self._outbox.should_store(records, limit, now):
             return None
-        self._outbox.store(self._state(), [record for update in outcome.updates for record in update.records], now)
+        updates = [record for update in outcome.updates for record in update.records]
+        self._outbox.store(self._state(), updates + self._labels_to_publish, now)
+        self._labels_to_publish = []
         self._outbox.publish_pending()
         return now
 
@@ -171,24 +193,16 @@ class ClientNode:
             "privacy": self._mechanism.state(),
             "learner": self._learner.state(),
             "round_answers": self._round_answers.state(),
+            "labels": None if self._labels is None else self._labels.state(),
             "totals": dict(self._totals),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if state.get("version") != STATE_VERSION:
-            raise InvalidState("the client's checkpoint is of another version of shoal; run that version")
-        if state["contract"] != self._contract.digest:
-            raise InvalidState(
-                "the client's checkpoint was made under another contract; restore the old federation file, "
-                "or start under a new client name"
-            )
-        if state["readings_log"] != self._readings_log:
-            raise InvalidState(
-                "the readings log was created anew since the checkpoint was stored, so its positions mean nothing; "
-                "restore the readings log, or start under a new client name"
-            )
+        check_state(state, self._contract, self._readings_log)
         self._mechanism.restore(state["privacy"])
         self._learner.restore(state["learner"])
         self._round_answers.restore(state["round_answers"])
+        if self._labels is not None and state["labels"] is not None:
+            self._labels.restore(state["labels"])
         self._totals.update(state["totals"])
         self._intake.positions = dict(state["positions"])

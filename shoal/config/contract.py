@@ -175,6 +175,11 @@ class Contract(Table):
     def events_topic(self) -> str:
         return f"{self.federation}.events"
 
+    @property
+    def labels_topic(self) -> str:
+        """It exists only where a client has `publish_labels`."""
+        return f"{self.federation}.labels"
+
     def model(self, name: str) -> Model | None:
         """The model of that name, or None."""
         return next((model for model in self.models if model.name == name), None)

@@ -57,6 +57,12 @@ class LogSettings(Settings):
     events_retention_bytes: int = Field(
         default=64 * MIB, ge=1000, le=2**62, description="bytes of the newest cluster events that are kept"
     )
+    labels_retention_bytes: int = Field(
+        default=256 * MIB,
+        ge=1000,
+        le=2**62,
+        description="bytes of the newest published labels that are kept, where clients have `publish_labels`",
+    )
     rejected_retention_bytes: int = Field(
         default=256 * MIB, ge=1000, le=2**62, description="bytes of the newest rejected messages that are kept"
     )
@@ -95,6 +101,17 @@ class ClientSettings(Settings):
         default=False,
         description="label the client's own readings by the newest snapshot; the labels stay in its folder",
     )
+    novelty_quantile: float = Field(
+        default=0.999,
+        gt=0,
+        le=0.9999,
+        description="count labelled readings of this novelty or more as novel; of a steady stream about 1 minus it are",
+    )
+    publish_labels: bool = Field(
+        default=False,
+        description="publish the cluster, novelty and time of every labelled reading, but not its values, to the topic "
+        "`<federation>.labels`; they are made from readings without noise, so no guarantee of [privacy] covers them",
+    )
     window_rows: int = Field(
         default=2000, ge=1, le=10**7, description="for models in rounds: newest rows that are kept to answer from"
     )
@@ -120,6 +137,12 @@ class ClientSettings(Settings):
     signing_key_file: FilePath | None = Field(
         default=None, description="sign updates with the key in this file; `{client}` is replaced by the client's name"
     )
+
+    @model_validator(mode="after")
+    def _has_labels_to_publish(self) -> Self:
+        if self.publish_labels and not self.label:
+            raise ValueError("publish_labels needs label = true")
+        return self
 
 
 class ReadingsSettings(Settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.config.contract import Contract
-from shoal.config.limits import COPY_BYTES, DEFAULT_RECORD_BYTES_MAX, EVENT_BYTES_MAX, MIB
+from shoal.config.limits import COPY_BYTES, DEFAULT_RECORD_BYTES_MAX, EVENT_BYTES_MAX, LABEL_BYTES_MAX, MIB
 from shoal.config.settings import ClientSettings, LogSettings
 from shoal.transports.base import Log, TopicSettings
 
@@ -30,8 +30,12 @@ def readings_settings(client: ClientSettings) -> TopicSettings:
     return replace(READINGS_SETTINGS, retain_bytes=client.readings_bytes_max)
 
 
-def declared_topics(contract: Contract, log: LogSettings) -> dict[str, TopicSettings]:
-    """The federation's topics by name, each with how it is kept by the settings of [log]."""
+def declared_topics(contract: Contract, log: LogSettings, labels: bool = False) -> dict[str, TopicSettings]:
+    """The federation's topics by name, each with how it is kept by the settings of [log].
+
+    `labels`: with the topic of published labels, which exists only where a client has `publish_labels`.
+    """
+    published = TopicSettings(compact=True, retain_bytes=log.labels_retention_bytes, record_bytes_max=LABEL_BYTES_MAX)
     return {
         contract.updates_topic: TopicSettings(
             partitions=log.partitions,
@@ -44,10 +48,14 @@ def declared_topics(contract: Contract, log: LogSettings) -> dict[str, TopicSett
         contract.rejected_topic: TopicSettings(
             compact=True, retain_bytes=log.rejected_retention_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
         ),
+        **({contract.labels_topic: published} if labels else {}),
     }
 
 
-def ensure_topics(log: Log, contract: Contract, settings: LogSettings | None = None) -> None:
-    """Create the federation's topics where they are missing. Raises `LogError` when one has other settings."""
-    for name, topic in declared_topics(contract, settings or LogSettings()).items():
+def ensure_topics(log: Log, contract: Contract, settings: LogSettings | None = None, labels: bool = False) -> None:
+    """Create the federation's topics where they are missing. Raises `LogError` when one has other settings.
+
+    `labels`: that of published labels too.
+    """
+    for name, topic in declared_topics(contract, settings or LogSettings(), labels).items():
         log.ensure(name, topic)

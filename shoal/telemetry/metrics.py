@@ -54,6 +54,14 @@ class ClientMetrics(ProcessMetrics):
         super().__init__("client")
         self.counted: collections.Counter[str] = collections.Counter()
         """result -> readings counted so far; a node that is rebuilt after an error continues from here"""
+        self.novel_counted: collections.Counter[str] = collections.Counter()
+        """model -> novel readings counted so far"""
+        self.readings_novel = Counter(
+            "shoal_readings_novel",
+            "Labelled readings whose novelty is at least novelty_quantile",
+            ["model"],
+            registry=self.registry,
+        )
         self.event_time_lag = Gauge(
             "shoal_event_time_lag_seconds", "Age of the newest reading that was learned", registry=self.registry
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -57,7 +58,7 @@ class Site:
     @contextmanager
     def federation(self) -> Iterator[Log]:
         with closing(SqliteLog(self.folder / "federation.db", durable=False)) as log:
-            ensure_topics(log, self.contract)
+            ensure_topics(log, self.contract, labels=self.settings.publish_labels)
             yield log
 
     @contextmanager
@@ -68,7 +69,7 @@ class Site:
         with ExitStack() as stack:
             local = stack.enter_context(closing(SqliteLog(self.folder / "readings.db", durable=False)))
             log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
-            ensure_topics(log, agreed)
+            ensure_topics(log, agreed, labels=self.settings.publish_labels)
             checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
             resources = ClientResources(local, checkpoint, key)
             node = ClientNode(
@@ -119,3 +120,8 @@ class Site:
     def labels(self) -> dict[bytes, dict[str, Any]]:
         with self.readings() as log:
             return {key: unpack(record.value or b"") for key, record in latest(log, LABELS).items()}
+
+    def published_labels(self) -> dict[bytes, dict[str, Any]]:
+        with self.federation() as log:
+            found = latest(log, self.contract.labels_topic)
+        return {key: json.loads(record.value or b"") for key, record in found.items()}

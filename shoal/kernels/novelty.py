@@ -1,0 +1,80 @@
+"""Novelty: how strange a distance is among those seen before, as a quantile, from a histogram of bounded size.
+
+The novelty of a distance is 1 - p, where p = (1 + earlier distances that are not smaller) / (1 + earlier distances) is
+the p-value of conformal anomaly detection (Laxhammar and Falkman 2011, with distance as nonconformity measure). While
+readings come from the same distribution, at most a share 1 - q of them has a novelty of q or more. Distances in the
+same bin count as equal, which can only make p larger. Every distance is compared with all before it, in order, so any
+batching gives the same result.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.kernels.distance import Floats
+
+Ints = NDArray[np.int64]
+
+NEAREST: Final = 1e-5
+"""distances below it are in the first bin, in unit coordinates"""
+DECADES: Final = 7
+BINS_PER_DECADE: Final = 64
+"""a bin is 3.7 % wide"""
+BINS: Final = 1 + DECADES * BINS_PER_DECADE
+KNOWN_MIN: Final = 100
+"""distances that must be known before a novelty is computed"""
+KNOWN_MAX: Final = 32_768
+"""when so many are known, their number is halved: old ones lose weight"""
+BLOCK: Final = 256
+"""distances that are compared with each other at once"""
+
+
+def distance_bins(distances: Floats) -> Ints:
+    """distances (n,), infinity allowed -> (n,) their bins, 0 to `BINS` - 1, in order of distance."""
+    decades = np.log10(np.clip(distances, NEAREST, NEAREST * 10.0**DECADES) / NEAREST)
+    bins: Ints = 1 + np.minimum(np.floor(decades * BINS_PER_DECADE).astype(np.int64), BINS - 2)
+    bins[distances < NEAREST] = 0
+    return bins
+
+
+class Ranked(NamedTuple):
+    """What `rank` returns."""
+
+    novelty: Floats
+    """(n,) 0 to 1, NaN where fewer than `KNOWN_MIN` distances were known"""
+    counts: Ints
+    """(BINS,) the histogram after them"""
+
+
+def rank(bins: Ints, counts: Ints, counted: NDArray[np.bool_]) -> Ranked:
+    """bins (n,) in order, counts (BINS,) of what was known before, counted (n,) which of them become known.
+
+    The inputs are not changed.
+    """
+    counts, novelty, start = counts.copy(), np.empty(len(bins)), 0
+    while start < len(bins):
+        known = int(counts.sum())
+        if known >= KNOWN_MAX:
+            counts = halve(counts)
+            known = int(counts.sum())
+        piece = slice(start, start + min(BLOCK, KNOWN_MAX - known))
+        own, becomes_known = bins[piece], counted[piece]
+        at_least = np.cumsum(counts[::-1])[::-1][own]
+        at_least += np.tril((own[None, :] >= own[:, None]) & becomes_known[None, :], -1).sum(axis=1)
+        before = known + np.cumsum(becomes_known) - becomes_known
+        novelty[piece] = np.where(before < KNOWN_MIN, np.nan, 1.0 - (1 + at_least) / (1 + before))
+        counts += np.bincount(own[becomes_known], minlength=BINS)
+        start += len(own)
+    return Ranked(novelty, counts)
+
+
+def halve(counts: Ints) -> Ints:
+    """counts (BINS,) -> half of them, rounded so that the share beyond each bin stays what it was to within one.
+
+    Bin by bin, every count of 1 would vanish, and the rare far distances with them.
+    """
+    beyond = (np.cumsum(counts[::-1]) + 1) // 2
+    return np.ascontiguousarray(np.diff(beyond, prepend=0)[::-1])
