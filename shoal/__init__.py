@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import errors
     from shoal.config.contract import Contract, load_contract
+    from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.fcac import FCAC
     from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
     from shoal.protocol.messages import Snapshot, Update
@@ -22,6 +23,7 @@ __all__ = [
     "FCAC",
     "KFED",
     "MUFC",
+    "ClusterTree",
     "Contract",
     "FederatedFCM",
     "FederatedGMM",
@@ -37,6 +39,7 @@ __all__ = [
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
     "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
+    "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.fcac": ("FCAC",),
     "shoal.protocol.messages": ("Snapshot", "Update"),
     "shoal.protocol.readings": ("Reading",),

@@ -31,13 +31,26 @@ class InMemoryFederation:
     n_clients : int
         Rows without a client name are dealt to this many clients in turn.
     seed : int
-        The order in which the server absorbs nodes is a function of the seed and of the number of calls of `learn`.
+        The order in which the server absorbs nodes is a function of the seed and of the number of absorptions before.
+    update_readings : int, optional
+        Rows of a client after which it contributes within one call of `learn`; by default it contributes at the end.
 
     Raises `SettingsError`.
     """
 
-    def __init__(self, algorithm: str, options: Mapping[str, Any], width: int, n_clients: int, seed: int) -> None:
-        for name, value, least in (("clients", n_clients, 1), ("random_state", seed, 0)):
+    def __init__(
+        self,
+        algorithm: str,
+        options: Mapping[str, Any],
+        width: int,
+        n_clients: int,
+        seed: int,
+        update_readings: int | None = None,
+    ) -> None:
+        numbers = [("clients", n_clients, 1), ("random_state", seed, 0)]
+        if update_readings is not None:
+            numbers.append(("update_readings", update_readings, 1))
+        for name, value, least in numbers:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise SettingsError(f"{name} = {value!r}, must be a whole number, at least {least}")
         self._algorithm = algorithm
@@ -45,6 +58,7 @@ class InMemoryFederation:
         self.width = width
         self._n_clients = int(n_clients)
         self._seed = int(seed)
+        self._update_readings = None if update_readings is None else int(update_readings)
         self._clients: dict[str, ClientHalf] = {}
         self._calls = 0
         self._rows = 0
@@ -59,15 +73,23 @@ class InMemoryFederation:
         names, client_of_row = self._assign_clients(len(rows), client_names)
         if not names:
             return
-        contributions = [
-            Contribution(name, self._calls, self._contribution(name, rows[client_of_row == position], is_last))
-            for position, name in enumerate(names)
-        ]
-        self.server.absorb(contributions, f"{self._seed}:{self._calls}".encode())
+        rows_of = [rows[client_of_row == position] for position in range(len(names))]
+        longest = max(map(len, rows_of))
+        step = self._update_readings or longest
+        for first in range(0, longest, step):
+            parts = {name: part[first : first + step] for name, part in zip(names, rows_of, strict=True)}
+            self._absorb(parts, is_last and first + step >= longest)
         if is_last:
             self._finish_server()
-        self._calls += 1
         self._rows += len(rows)
+
+    def _absorb(self, rows_of: Mapping[str, Table], is_last: bool) -> None:
+        """Clients by name learn these rows, and the server absorbs one contribution of each."""
+        contributions = [
+            Contribution(name, self._calls, self._contribution(name, rows, is_last)) for name, rows in rows_of.items()
+        ]
+        self.server.absorb(contributions, f"{self._seed}:{self._calls}".encode())
+        self._calls += 1
 
     def state(self) -> State:
         """Everything that further learning depends on."""

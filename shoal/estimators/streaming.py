@@ -36,8 +36,9 @@ STATE_VERSION = 1
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A streaming algorithm as an estimator.
 
-    A subclass names its algorithm, and its `__init__` has the parameters `clients` and `random_state` and one for each
-    option of the algorithm. `_federation` and `_names` exist once a row has been learnt.
+    A subclass names its algorithm, and its `__init__` has the parameters `clients` and `random_state`, one for each
+    option of the algorithm, and `update_readings` if a client is to contribute more than once in a long call.
+    `_federation` and `_names` exist once a row has been learnt.
     """
 
     ALGORITHM: ClassVar[str]
@@ -181,7 +182,8 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _new_federation(self, width: int) -> InMemoryFederation:
         options = self.get_params(deep=False)
         clients, seed = options.pop("clients"), options.pop("random_state")
-        return self.FEDERATION(self.ALGORITHM, options, width, clients, seed)
+        update_readings = options.pop("update_readings", None)
+        return self.FEDERATION(self.ALGORITHM, options, width, clients, seed, update_readings)
 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Table:
         rows = self._as_learnt(X, names)

@@ -20,7 +20,7 @@ from shoal.protocol.codec import pack, unpack
 from tests.laws.streams import KINDS, Floats, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
 
-BOUNDED: dict[str, dict[str, Any]] = {"fcac": {"nodes_max": 24}}
+BOUNDED: dict[str, dict[str, Any]] = {"cluster_tree": {"cells_max": 64}, "fcac": {"nodes_max": 24}}
 """options with which each algorithm promises bounded memory"""
 RAN: set[tuple[str, str]] = set()
 laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

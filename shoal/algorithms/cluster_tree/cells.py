@@ -1,0 +1,123 @@
+"""The server's cells: weighted points, bounded in number, each with the cluster it was part of at the last rebuild."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import State
+from shoal.kernels.distance import Floats, nearest
+from shoal.kernels.sketching import Positions, Sketch, empty_sketch, merge_targets, merged
+
+RECENT_READINGS = 1500.0
+"""readings of all clients in which the recent mass of a cell fades to 1/e"""
+FREE_SHARE = 0.25
+"""share of `cells_max` that is freed at once: merging costs one table of distances, however much is merged"""
+MASS_MIN = 0.1
+"""mass, in readings, below which a cell is removed"""
+
+
+@dataclass
+class Cells:
+    """k cells in the order in which their first reading came."""
+
+    centres: Floats
+    """(k, d)"""
+    mass: Floats
+    """(k,) readings that still count"""
+    recent: Floats
+    """(k,) recent readings, older ones faded"""
+    cluster: Positions
+    """(k,) identity of the cluster at the last rebuild; of a newer cell that of the nearest one; -1 before any"""
+    ids: Positions
+    """(k,) ascending; when a cell is merged into another, its id ends"""
+    n_created: int = 0
+    """cells created since the start"""
+
+    @classmethod
+    def empty(cls, width: int) -> Self:
+        """No cells, of `width` features."""
+        return cls(*empty_sketch(width), np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.mass)
+
+    @property
+    def sketch(self) -> Sketch:
+        return Sketch(self.centres, self.mass)
+
+    def add(self, points: Sketch, cells_max: int) -> None:
+        """Make n > 0 points cells of the cluster of their nearest cell; then merge near cells if there are too many."""
+        n, mass = len(points.mass), points.mass
+        cluster: Positions = np.full(n, -1, dtype=np.int64)
+        if len(self):
+            cluster = self.cluster[nearest(points.points, self.centres)[0]]
+        self.recent *= math.exp(-float(mass.sum()) / RECENT_READINGS)
+        self.centres, self.mass = self.sketch.with_more(points)
+        self.recent = np.concatenate([self.recent, mass])
+        self.cluster = np.concatenate([self.cluster, cluster]).astype(np.int64, copy=False)
+        self.ids = np.concatenate([self.ids, self.n_created + np.arange(n)])
+        self.n_created += n
+        if len(self) > cells_max:
+            self._merge(cells_max)
+
+    def _merge(self, cells_max: int) -> None:
+        """Merge near cells of the same cluster. No cell may become heavier than the neighbourhood it is counted in."""
+        wanted, total = int((1.0 - FREE_SHARE) * cells_max), float(self.mass.sum())
+        mass_max = max(0.2 * math.sqrt(total), 2.0 * total / cells_max, 2.0)
+        while len(self) > wanted:
+            into = merge_targets(self.sketch, wanted, mass_max, self.cluster)
+            stays = into == np.arange(len(into))
+            if not stays.all():
+                self._merge_into(into, stays)
+            elif mass_max < total:
+                mass_max *= 2.0
+            else:  # more clusters than cells: the lightest cells are removed
+                heaviest = np.argsort(-self.mass, kind="stable")[:wanted]
+                self.keep(np.isin(np.arange(len(self)), heaviest))
+
+    def _merge_into(self, into: Positions, stays: NDArray[np.bool_]) -> None:
+        self.centres, self.mass = merged(self.sketch, into)
+        self.recent = np.bincount(into, weights=self.recent, minlength=len(into))[stays].astype(np.float64)
+        self.cluster, self.ids = self.cluster[stays], self.ids[stays]
+
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        """Remove the cells where `mask` (k,) is false."""
+        self.centres, self.mass = self.sketch.kept(mask)
+        self.recent, self.cluster, self.ids = self.recent[mask], self.cluster[mask], self.ids[mask]
+
+    def limit_mass(self, cluster_mass_max: float, mass_max: float) -> None:
+        """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster."""
+        present, place = np.unique(self.cluster, return_inverse=True)
+        held = np.bincount(place, weights=self.mass)
+        allowed = min(cluster_mass_max, mass_max / len(present)) if len(present) else 0.0
+        self.mass = self.mass * np.minimum(1.0, allowed / held)[place]
+        self.keep(self.mass > MASS_MIN)
+
+    def state(self) -> State:
+        """The arrays as copies."""
+        return {
+            **sketch_state("cell", self.sketch),
+            "cell_recent": self.recent.copy(),
+            "cell_cluster": self.cluster.copy(),
+            "cell_id": self.ids.copy(),
+            "cells_created": self.n_created,
+        }
+
+    @classmethod
+    def restored(cls, saved: StateReader, width: int) -> Self:
+        """The cells of a saved state. Raises `InvalidState`."""
+        sketch = restored_sketch(saved, "cell", width)
+        k = len(sketch.mass)
+        recent = saved.read_floats("cell_recent", (k,))
+        cluster, ids = saved.read_ints("cell_cluster", (k,), least=-1), saved.read_ints("cell_id", (k,))
+        n_created = saved.read_int("cells_created", least=int(ids.max()) + 1 if k else 0)
+        saved.check(bool((recent >= 0).all()), "a recent mass is negative")
+        saved.check(bool((np.diff(ids) > 0).all()), "cell_id does not ascend")
+        return cls(*sketch, recent, cluster, ids, n_created)

@@ -1,0 +1,206 @@
+"""The client half of cluster_tree: the readings since the last update as a few weighted points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
+from shoal.algorithms.rows import check_rows
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, State
+from shoal.errors import InvalidState, SettingsError
+from shoal.kernels.distance import Floats
+from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
+from shoal.kernels.spreading import spread_ties
+
+STATE_VERSION = 1
+BLOCK_ROWS = 256
+"""rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
+READINGS_MIN = 2
+"""readings before the first contribution, so that it is never a client's only reading"""
+POINT_SHARE_MAX = 2.0
+"""largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all around it"""
+HISTORY_EVERY = 8
+"""one of so many readings goes into the history, which is published again to a server that has lost the updates"""
+HISTORY_READINGS = 2000
+"""readings that the published history stands for at most: a few heavy points must not pass for clusters"""
+
+
+class ClusterTreeClient:
+    """Learns private rows as at most `points_max` weighted points, and contributes these points.
+
+    Options: `ClusterTreeOptions`. The number of features is given, or fixed by the first rows.
+    """
+
+    half = "cluster_tree client"
+
+    def __init__(self, dimensions: int | None = None, **options: Any) -> None:
+        check_width(dimensions)
+        self.options = ClusterTreeOptions.from_mapping(options)
+        self._given_width = dimensions
+        self._reset(dimensions)
+
+    def _reset(self, width: int | None) -> None:
+        self._width = width
+        self._learnt = 0
+        self._buffer: Floats = np.empty((0, width or 0))
+        self._sketch = empty_sketch(width or 0)
+        self._history_buffer: Floats = np.empty((0, width or 0))
+        self._history = empty_sketch(width or 0)
+        self._history_is_due = False
+
+    @property
+    def dimensions(self) -> int | None:
+        """Features of a row; None before the first ones."""
+        return self._width
+
+    @property
+    def size(self) -> int:
+        """Points of the sketch, without the rows in the buffer."""
+        return len(self._sketch.mass)
+
+    def learn(self, rows: ArrayLike) -> None:
+        """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
+
+        Raises `InvalidData` before anything has changed.
+        """
+        table = check_rows(rows, self._width)
+        if len(table) == 0:
+            return
+        if self._width is None:
+            self._reset(table.shape[1])
+        some = table[(self._learnt + np.arange(len(table))) % HISTORY_EVERY == 0]
+        self._learnt += len(table)
+        self._sketch, self._buffer = self._blocks(self._sketch, np.concatenate([self._buffer, table]), 1)
+        self._history, self._history_buffer = self._blocks(
+            self._history, np.concatenate([self._history_buffer, some]), HISTORY_EVERY
+        )
+
+    def contribute(self) -> Arrays:
+        """The `UPDATE` arrays of the readings since the last call, after `reset_published` with the history before.
+
+        Empty until there are `READINGS_MIN` readings.
+        """
+        if self._learnt < READINGS_MIN:
+            return _update_arrays(empty_sketch(self._width or 0))
+        published = self._with(self._sketch, self._buffer, 1)
+        if self._history_is_due:
+            published = self._thinned_history().with_more(published)
+        self._history_is_due = False
+        self._buffer, self._sketch = self._buffer[:0].copy(), empty_sketch(self._width or 0)
+        return _update_arrays(published)
+
+    def reset_published(self) -> None:
+        """Make the next contribution one with all readings since the start, for a server that has none of them.
+
+        They come as the history: a sketch of one reading in `HISTORY_EVERY`, in as many points as one update has, and
+        as no more than `HISTORY_READINGS` readings.
+        """
+        self._history_is_due = self._learnt > 0
+
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        return {
+            "version": STATE_VERSION,
+            "half": self.half,
+            "options": self.options.as_dict(),
+            "width": self._width,
+            "learnt": self._learnt,
+            "buffer": self._buffer.copy(),
+            **sketch_state("sketch", self._sketch),
+            "history_buffer": self._history_buffer.copy(),
+            **sketch_state("history", self._history),
+            "history_is_due": int(self._history_is_due),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict())
+        fresh = type(self)(self._given_width, **self.options.as_dict())
+        fresh._restore_from(saved)
+        vars(self).update(vars(fresh))
+
+    def _restore_from(self, saved: StateReader) -> None:
+        width = restored_width(saved, self._given_width)
+        self._reset(width)
+        self._learnt = saved.read_int("learnt")
+        self._buffer = saved.read_floats("buffer", (None, width or 0))
+        self._sketch = restored_sketch(saved, "sketch", width or 0)
+        self._history_buffer = saved.read_floats("history_buffer", (None, width or 0))
+        self._history = restored_sketch(saved, "history", width or 0)
+        due = saved.read_int("history_is_due")
+        saved.check(due <= (self._learnt > 0), "a history is to be published, and there is none")
+        buffered = max(len(self._buffer), len(self._history_buffer))
+        saved.check(buffered < BLOCK_ROWS, "a buffer holds a whole block of rows or more")
+        saved.check(width is not None or buffered == 0, "a buffer holds rows without features")
+        saved.check(max(self.size, len(self._history.mass)) <= self.options.points_max, "more points than points_max")
+        self._history_is_due = bool(due)
+
+    def _blocks(self, sketch: Sketch, rows: Floats, weight: int) -> tuple[Sketch, Floats]:
+        """The sketch with all whole blocks of rows added, and the rows left over."""
+        whole = len(rows) // BLOCK_ROWS * BLOCK_ROWS
+        for first in range(0, whole, BLOCK_ROWS):
+            sketch = self._with(sketch, rows[first : first + BLOCK_ROWS], weight)
+        return sketch, rows[whole:].copy()
+
+    def _with(self, sketch: Sketch, rows: Floats, weight: int) -> Sketch:
+        """The sketch with one block of rows added, each standing for `weight` readings."""
+        if not len(rows):
+            return sketch
+        block = Sketch(spread_ties(rows), np.full(len(rows), float(weight)))
+        return sketched(sketch.with_more(block), self.options.points_max)
+
+    def _thinned_history(self) -> Sketch:
+        """The history with its masses reduced to `HISTORY_READINGS` readings in all, each point at least one."""
+        history = self._with(self._history, self._history_buffer, HISTORY_EVERY)
+        share = min(1.0, HISTORY_READINGS / float(history.mass.sum()))
+        return history._replace(mass=np.maximum(1.0, np.floor(history.mass * share)))
+
+
+def sketched(sketch: Sketch, points_max: int) -> Sketch:
+    """At most `points_max` points in the same order; near points are merged."""
+    mass_max = max(2.0, POINT_SHARE_MAX * float(sketch.mass.sum()) / points_max)
+    while len(sketch.mass) > points_max:
+        into = merge_targets(sketch, points_max, mass_max)
+        if (into == np.arange(len(into))).all():
+            mass_max *= 2.0
+        else:
+            sketch = merged(sketch, into)
+    return sketch
+
+
+def _update_arrays(sketch: Sketch) -> Arrays:
+    """The `UPDATE` arrays, as copies."""
+    own = sketch.kept(slice(None))
+    return {"point": own.points, "count": own.mass.astype(np.int64)}
+
+
+def sketch_state(name: str, sketch: Sketch) -> State:
+    """A sketch as entries of a saved state, under `name` and `name`_mass; copies."""
+    own = sketch.kept(slice(None))
+    return {name: own.points, f"{name}_mass": own.mass}
+
+
+def restored_sketch(saved: StateReader, name: str, width: int) -> Sketch:
+    """A sketch of a saved state. Raises `InvalidState`."""
+    points = saved.read_floats(name, (None, width))
+    mass = saved.read_floats(f"{name}_mass", (len(points),))
+    saved.check(bool((mass > 0).all()), f"{name} has points without mass")
+    return Sketch(points, mass)
+
+
+def check_width(dimensions: int | None) -> None:
+    """Raises `SettingsError` unless `dimensions` is None or a whole number from 1."""
+    if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
+        raise SettingsError(f"dimensions = {dimensions!r}, must be at least 1")
+
+
+def restored_width(saved: StateReader, given: int | None) -> int | None:
+    """The number of features of a saved state. Raises `InvalidState` unless it is the `given` one, if there is one."""
+    width = saved.read_optional_int("width", least=1)
+    if given not in (None, width):
+        raise InvalidState(f"saved with width {width}, this is {given}")
+    return width

@@ -1,0 +1,187 @@
+"""Lasting identities of clusters: which group continues which cluster, which are shown, and which are active."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.partition import Pair, Partition
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import State
+from shoal.kernels.distance import Floats
+from shoal.kernels.sketching import Positions
+
+RECENT_READINGS = 500.0
+"""readings of all clusters in which the recent readings of a cluster fade to 1/e"""
+ACTIVE_FROM, ACTIVE_UNTIL = 3.0, 1.0
+"""recent readings above which a cluster becomes active, and down to which it remains active"""
+CERTAIN = 2.0
+"""a split is shown at once from this multiple of the significance of a split"""
+CERTAIN_NEW = 1.2
+"""the same, where no readings were before"""
+NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
+"""share of recent readings, and multiple of the share in all clusters, from which a cluster is where none was before"""
+EARLY_SHARE = 0.25
+"""a split is shown after at most this share of the readings before it"""
+NO_PARENT = -1
+
+
+@dataclass
+class Cluster:
+    """The state of one identity."""
+
+    since: float
+    """readings absorbed when it was found"""
+    parent: int
+    """the identity that it parted from, or `NO_PARENT`"""
+    confirmed: bool
+    """whether it is shown under its own identity from the beginning"""
+    recent: float = 0.0
+    active: bool = False
+    excess: float = 0.0
+    """readings of a block near a reading, beyond those expected of independent readings"""
+    compared: float = 0.0
+    """readings from which `excess` was found"""
+
+    @property
+    def dependence(self) -> float:
+        """How many of its readings count as one."""
+        return max(1.0, 1.0 + self.excess)
+
+
+class Identities:
+    """The clusters by identity. An identity is never given twice."""
+
+    def __init__(self, confirm_readings: float, split_significance: float, keep_significance: float) -> None:
+        self._confirm, self._split, self._keep = confirm_readings, split_significance, keep_significance
+        self.clusters: dict[int, Cluster] = {}
+        self.n_created = 0
+        self._doubted: dict[Pair, float] = {}
+        self._shown: dict[int, int] = {}
+
+    def remain_apart(self, pair: Pair, significance: float, readings: float) -> bool:
+        """Whether two known clusters remain two. They become one after `confirm_readings` readings of doubt."""
+        if significance >= self._keep:
+            self._doubted.pop(pair, None)
+            return True
+        return readings - self._doubted.setdefault(pair, readings) < self._confirm
+
+    def assign(self, cells: Cells, found: Partition, readings: float) -> None:
+        """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells."""
+        shared = _shared(found.group, cells)
+        identity_of: dict[int, int] = {}
+        for (group, cluster), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0][1])):
+            if group not in identity_of and cluster not in identity_of.values():
+                identity_of[group] = cluster
+        oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
+        for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
+            former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
+            certain = CERTAIN_NEW if _is_new_ground(cells, found.group == group) else CERTAIN
+            confirmed = not former or found.significance.get(group, 0.0) >= certain * self._split
+            identity_of[group] = self._new(former, confirmed, readings)
+        cells.cluster = np.array([identity_of[group] for group in found.group.tolist()], dtype=np.int64)
+        self._prune(set(cells.cluster.tolist()))
+
+    def _new(self, former: dict[int, float], confirmed: bool, readings: float) -> int:
+        parent = max(former, key=former.__getitem__) if former else NO_PARENT
+        cluster = Cluster(readings, parent, confirmed)
+        if former:  # the parent's measurement holds for its readings until they have been measured
+            cluster.excess, cluster.compared = self.clusters[parent].excess, self.clusters[parent].compared / 2
+        self.clusters[self.n_created] = cluster
+        self.n_created += 1
+        return self.n_created - 1
+
+    def _prune(self, alive: set[int]) -> None:
+        self.clusters = {identity: cluster for identity, cluster in self.clusters.items() if identity in alive}
+        self._doubted = {pair: since for pair, since in self._doubted.items() if alive.issuperset(pair)}
+
+    def settle(self, readings: float) -> None:
+        """Decide what is shown until the next rebuild: a cluster that is not confirmed is shown as its parent."""
+        self._shown = {}
+        for identity in self.clusters:
+            at = identity
+            while not self._is_confirmed(self.clusters[at], readings) and self.clusters[at].parent in self.clusters:
+                at = self.clusters[at].parent
+            self._shown[identity] = at
+
+    def _is_confirmed(self, cluster: Cluster, readings: float) -> bool:
+        # Early in a stream nothing has been shown for long, so there is no number to keep steady by waiting.
+        return cluster.confirmed or readings - cluster.since >= min(self._confirm, EARLY_SHARE * cluster.since)
+
+    def shown(self, cluster: Positions) -> Positions:
+        """identities (n,) -> (n,) the identities as which they are shown."""
+        return np.array([self._shown.get(identity, identity) for identity in cluster.tolist()], dtype=np.int64)
+
+    def count_recent(self, shown: Positions, mass: Floats) -> None:
+        """shown identities (n,), masses (n,), in the order absorbed: update recent readings and activity."""
+        after = np.exp((np.cumsum(mass) - mass.sum()) / RECENT_READINGS) * mass
+        fade = math.exp(-float(mass.sum()) / RECENT_READINGS)
+        for identity, cluster in self.clusters.items():
+            cluster.recent = cluster.recent * fade + float(after[shown == identity].sum())
+            cluster.active = cluster.recent > (ACTIVE_UNTIL if cluster.active else ACTIVE_FROM)
+
+    def active(self, cluster: Positions) -> NDArray[np.bool_]:
+        """identities (k,) -> (k,) whether the cluster as which each is shown is active."""
+        known = {identity for identity, one in self.clusters.items() if one.active}
+        return np.array([identity in known for identity in self.shown(cluster).tolist()], dtype=np.bool_)
+
+    def dependence(self, cluster: Positions) -> Floats:
+        """identities (k,) -> (k,) how many readings of each count as one; 1 for unknown ones."""
+        known = {identity: one.dependence for identity, one in self.clusters.items()}
+        return np.array([known.get(identity, 1.0) for identity in cluster.tolist()], dtype=np.float64)
+
+    def state(self) -> State:
+        """Everything as arrays, one entry for each cluster or doubted pair."""
+        every = list(self.clusters.values())
+        return {
+            "identity": np.array(list(self.clusters), dtype=np.int64),
+            "identities_created": self.n_created,
+            "since": np.array([one.since for one in every], dtype=np.float64),
+            "parent": np.array([one.parent for one in every], dtype=np.int64),
+            "confirmed": np.array([one.confirmed for one in every], dtype=np.int64),
+            "recent": np.array([one.recent for one in every], dtype=np.float64),
+            "active": np.array([one.active for one in every], dtype=np.int64),
+            "excess": np.array([one.excess for one in every], dtype=np.float64),
+            "compared": np.array([one.compared for one in every], dtype=np.float64),
+            "shown": np.array([self._shown[identity] for identity in self.clusters], dtype=np.int64),
+            "doubted": np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
+            "doubted_since": np.array(list(self._doubted.values()), dtype=np.float64),
+        }
+
+    def restore_from(self, saved: StateReader) -> None:
+        """Fill these empty identities from a saved state. Raises `InvalidState`."""
+        ids = saved.read_ints("identity", (None,))
+        c = len(ids)
+        self.n_created = saved.read_int("identities_created", least=int(ids.max()) + 1 if c else 0)
+        saved.check(len(np.unique(ids)) == c, "two clusters have the same identity")
+        numbers = [saved.read_floats(name, (c,)).tolist() for name in ("since", "recent", "excess", "compared")]
+        parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
+        flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in ("confirmed", "active")]
+        shown = saved.read_ints("shown", (c,))
+        saved.check(bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist")
+        columns = zip(ids.tolist(), parents, *numbers, *flags, strict=True)
+        for identity, parent, since, recent, excess, compared, confirmed, active in columns:
+            self.clusters[identity] = Cluster(since, parent, confirmed, recent, active, excess, compared)
+        self._shown = dict(zip(ids.tolist(), shown.tolist(), strict=True))
+        doubted = saved.read_ints("doubted", (None, 2))
+        since = saved.read_floats("doubted_since", (len(doubted),)).tolist()
+        self._doubted = {(a, b): at for (a, b), at in zip(doubted.tolist(), since, strict=True)}
+
+
+def _is_new_ground(cells: Cells, own: NDArray[np.bool_]) -> bool:
+    """Whether the readings of these cells (k,) are recent while most others are old: a birth, not a split."""
+    rate = float(cells.recent[own].sum() / cells.mass[own].sum())
+    return rate >= max(NEW_RATE, NEW_RATE_TIMES * float(cells.recent.sum() / cells.mass.sum()))
+
+
+def _shared(group: Positions, cells: Cells) -> dict[Pair, float]:
+    """(group, known cluster) -> the mass they share."""
+    shared: dict[Pair, float] = {}
+    for owner, cluster, mass in zip(group.tolist(), cells.cluster.tolist(), cells.mass.tolist(), strict=True):
+        if cluster >= 0:
+            shared[owner, cluster] = shared.get((owner, cluster), 0.0) + mass
+    return shared

@@ -1,0 +1,124 @@
+"""cluster_tree as an estimator: a steady number of clusters, and identities that last."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.cluster_tree import ClusterTreeOptions
+from shoal.algorithms.view import NO_CLUSTER
+from shoal.estimators.base import Table
+from shoal.estimators.streaming import StreamingEstimator
+
+
+class ClusterTree(StreamingEstimator):
+    """Streaming clustering whose number of clusters is steady and whose clusters keep their identities.
+
+    It finds the number of clusters. `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and
+    `learn_many` continue to learn. Labels are identities: whole numbers that keep their meaning while the stream goes
+    on and are never given again. A client contributes from its second row on; before anything is learnt every row is
+    predicted as -1, which in a stream is a normal state and not an error.
+
+    Parameters
+    ----------
+    clients : int, default=1
+        Number of virtual clients; row i of the stream is learnt by client i mod `clients`.
+    random_state : int, default=0
+        Nothing in this algorithm is random; here because all streaming estimators have it.
+    update_readings : int, default=500
+        Rows after which a client publishes within a call, as it would in a federation; it also does so at the end.
+    points_max : int, default=128
+        Largest number of weighted points that a client publishes at once.
+    cells_max : int, default=1000
+        Largest number of weighted points that the server keeps.
+    rebuild_readings : int, default=500
+        Readings absorbed between two rebuilds of the tree.
+    cluster_mass_max : float, default=1000.0
+        Readings of a cluster that count; newer ones displace older ones of the same cluster.
+    mass_max : float, default=4000.0
+        Readings of all clusters that count, each cluster having an equal part at most.
+    split_significance : float, default=4.5
+        Standard deviations by which both sides of a join must be denser than the join, to be two clusters.
+    keep_significance : float, default=2.0
+        The same, to remain two clusters.
+    confirm_readings : float, default=1000.0
+        Readings for which a split, or its end, must last before it is shown.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,)
+        Identities of the clusters of the rows learnt last, by `fit` or `partial_fit`; -1 where there is none.
+    n_clusters_ : int
+        Number of clusters shown, active or not.
+    identities_ : ndarray of shape (c,)
+        Identities of these clusters, ascending.
+    active_ : ndarray
+        Those of them to which readings fall at present, ascending.
+    cluster_centers_ : ndarray of shape (c, d)
+        Mean of the readings of each cluster that still count, in the order of `identities_`.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Only if the first rows had names.
+
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+    """
+
+    ALGORITHM = "cluster_tree"
+    ROWS_MIN = 2
+
+    def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
+        self,
+        *,
+        clients: int = 1,
+        random_state: int = 0,
+        update_readings: int = 500,
+        points_max: int = ClusterTreeOptions.points_max,
+        cells_max: int = ClusterTreeOptions.cells_max,
+        rebuild_readings: int = ClusterTreeOptions.rebuild_readings,
+        cluster_mass_max: float = ClusterTreeOptions.cluster_mass_max,
+        mass_max: float = ClusterTreeOptions.mass_max,
+        split_significance: float = ClusterTreeOptions.split_significance,
+        keep_significance: float = ClusterTreeOptions.keep_significance,
+        confirm_readings: float = ClusterTreeOptions.confirm_readings,
+    ) -> None:
+        self.clients = clients
+        self.random_state = random_state
+        self.update_readings = update_readings
+        self.points_max = points_max
+        self.cells_max = cells_max
+        self.rebuild_readings = rebuild_readings
+        self.cluster_mass_max = cluster_mass_max
+        self.mass_max = mass_max
+        self.split_significance = split_significance
+        self.keep_significance = keep_significance
+        self.confirm_readings = confirm_readings
+
+    @property
+    def n_clusters_(self) -> int:
+        """Number of clusters shown, once a row has been learnt."""
+        self._require_rows("n_clusters_")
+        return len(self._identities())
+
+    @property
+    def identities_(self) -> NDArray[np.int64]:
+        """(c,) identities of the clusters shown, ascending, once a row has been learnt."""
+        self._require_rows("identities_")
+        return self._identities()
+
+    @property
+    def active_(self) -> NDArray[np.int64]:
+        """Identities of the clusters to which readings fall at present, ascending, once a row has been learnt."""
+        self._require_rows("active_")
+        return self._identities()[self._view().active]
+
+    def _predict(self, rows: Table) -> NDArray[np.int64]:
+        """The numbers of the snapshot as identities."""
+        number = super()._predict(rows)
+        if not self._has_rows():
+            return number
+        return np.append(self._identities(), NO_CLUSTER)[number]  # number -1 is the last entry
+
+    def _identities(self) -> NDArray[np.int64]:
+        identity = self._view().identity
+        assert identity is not None
+        return identity

@@ -1,0 +1,55 @@
+"""Values of a coarse scale (integers, steps of 0.1) spread over their step, so that ties are no point masses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import row_hashes
+
+VALUES_MIN: Final = 4
+"""a column of fewer values is a category, and its values are apart on purpose"""
+VALUES_SHARE_MAX: Final = 0.7
+TIED_SHARE_MIN: Final = 0.5
+"""a column is coarse where at least so many rows share their value, and different values are at most so many of them"""
+
+
+def spread_ties(rows: Floats) -> Floats:
+    """rows (n, d) -> (n, d), not to be written to: each coarse column spread evenly over its step, within its range.
+
+    The step is the median difference of neighbouring values. What is added to a value is drawn from the bits of its
+    row and of how many equal rows stand before it: a function of the rows alone.
+    """
+    ordered = np.sort(rows, axis=0)
+    fresh = np.ones(rows.shape, dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    alone = fresh.copy()
+    alone[:-1] &= fresh[1:]
+    values, tied = fresh.sum(axis=0), len(rows) - alone.sum(axis=0)
+    coarse = (values >= VALUES_MIN) & (values <= VALUES_SHARE_MAX * len(rows)) & (tied >= TIED_SHARE_MIN * len(rows))
+    if not coarse.any():
+        return rows
+    out, hashes = rows.copy(), row_hashes(rows, 0)
+    for column in np.flatnonzero(coarse).tolist():
+        different = ordered[fresh[:, column], column]
+        out[:, column] = _spread(rows[:, column], different, _uniform(hashes, column))
+    return out
+
+
+def _spread(values: Floats, different: Floats, uniform: Floats) -> Floats:
+    """values (n,), the different ones in order, uniform (n,) in [0, 1) -> (n,) within the range of `values`."""
+    low, high = float(different[0]), float(different[-1])
+    step = float(np.median(np.diff(different)))
+    # Each value becomes an interval of one step, and the whole is drawn together by a step to stay in the range.
+    shrink = (high - low) / (high - low + step)
+    return np.clip(low + (values - low + uniform * step) * shrink, low, high)
+
+
+def _uniform(hashes: NDArray[np.uint64], column: int) -> Floats:
+    """64 bits for each row -> (n,) in [0, 1), others for every column (Steele, Lea and Flood's finaliser, 2014)."""
+    mixed = hashes + np.uint64((column + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray((mixed ^ (mixed >> np.uint64(27))) >> np.uint64(11)).astype(np.float64) * 2.0**-53

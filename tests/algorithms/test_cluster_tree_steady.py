@@ -1,0 +1,94 @@
+"""The number of clusters is steady, identities last, and what changes is seen: the goals that are cheap to hold."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from shoal.estimators.cluster_tree import ClusterTree
+
+if find_spec("sklearn") is None:
+    pytest.skip("scores need scikit-learn, of the extra 'evaluate'", allow_module_level=True)
+
+from benchmarks.steadiness.judge import Verdict, judge
+from benchmarks.steadiness.streams import changing, stationary
+
+
+class Watched:
+    """A `ClusterTree` with five clients, as the judge wants it."""
+
+    def __init__(self) -> None:
+        self.model = ClusterTree(clients=5)
+
+    def learn(self, rows: np.ndarray) -> None:
+        self.model.partial_fit(rows, clients=np.arange(len(rows)) % 5)
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        return self.model.predict(rows)
+
+    def count(self) -> int:
+        return self.model.n_clusters_
+
+
+def judged(name: str, seed: int) -> Verdict:
+    return judge(Watched(), {**stationary(6000), **changing(8000)}[name](seed))
+
+
+@pytest.mark.parametrize("seed", [501, 502])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "blobs K=5 d=2",
+        "blobs K=10 d=8",
+        "moons",
+        "scales x12",
+        "background 10 %",
+        "steps of 0.1",
+        "one blob",
+    ],
+)
+def test_a_stationary_stream_keeps_its_number_and_its_identities(name: str, seed: int) -> None:
+    verdict = judged(name, seed)
+    assert verdict.still == 1.0
+    assert verdict.switches == 0
+    assert verdict.count_error == 0.0
+    assert verdict.ari >= 0.98
+
+
+@pytest.mark.parametrize("seed", [501, 502])
+def test_a_sensor_that_stays_in_each_state_for_a_while_shows_its_states(seed: int) -> None:
+    verdict = judged("sojourns", seed)
+    assert set(verdict.counts[6:]) == {4}
+    assert verdict.ari >= 0.98
+
+
+@pytest.mark.parametrize("name", ["births", "class by class d=2"])
+def test_a_birth_is_seen_within_500_readings_of_the_new_cluster(name: str) -> None:
+    verdict = judged(name, 503)
+    assert all(delay is not None and delay <= 500 for delay in verdict.delays_own)
+    assert verdict.count_error < 0.1
+    assert verdict.ari >= 0.98
+
+
+def test_a_cluster_that_falls_silent_stays_and_is_quiet() -> None:
+    stream = changing()["deaths"](504)
+    model = ClusterTree(clients=5).partial_fit(stream.rows)
+    assert model.n_clusters_ == 5
+    assert len(model.active_) == 3
+    assert set(model.active_) == set(model.predict(stream.rows[-1000:]))
+
+
+def test_a_birth_beside_a_cluster_that_has_long_been_quiet_is_a_birth() -> None:
+    verdict = judge(Watched(), changing()["class by class d=2"](9001))
+    assert verdict.counts[-1] == 5
+    assert verdict.switches == 0
+    assert verdict.ari_end >= 0.98
+
+
+def test_clusters_that_move_keep_their_identities() -> None:
+    verdict = judged("drift", 505)
+    assert verdict.switches == 0
+    assert verdict.count_error == 0.0
+    assert verdict.ari >= 0.98

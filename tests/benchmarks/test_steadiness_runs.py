@@ -1,0 +1,86 @@
+"""The benchmark of steadiness runs in its quick form, and its measures are right."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if missing := [part for part in ("river", "sklearn") if find_spec(part) is None]:
+    reason = f"{missing[0]}: the peers come with the extra 'bench'"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+from benchmarks.steadiness.judge import judge
+from benchmarks.steadiness.streams import Stream, changing, stationary
+
+HERE = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("steadiness")
+    command = [sys.executable, "-m", "benchmarks.steadiness", "--quick", "--out", str(out)]
+    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result: dict[str, Any] = json.loads((out / "steadiness.json").read_text(encoding="utf-8"))
+    page = (out / "steadiness.md").read_text(encoding="utf-8")
+    assert result["made_by"] in page
+    assert all(name in page for name in result["learners"])
+    return result
+
+
+def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
+    pairs = {(verdict["stream"], verdict["learner"]) for verdict in quick["verdicts"]}
+    assert pairs == {(stream, name) for stream in ("blobs K=5 d=2", "births") for name in quick["learners"]}
+    for verdict in quick["verdicts"]:
+        assert -1.0 <= verdict["ari"] <= 1.0
+        assert 0.0 <= verdict["still"] <= 1.0
+        assert verdict["switches"] <= verdict["switches_possible"]
+    assert quick["speed"][0]["sketched_rows_per_s"]["median"] > 0
+
+
+class Oracle:
+    """Knows the truth; `flicker` gives every row another label after each batch."""
+
+    def __init__(self, stream: Stream, flicker: bool = False) -> None:
+        self._known = {row.tobytes(): int(label) for row, label in zip(stream.rows, stream.truth, strict=True)}
+        self._flicker, self._batches, self._seen = flicker, 0, set[int]()
+
+    def learn(self, rows: np.ndarray) -> None:
+        self._batches += 1
+        self._seen |= {self._known[row.tobytes()] for row in rows}
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        shift = 100 * self._batches if self._flicker else 0
+        return np.array([self._known[row.tobytes()] + shift for row in rows])
+
+    def count(self) -> int:
+        return len(self._seen) + (self._batches % 2 if self._flicker else 0)
+
+
+@pytest.mark.parametrize("name", ["blobs K=5 d=2", "births", "deaths", "class by class d=2", "drift"])
+def test_a_learner_that_knows_the_truth_is_perfect(name: str) -> None:
+    stream = {**stationary(4000), **changing(4000)}[name](1)
+    verdict = judge(Oracle(stream), stream)
+    assert verdict.ari == 1.0
+    assert verdict.count_error == 0.0
+    assert verdict.switches == 0
+    assert all(delay is not None and delay <= 500 for delay in verdict.delays)
+
+
+def test_labels_and_counts_that_change_all_the_time_are_measured() -> None:
+    stream = stationary(4000)["blobs K=5 d=2"](1)
+    verdict = judge(Oracle(stream, flicker=True), stream)
+    assert verdict.ari == 1.0
+    assert verdict.switches == verdict.switches_possible == 20
+    assert verdict.changes == 2.0
+    assert verdict.still == 0.0

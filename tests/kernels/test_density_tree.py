@@ -1,0 +1,76 @@
+"""Core distances, the spanning tree and the significance of a join, each against a plain calculation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.kernels.density_tree import core_distances, join_significance, spanning_tree, typical_mass
+from shoal.kernels.sketching import squared_between
+
+
+def test_a_core_distance_is_where_the_mass_is_reached() -> None:
+    squared = squared_between(*[np.array([[0.0], [1.0], [2.0], [4.0]])] * 2)
+    cores = np.sqrt(core_distances(squared, np.ones(4), 2.0))
+    # Of the first point: half of itself at 0, 1.5 in all at 1, 2.5 at 2; so 2 lies half-way between 1 and 2.
+    np.testing.assert_allclose(cores, [1.5, 1.0, 1.5, 2.5], rtol=1e-6)
+
+
+def test_where_there_is_less_mass_in_all_the_farthest_point_is_the_core() -> None:
+    squared = squared_between(*[np.array([[0.0], [3.0]])] * 2)
+    np.testing.assert_allclose(core_distances(squared, np.ones(2), 50.0), [9.0, 9.0])
+    assert core_distances(np.zeros((1, 1), dtype=np.float32), np.ones(1), 5.0).tolist() == [0.0]
+
+
+@given(st.integers(0, 1000), st.integers(3, 120), st.floats(1.0, 200.0))
+def test_core_distances_are_the_same_however_many_neighbours_are_looked_at(seed: int, k: int, within: float) -> None:
+    generator = np.random.default_rng(seed)
+    points, mass = generator.normal(size=(k, 2)), generator.uniform(0.5, 6.0, size=k)
+    squared = squared_between(points, points)
+    found = np.sqrt(core_distances(squared, mass, within))
+    for at in range(k):
+        order = np.argsort(squared[at], kind="stable")
+        held = np.cumsum(mass[order]) - mass[order] / 2
+        expected = np.interp(within, held, np.sqrt(squared[at][order]))
+        assert found[at] == pytest.approx(expected, rel=1e-4, abs=1e-3)
+
+
+@given(st.integers(0, 1000), st.integers(2, 40))
+def test_the_tree_spans_all_points_at_the_least_length(seed: int, k: int) -> None:
+    points = np.random.default_rng(seed).normal(size=(k, 2))
+    squared = squared_between(points, points)
+    cores = core_distances(squared, np.ones(k), 2.0)
+    edges, lengths = spanning_tree(squared, cores)
+    reach = np.maximum(np.maximum(squared, cores), cores[:, None])
+    np.testing.assert_array_equal(lengths, reach[edges[:, 0], edges[:, 1]])
+    root = list(range(k))
+    total = 0.0
+    pairs = [(one, other) for one in range(k) for other in range(one)]
+    for a, b in sorted(pairs, key=lambda pair: float(reach[pair])):
+        if root[a] != root[b]:
+            root = [root[a] if at == root[b] else at for at in root]
+            total += float(reach[a, b])
+    assert float(lengths.sum(dtype=np.float64)) == pytest.approx(total, rel=1e-5)
+    assert len(set(edges.ravel().tolist())) == k
+
+
+def test_one_point_has_a_tree_without_edges() -> None:
+    edges, lengths = spanning_tree(np.zeros((1, 1), dtype=np.float32), np.zeros(1, dtype=np.float32))
+    assert edges.shape == (0, 2)
+    assert lengths.shape == (0,)
+
+
+def test_the_typical_mass_is_that_around_the_median_reading() -> None:
+    squared = squared_between(*[np.array([[0.0], [1.0], [2.0], [50.0]])] * 2)
+    mass = np.array([1.0, 2.0, 3.0, 4.0])
+    # Within 1.5 of the four lie 3, 6, 5 and 4: of ten readings the fifth in that order is of the point with 4.
+    assert typical_mass(squared, np.arange(4), mass, 1.5) == 4.0
+    assert typical_mass(squared, np.arange(3), mass, 1.5) == 5.0
+
+
+def test_a_side_as_dense_as_the_join_is_not_significant_and_dependence_counts_against_it() -> None:
+    assert join_significance(40.0, 40.0, 1.0) == 0.0
+    assert join_significance(80.0, 40.0, 1.0) == pytest.approx(40.0**0.5)
+    assert join_significance(80.0, 40.0, 4.0) == pytest.approx(40.0**0.5 / 2)
