@@ -17,6 +17,7 @@ from onebox.demo import Demo, open_demo, prepare_folder
 from onebox.plot import plot
 from onebox.progress import Progress, progress_on
 from server_node.bootstrap import initial_status
+from server_node.name import name_publisher
 from server_node.web import page_server
 from shoal.config.privacy import privacy_mode
 from shoal.runtime.service import stopped_by_signals
@@ -66,8 +67,9 @@ def demo(**options: Any) -> None:
             file, options["clients"], options["seconds"], lambda config: initial_status(config, time.time())
         ) as run,
     ):
-        web = page_server(run.board, run.box.server.metrics.registry, run.config.server.host, options["port"])
-        page = f"http://{run.config.server.host}:{web.start()}/"
+        registry, host = run.box.server.metrics.registry, run.config.server.host
+        web = page_server(run.board, registry, host, options["port"], name_publisher(run.config))
+        page = f"http://{host}:{web.start()}/"
         try:
             click.echo(privacy_mode(run.config.contract).describe().text(), err=True)
             click.echo(f"The live page: {page}", err=True)
@@ -77,7 +79,10 @@ def demo(**options: Any) -> None:
             _report(run, seconds, options["folder"], file, options["as_json"])
             if interactive and not options["no_wait"] and not stop.is_set():
                 click.echo(f"\nThe page stays up at {page} until you press Ctrl-C.", err=True)
-                stop.wait()
+                while not stop.is_set():
+                    # Names that people give to clusters on the page are read here.
+                    if not run.step():
+                        stop.wait(IDLE_S)
         finally:
             web.stop()
 

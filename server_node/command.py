@@ -13,6 +13,7 @@ import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
 from server_node.lease import LeaseHolder
+from server_node.name import name_publisher
 from server_node.node import ServerNode
 from server_node.status import StatusBoard
 from shoal.config.models import check_models
@@ -87,7 +88,7 @@ def _page(config: Config, board: StatusBoard, metrics: ServerMetrics, wanted: bo
         from server_node.web import page_server  # noqa: PLC0415 - the page is an extra
     except ModuleNotFoundError:
         raise MissingExtra("The live page", "server") from None
-    web = page_server(board, metrics.registry, config.server.host, config.server.port)
+    web = page_server(board, metrics.registry, config.server.host, config.server.port, name_publisher(config))
     port = web.start()
     log_event("page_served", address=f"http://{config.server.host}:{port}/")
     try:

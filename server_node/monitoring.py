@@ -107,6 +107,9 @@ class ServerMonitoring:
         elif ingested.result == "wake_request":
             if not again:
                 log_event("wake_requested", model=ingested.model)
+        elif ingested.result == "cluster_name":
+            if not again:
+                log_event("name_requested", model=ingested.model)
         else:
             self._update(ingested, new=ingested.result == "absorbed" and not again)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 
 from shoal.config.contract import Contract
 from shoal.config.models import check_models
-from shoal.config.settings import load_config
+from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.messages import ClusterName
 from shoal.protocol.topics import ensure_topics
@@ -43,12 +44,32 @@ def name(file: Path, model: str | None, as_json: bool, cluster: int, name: str) 
     click.echo(json.dumps(request) if as_json else f"name requested for cluster {cluster} of {chosen}: {name!r}")
 
 
-def request_name(contract: Contract, log: Log, model: str, cluster: int, name: str) -> None:
-    """Publish a request to name a cluster; the log has the topics. Raises `SettingsError` for a wrong model or name."""
+def name_request(contract: Contract, model: str, cluster: int, name: str) -> ClusterName:
+    """The checked request to name a cluster. Raises `SettingsError` for a wrong model or name."""
     try:
-        message = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
-        Validator(contract).check_cluster_name(message)
+        request = ClusterName(contract.federation, contract.digest, model, cluster, name.strip())
+        Validator(contract).check_cluster_name(request)
     except MessageRejected as wrong:
         raise SettingsError(f"cluster {cluster} of {model!r} cannot be named {name!r}: {wrong.detail}") from None
-    log.publish(contract.updates_topic, message.encode(), model.encode(), ClusterName.headers())
+    return request
+
+
+def publish_name(contract: Contract, log: Log, request: ClusterName) -> None:
+    """Publish the request; the log has the topics."""
+    log.publish(contract.updates_topic, request.encode(), request.model.encode(), ClusterName.headers())
     log.flush()
+
+
+def request_name(contract: Contract, log: Log, model: str, cluster: int, name: str) -> None:
+    """Publish a request to name a cluster; the log has the topics. Raises `SettingsError` for a wrong model or name."""
+    publish_name(contract, log, name_request(contract, model, cluster, name))
+
+
+def name_publisher(config: Config) -> Callable[[ClusterName], None]:
+    """A function that publishes requests from any thread: each through a log of its own, opened for that request."""
+
+    def publish(request: ClusterName) -> None:
+        with closing(open_log(config.log)) as log:
+            publish_name(config.contract, log, request)
+
+    return publish

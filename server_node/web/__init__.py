@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
-from server_node.web.app import create_app
+from server_node.web.app import PublishName, create_app
 from server_node.web.server import WebServer
 from shoal.algorithms.registry import load_algorithm
 from shoal.protocol.messages import Snapshot
@@ -15,9 +15,18 @@ from shoal.protocol.messages import Snapshot
 __all__ = ["WebServer", "create_app", "page_server", "predict"]
 
 
-def page_server(board: StatusBoard, registry: CollectorRegistry, host: str = "127.0.0.1", port: int = 0) -> WebServer:
-    """A web server, not started yet: it serves the status on `board` and the metrics in `registry`."""
-    return WebServer(create_app(board, registry, predict), host, port)
+def page_server(
+    board: StatusBoard,
+    registry: CollectorRegistry,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    publish_name: PublishName | None = None,
+) -> WebServer:
+    """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
+
+    `publish_name` publishes the names that people give to clusters on the page; None: it takes none.
+    """
+    return WebServer(create_app(board, registry, predict, publish_name), host, port)
 
 
 def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """The HTTP application: health, metrics, snapshots, predictions, the privacy statement and the live page.
 
-Every endpoint reads the newest status from the board; none can change or delay the server.
+Every endpoint reads the newest status from the board; none can delay the server. Naming a cluster publishes a request
+to the log, where the server reads it as it reads updates.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -29,20 +30,28 @@ from starlette.routing import Route
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.event_stream import EventStream
 from server_node.web.headers import HEADERS, SecurityHeaders
+from server_node.web.naming import BODY_BYTES_MAX as NAME_BYTES_MAX
+from server_node.web.naming import check_sender, parse_request
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
-from server_node.web.posted_rows import BODY_BYTES_MAX, parse_rows
+from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
+from server_node.web.posted_rows import parse_rows
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
 from shoal.errors import InvalidData, ShoalError
-from shoal.protocol.messages import Snapshot
+from shoal.protocol.messages import ClusterName, Snapshot
 
 Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
 """(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
 
+PublishName = Callable[[ClusterName], None]
+"""publishes the request to the log; it is called in a thread of its own"""
+LOGS_MAX = 2
+"""logs that are open for requests to name clusters at once"""
+
 SCRIPTS = (
     *("page", "live", "theme", "tabs", "counters", "format"),
     *("map", "map_text", "axes", "marks", "chart"),
-    *("clusters", "clients", "sorting", "privacy"),
+    *("clusters", "naming", "clients", "sorting", "privacy"),
 )
 FILES = {
     "/": ("page.html", "text/html"),
@@ -55,16 +64,22 @@ FILES = {
 _log = logging.getLogger(__name__)
 
 
-def create_app(board: StatusBoard, registry: CollectorRegistry, predict: Predict) -> Starlette:
-    """The application. Setting `app.state.closing` ends the open event streams."""
+def create_app(
+    board: StatusBoard, registry: CollectorRegistry, predict: Predict, publish_name: PublishName | None = None
+) -> Starlette:
+    """The application. Setting `app.state.closing` ends the open event streams.
+
+    `publish_name` publishes requests to name clusters; None: they are not accepted.
+    """
     closing = threading.Event()
-    endpoints = Endpoints(board, registry, predict, closing)
+    endpoints = Endpoints(board, registry, predict, publish_name, closing)
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
         Route("/metrics", endpoints.metrics),
         Route("/snapshot", endpoints.snapshot),
         Route("/predict", endpoints.predict, methods=["POST"]),
+        Route("/clusters/{identity}/name", endpoints.name, methods=["POST"]),
         Route("/privacy", endpoints.privacy),
         Route("/status", endpoints.status),
         Route("/events", endpoints.events),
@@ -83,9 +98,16 @@ class Endpoints:
     """One method for each path, and what they share."""
 
     def __init__(
-        self, board: StatusBoard, registry: CollectorRegistry, predict: Predict, closing: threading.Event
+        self,
+        board: StatusBoard,
+        registry: CollectorRegistry,
+        predict: Predict,
+        publish_name: PublishName | None,
+        closing: threading.Event,
     ) -> None:
-        self._board, self._registry, self._predict = board, registry, predict
+        self._board, self._registry = board, registry
+        self._predict, self._publish_name = predict, publish_name
+        self._logs = CapacityLimiter(LOGS_MAX)
         static = Path(__file__).parent / "static"
         self._files = {path: ((static / name).read_bytes(), media_type) for path, (name, media_type) in FILES.items()}
         contents = b"".join(content for content, _ in self._files.values())
@@ -130,7 +152,7 @@ class Endpoints:
         """
         status = self._board.status
         model = _requested_model(request, status)
-        readings = parse_rows(await _body(request), status.contract.width)
+        readings = parse_rows(await _body(request, ROWS_BYTES_MAX), status.contract.width)
         snapshot = model.snapshot
         if snapshot is None or not len(readings):
             version = snapshot.version if snapshot else 0
@@ -142,6 +164,22 @@ class Endpoints:
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
         return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version})
+
+    async def name(self, request: Request) -> Response:
+        """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.
+
+        202 with the request. Only for clients on this machine: 403 for others and for pages of other sites.
+        """
+        check_sender(request)
+        if self._publish_name is None:
+            raise HTTPException(503, "this server takes no names over HTTP; use shoal name")
+        body = await _body(request, NAME_BYTES_MAX)
+        status = self._board.status
+        model = _requested_model(request, status)
+        identity = _known_identity(request, model)
+        naming = parse_request(body, status.contract, model.name, identity)
+        await to_thread.run_sync(self._publish_name, naming, abandon_on_cancel=True, limiter=self._logs)
+        return JSONResponse({"model": naming.model, "cluster": naming.identity, "name": naming.name}, 202)
 
     async def privacy(self, request: Request) -> Response:
         """The privacy statement of the contract."""
@@ -176,12 +214,21 @@ def _requested_model(request: Request, status: ServerStatus) -> ModelStatus:
     raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in configured)}")
 
 
-async def _body(request: Request) -> bytes:
+def _known_identity(request: Request, model: ModelStatus) -> int:
+    """The identity in the path. Raises `HTTPException` if no known cluster of the model has it."""
+    asked = request.path_params["identity"]
+    for cluster in model.lineage.known:
+        if str(cluster.identity) == asked:
+            return cluster.identity
+    raise HTTPException(404, f"model {model.name} has no cluster with this identity")
+
+
+async def _body(request: Request, bytes_max: int) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise HTTPException(413, f"the body is too large; send at most {BODY_BYTES_MAX} bytes at a time")
+        if len(body) > bytes_max:
+            raise HTTPException(413, f"the body is too large; send at most {bytes_max} bytes at a time")
     return bytes(body)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from server_node.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
 from server_node.web.privacy_text import privacy_text
 from server_node.web.projection import Points, axis_sample, scatter, steady_axes
@@ -95,16 +96,19 @@ class ModelRenderer:
 
     def __init__(self) -> None:
         self._axes: Points | None = None
-        self._last: tuple[Snapshot, dict[str, Any]] | None = None
+        self._last: tuple[Snapshot, Lineage, dict[str, Any]] | None = None
 
     def render(self, model: ModelStatus, contract: Contract, nodes_max: int) -> dict[str, Any] | None:
-        """The newest clustering as JSON values, None before the first; the same snapshot is rendered once."""
+        """The newest clustering as JSON values, None before the first. The same is rendered once.
+
+        A cluster can get its name between two snapshots, and with it the model another lineage.
+        """
         snapshot = model.snapshot
         if snapshot is None:
             return None
-        if self._last is None or self._last[0] is not snapshot:
-            self._last = snapshot, self._render(view_of(snapshot), model, contract, nodes_max)
-        return self._last[1]
+        if self._last is None or self._last[0] is not snapshot or self._last[1] is not model.lineage:
+            self._last = snapshot, model.lineage, self._render(view_of(snapshot), model, contract, nodes_max)
+        return self._last[2]
 
     def _render(self, view: ClusteringView, model: ModelStatus, contract: Contract, nodes_max: int) -> dict[str, Any]:
         points, axes, explained = self._projected(view, contract)

@@ -133,7 +133,11 @@ class ClusterName(ModelMessage):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(is_count(self.identity), "malformed", "identity")
-        require(is_cluster_name(self.name), "malformed", f"a name has at most {CLUSTER_NAME_CHARACTERS_MAX} characters")
+        require(
+            is_cluster_name(self.name),
+            "malformed",
+            f"a name is one line of at most {CLUSTER_NAME_CHARACTERS_MAX} characters",
+        )
 
 
 @dataclass(frozen=True)

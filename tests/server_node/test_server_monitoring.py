@@ -134,7 +134,10 @@ def test_identities_survive_a_restart(site: ServerFixture) -> None:
     assert all(earlier.since == later.since for earlier, later in both), "what stays is as old as it was"
 
 
-def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(site: ServerFixture) -> None:
+def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(
+    site: ServerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "shoal")
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
     contract = site.contract
 
@@ -151,6 +154,9 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(si
         while server.step():
             pass
         assert server.status().rejected == {"cluster": 1}
+        repeated = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "repeated"})
+        assert repeated == 0, "a name is no update"
+    assert [record.getMessage() for record in caplog.records].count("name_requested") == 1
     snapshot = site.snapshots()[-1]
     assert "night" in {one.name for one in snapshot.cluster_identities if one.identity == identity}
     events = [ClusterEventMessage.decode(record.value) for record in site.records_in(contract.events_topic)]

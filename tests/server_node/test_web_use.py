@@ -208,7 +208,7 @@ def test_the_page_has_no_animations(tab: Tab) -> None:
 
 def test_screen_readers_get_the_headline_and_not_every_number(tab: Tab) -> None:
     live = "[...document.querySelectorAll('[role=status], [aria-live]')].map(element => element.id)"
-    assert tab.value_of(live) == ["connection", "reload-reason", "headline", "map-announcement"]
+    assert tab.value_of(live) == ["connection", "reload-reason", "headline", "map-announcement", "naming"]
     assert tab.value_of("document.getElementById('headline').textContent") == "fcac: 45 clusters"
 
 

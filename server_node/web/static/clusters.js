@@ -1,6 +1,7 @@
 // The table of clusters: the mark, the share and the centre of each.
 
 import { fillSwatch, swatch } from "./marks.js";
+import { Naming } from "./naming.js";
 import { Sorting } from "./sorting.js";
 import { clusterTitle, count, duration, fixed, reconcile, make, featureLabel, percent, plural, setText } from "./format.js";
 
@@ -12,6 +13,7 @@ export class Clusters {
   // `onHover` and `onPin` get the identity of a cluster, or null.
   constructor(onHover, onPin) {
     [this.onHover, this.onPin, this.pinned] = [onHover, onPin, null];
+    this.naming = new Naming(document.getElementById("naming"));
     this.sorting = new Sorting(table, "share", true, () => this.show(this.model, this.now));
   }
 
@@ -35,6 +37,7 @@ export class Clusters {
       () => this.row(columns),
       (row, cluster) => this.fill(row, cluster, columns),
     );
+    this.naming.show(model.name, clustering.clusters);
     setText(note, notesOn(model, clustering).join(" "));
   }
 
@@ -57,24 +60,27 @@ export class Clusters {
 
   row(columns) {
     const button = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
-    const row = make("tr", {}, make("th", { scope: "row" }, button));
-    row.append(...columns.slice(1).map(() => make("td", { class: "number" })));
-    row.addEventListener("pointerenter", () => this.onHover(row.identity));
+    const row = make("tr", {}, this.naming.cell(button, () => row.cluster));
+    row.append(...columns.slice(1).map(({ number }) => make("td", number ? { class: "number" } : {})));
+    row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
     row.addEventListener("pointerleave", () => this.onHover(null));
     button.addEventListener("click", () => {
-      this.pin(this.pinned === row.identity ? null : row.identity);
+      this.pin(this.pinned === row.cluster.identity ? null : row.cluster.identity);
       this.show(this.model, this.now);
     });
     return row;
   }
 
   fill(row, cluster, columns) {
-    row.identity = cluster.identity;
-    const [button] = row.cells[0].children;
+    row.cluster = cluster;
+    row.classList.toggle("inactive", !cluster.active);
+    const button = row.cells[0].querySelector(".pin");
     button.ariaPressed = String(this.pinned !== null && this.pinned === cluster.identity);
     button.title = cluster.text || "Highlight it on the map";
     fillSwatch(button.children[0], cluster.slot);
-    setText(button.children[1], columns[0].text(cluster));
+    const title = columns[0].text(cluster);
+    setText(button.children[1], title);
+    this.naming.fill(row.cells[0], title);
     columns.slice(1).forEach(({ text }, i) => setText(row.cells[i + 1], text(cluster)));
   }
 }

@@ -12,8 +12,12 @@ export const fixed = (number, digits) =>
   number.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
-// By the name that people gave it, else by what sets it apart; the identity tells two of the same label apart.
-export const clusterTitle = ({ identity, name, label }) => name || (label ? `${label} (${identity})` : String(identity));
+// By the name that people gave it, else by what sets it apart; the identity is its number on the map, and tells two of the
+// same name apart.
+export function clusterTitle({ identity, name, label }) {
+  return name || label ? `${name || label} (${identity})` : String(identity);
+}
+
 export const featureLabel = (feature) => (feature.unit ? `${feature.name} (${feature.unit})` : feature.name);
 
 export function duration(seconds) {
@@ -45,8 +49,10 @@ export function setText(element, text) {
 }
 
 // Keeps one child of `parent` per item, in order, and updates each with `fill`.
-// An element is kept as long as its item, so that focus, hover and selected text survive an update.
+// An element is kept as long as its item, so that focus, hover and selected text survive an update. Moving an element
+// takes the focus away from it, so it is given back.
 export function reconcile(parent, items, key, build, fill) {
+  const focused = document.activeElement;
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   items.forEach((item, place) => {
     const name = String(key(item));
@@ -60,4 +66,5 @@ export function reconcile(parent, items, key, build, fill) {
     fill(child, item);
   });
   for (const child of old.values()) child.remove();
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
