@@ -134,9 +134,7 @@ class ClusterName(ModelMessage):
         super().__post_init__()
         require(is_count(self.identity), "malformed", "identity")
         require(
-            is_cluster_name(self.name),
-            "malformed",
-            f"a name is one line of at most {CLUSTER_NAME_CHARACTERS_MAX} characters",
+            is_cluster_name(self.name), "malformed", f"not a line of at most {CLUSTER_NAME_CHARACTERS_MAX} characters"
         )
 
 

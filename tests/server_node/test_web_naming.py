@@ -155,9 +155,9 @@ def test_an_unknown_cluster_or_model_is_not_found(published: Published, path: st
         ('{"name": null}', "no name"),
         ('{"name": "night", "model": "slow"}', "no name"),
         (json.dumps({"name": "n" * 61}), "at most 60 characters"),
-        ('{"name": "two\\nlines"}', "one line"),
-        ('{"name": "\\u202enight"}', "one line"),
-        ('{"name": "half \\ud83d"}', "one line"),
+        ('{"name": "two\\nlines"}', "not a line"),
+        ('{"name": "\\u202enight"}', "not a line"),
+        ('{"name": "half \\ud83d"}', "not a line"),
     ],
 )
 def test_a_body_without_a_valid_name_is_refused(published: Published, body: str, error: str) -> None:
