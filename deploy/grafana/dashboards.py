@@ -40,7 +40,13 @@ FEDERATION = Dashboard(
     "The clusters of the federation, and its clients.",
     [MODEL, IN_ROUNDS],
     [
-        stat_panel("Clusters", NUMBER, "Of each model.", Query('shoal_clusters{model=~"$model"}', "{{model}}")),
+        stat_panel(
+            "Clusters",
+            NUMBER,
+            "Known clusters of each model, and those of them to which readings fall at present.",
+            Query('shoal_clusters{model=~"$model"}', "{{model}} known"),
+            Query('shoal_clusters_active{model=~"$model"}', "{{model}} active"),
+        ),
         stat_panel("Active clients", NUMBER, "Seen by the server within the last minute.", Query(ACTIVE, "active")),
         stat_panel("Readings per second", PER_SECOND, "Behind the updates absorbed.", Query(LEARNED, "readings")),
         stat_panel("Snapshot", NUMBER, "Its version.", Query('shoal_snapshot_version{model=~"$model"}', "{{model}}")),
@@ -50,15 +56,34 @@ FEDERATION = Dashboard(
             "The most that any client spends on a reading. Noise is added to a reading once, so it does not grow.",
             Query("max(shoal_privacy_epsilon_spent)", "epsilon"),
         ),
-        time_series_panel("Clusters", NUMBER, "Of each model.", Query('shoal_clusters{model=~"$model"}', "{{model}}")),
+        time_series_panel(
+            "Clusters",
+            NUMBER,
+            "Known clusters of each model, and those of them to which readings fall at present.",
+            Query('shoal_clusters{model=~"$model"}', "{{model}} known"),
+            Query('shoal_clusters_active{model=~"$model"}', "{{model}} active"),
+        ),
         time_series_panel(
             "Cluster events",
             NUMBER,
-            "Births and splits add a cluster, merges and deaths remove one.",
+            "birth and parted add a known cluster, merged and gone remove one; an active one may turn quiet.",
             Query(
                 'sum by (model, event) (increase(shoal_cluster_events_total{model=~"$model"}[$__rate_interval]))',
                 "{{model}} {{event}}",
             ),
+        ),
+        time_series_panel(
+            "Share of each cluster",
+            SHARE,
+            "Of the recent readings of its model, by name; a cluster without a name by its identity.",
+            Query('shoal_cluster_share{model=~"$model", name!=""}', "{{model}} {{name}}"),
+            Query('shoal_cluster_share{model=~"$model", name=""}', "{{model}} {{cluster}}"),
+        ),
+        time_series_panel(
+            "Clusters as the algorithm counts them",
+            NUMBER,
+            "In the newest snapshot, before they are confirmed; for FCAC single nodes are among them.",
+            Query('shoal_clusters_published{model=~"$model"}', "{{model}}"),
         ),
         time_series_panel(
             "Nodes",

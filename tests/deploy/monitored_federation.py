@@ -22,6 +22,8 @@ from tests.house.processes import Process, killed_on_exit
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CLIENTS = ("client-1", "client-2")
+MODELS = ("clusters", "three")
+NAME = "first of"
 TIMEOUT_S = 90.0
 SECRET = 31.41592653589793
 """a value of a reading; it must be nowhere but in the client's own folder"""
@@ -102,7 +104,26 @@ def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFed
         server = f"http://127.0.0.1:{server_port}"
         federation = MonitoredFederation(folder, load_config(first), url, server, urls, processes)
         until(lambda: "shoal_round_number{" in fetched(f"{server}/metrics"), federation)
+        for model in MODELS:
+            name_a_cluster(federation, model)
         yield federation
+
+
+def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
+    """Wait until the model has at least two known clusters, and give the first one a name that its metric shows."""
+
+    def known() -> list[int]:
+        status = json.loads(fetched(f"{federation.server}/status"))
+        clustering = next(one for one in status["models"] if one["name"] == model)["clustering"]
+        return [] if clustering is None else [cluster["identity"] for cluster in clustering["clusters"]]
+
+    until(lambda: len(known()) >= 2, federation)
+    url = f"{federation.server}/clusters/{known()[0]}/name?model={model}"
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps({"name": f"{NAME} {model}"}).encode(), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 202
+    until(lambda: f'name="{NAME} {model}"' in fetched(f"{federation.server}/metrics"), federation)
 
 
 def publish_nonsense(federation: MonitoredFederation) -> None:

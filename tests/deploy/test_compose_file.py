@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from server_node.forwarding.rules import load_rules
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.transports.kafka.transport import KafkaSettings
@@ -24,7 +25,7 @@ VARIABLES = {
     "SHOAL_CLIENT_NAME": "mill",
     "SHOAL_PASSWORD_FILE": "/etc/hostname",
     "SHOAL_CA_FILE": "/etc/hostname",
-    "COMPOSE_PROFILES": "centre,site,mqtt",
+    "COMPOSE_PROFILES": "centre,site,mqtt,events",
 }
 """variables that the files require"""
 
@@ -100,12 +101,33 @@ def test_the_federation_file_is_valid_and_fits_the_containers() -> None:
 def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     named = set(re.findall(r"^\s+(SHOAL_\w+): ", "".join(f.read_text(encoding="utf-8") for f in FILES), re.MULTILINE))
     assert "SHOAL_LOG_SECRET_FILE" in named
-    suitable = {"ADDRESS": "kafka://broker:9092", "REPLICATION": "3", "TLS": "true", "SASL": "scram-sha-512"}
+    suitable = {
+        "SHOAL_LOG_ADDRESS": "kafka://broker:9092",
+        "SHOAL_LOG_REPLICATION": "3",
+        "SHOAL_LOG_TLS": "true",
+        "SHOAL_LOG_SASL": "scram-sha-512",
+        "SHOAL_EVENTS_WEBHOOK": "https://alerts.example/shoal",
+    }
     for variable in named:
-        monkeypatch.setenv(variable, suitable.get(variable.removeprefix("SHOAL_LOG_"), "/x"))
+        monkeypatch.setenv(variable, suitable.get(variable, "/x"))
     log = load_config(TOP / "deploy/compose/federation.toml").log
     assert isinstance(log, KafkaSettings)
     assert (log.tls, log.secret_file) == (True, Path("/x"))
+
+
+def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_its_volume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = load_rules(TOP / "deploy/compose/alerts.toml")
+    assert [rule.name for rule in rules][:2] == ["large new cluster", "cluster ended"]
+    section = FILES[0].read_text(encoding="utf-8").split("\n  events:\n")[1].split("\n\n")[0]
+    for variable, setting in re.findall(r"^      (SHOAL_EVENTS_\w+): (.*)$", section, re.MULTILINE):
+        monkeypatch.setenv(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", setting))
+    settings = load_config(TOP / "deploy/compose/federation.toml").events
+    assert (settings.folder, settings.rules) == (Path("/var/lib/shoal/events"), Path("/etc/shoal/alerts.toml"))
+    assert (settings.webhook, settings.mqtt_host) == ("", ""), "nothing is delivered anywhere until it is set"
+    assert ":/etc/shoal/alerts.toml:ro" in section
+    assert "events:/var/lib/shoal" in section
 
 
 def test_the_build_context_has_only_what_the_dockerfile_copies() -> None:
