@@ -88,3 +88,7 @@ class InvalidState(ShoalError):
     """A saved state or checkpoint is damaged, of another version, or of another model."""
 
     exit_code = 5
+
+
+class CheckpointInUse(InvalidState):
+    """Another process has the checkpoint open."""

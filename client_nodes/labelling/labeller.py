@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,16 @@ class ModelLabels:
     """of the newest snapshot, if it knows any cluster"""
     version: int = 0
     """of the newest snapshot"""
+
+
+class BacklogPiece(NamedTuple):
+    """What was done for earlier readings."""
+
+    records_read: int
+    labels_of: dict[str, int]
+    """model -> labels written"""
+    records: list[OutboxRecord]
+    """to publish; none unless the settings tell to"""
 
 
 class Labeller:
@@ -80,22 +90,27 @@ class Labeller:
         Readings of a model without a snapshot that knows a cluster are kept in mind for later.
         """
         self.follow()
-        labels, earlier, records = 0, 0, list[OutboxRecord]()
+        labels, records = 0, list[OutboxRecord]()
         for model, kept in self._models.items():
             if kept.clusters is None:
                 kept.backlog.extend(batch)
-                continue
-            labels += len(batch.places)
-            records += self._write(model, kept.clusters, batch, count_novel=True)
-            if kept.backlog.pending:
-                count_novel = not kept.backlog.again
-                piece = kept.backlog.take(
-                    self._readings, self._settings.batch_readings_max, BACKLOG_WAIT_S, self._contract.width
-                )
-                labels += len(piece.places)
-                earlier += piece.records
+            else:
+                labels += len(batch.places)
+                records += self._write(model, kept.clusters, batch, count_novel=True)
+        done = self.label_backlog()
+        return Labelled(labels + sum(done.labels_of.values()), done.records_read, records + done.records)
+
+    def label_backlog(self) -> BacklogPiece:
+        """Write the labels of the next earlier readings of each model that has some; the caller flushes."""
+        read, labels_of, records = 0, dict[str, int](), list[OutboxRecord]()
+        for model, kept in self._models.items():
+            if kept.clusters is not None and kept.backlog.pending:
+                count_novel, limit = not kept.backlog.again, self._settings.batch_readings_max
+                piece = kept.backlog.take(self._readings, limit, BACKLOG_WAIT_S, self._contract.width)
+                read += piece.records
+                labels_of[model] = len(piece.places)
                 records += self._write(model, kept.clusters, piece, count_novel)
-        return Labelled(labels, earlier, records)
+        return BacklogPiece(read, labels_of, records)
 
     def follow(self) -> None:
         """Read the snapshots that are not read yet. Raises as the log does."""

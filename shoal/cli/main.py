@@ -19,7 +19,7 @@ from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
 ORDER = (
-    *("demo", "check", "producer", "client", "server", "wake", "name", "events"),
+    *("demo", "check", "producer", "client", "server", "wake", "name", "labels", "events"),
     *("topics", "rejected", "keys", "reproduce"),
 )
 VARIABLE = "SHOAL"

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
+from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.files import atomic_file
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Headers
@@ -207,7 +207,7 @@ class Checkpoint:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             if code in _LOCKED:
-                raise InvalidState(
+                raise CheckpointInUse(
                     f"{self._path}: in use by another process; is {self._owner} running already?"
                 ) from None
             if code in _FULL:

@@ -1,0 +1,133 @@
+"""`shoal labels`: the labels that a client has given to its own readings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from client_nodes.labelling.labelled_readings import LabelledReadings
+from client_nodes.labelling.relabel import relabel as relabel_readings
+from client_nodes.labelling.writers import TEXT_WRITERS, ParquetWriter, Writer
+from shoal.cli.options import config_option, json_option
+from shoal.config.base import check_client_name
+from shoal.config.models import check_models
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError
+from shoal.files import atomic_file
+from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS, readings_settings
+from shoal.runtime.readings_log import open_client_log
+from shoal.runtime.service import stopped_by_signals
+from shoal.transports.base import Log
+
+PARQUET = "parquet"
+
+name_option = click.option("--name", required=True, help="The client's name.")
+
+
+@click.group()
+def labels() -> None:
+    """The labels that a client has given to its own readings: cluster, name, novelty."""
+
+
+@labels.command()
+@config_option
+@name_option
+@click.option("--format", "form", type=click.Choice([*TEXT_WRITERS, PARQUET]), default="csv", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file. [default: standard output]")
+@click.option("--model", metavar="NAME", help="The model that labelled. [default: the first one of the file]")
+@click.option("--follow", is_flag=True, help="Write readings as they are labelled, until Ctrl-C (csv and jsonl).")
+def export(file: Path, name: str, form: str, out: Path | None, model: str | None, follow: bool) -> None:
+    """Write the readings that a client's log still has, each with its label, to a file.
+
+    The columns are time (UTC), the features, and by the newest label: cluster (its lasting identity), name, novelty
+    and version (of the snapshot). They are empty for a reading that is not labelled, or whose cluster is not known.
+    The client may run meanwhile. The file has raw readings: keep it on the client's site.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    chosen = model or config.contract.models[0].name
+    if config.contract.model(chosen) is None:
+        names = ", ".join(one.name for one in config.contract.models)
+        raise SettingsError(f"--model {chosen}: no such model in {file}; there are {names}")
+    if form == PARQUET and (follow or out is None):
+        raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
+    with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
+        table = LabelledReadings(readings, chosen, config.contract.width)
+        with _writer(form, out, follow, [feature.name for feature in config.contract.features]) as (writer, flush):
+            for block in table.follow(stop) if follow else table.all():
+                writer.write(block)
+                if follow:
+                    flush()
+                elif stop.is_set():
+                    raise click.Abort
+
+
+@labels.command()
+@config_option
+@name_option
+@json_option
+def relabel(file: Path, name: str, as_json: bool) -> None:
+    """Label all readings that a client's log still has again, by the newest snapshot of every model.
+
+    Stop the client before, and start it again afterwards. Novelty is computed again too, in the order of the readings.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    done = relabel_readings(config, check_client_name(name))
+    if as_json:
+        click.echo(json.dumps(done))
+        return
+    for model, number in done.items():
+        if number is None:
+            click.echo(f"{model}: no snapshot that knows a cluster yet; its labels are as they were")
+        else:
+            click.echo(f"{model}: {number} readings labelled")
+
+
+@contextmanager
+def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
+    folder = config.client.folder / check_client_name(client)
+    if not (folder / "readings.db").exists():
+        raise SettingsError(f"{folder} has no readings; check --name and [client] folder")
+    with closing(open_client_log(config, client)) as readings:
+        readings.ensure(READINGS, readings_settings(config.client))
+        readings.ensure(LABELS, LOCAL_SETTINGS)
+        if not config.client.label and not any(end for _, end in readings.bounds(LABELS).values()):
+            raise SettingsError(
+                f"client {client} has no labels: set label = true in [client] and start the client again; "
+                "`shoal labels relabel` labels the readings that it has learnt already"
+            )
+        yield readings
+
+
+@contextmanager
+def _writer(form: str, out: Path | None, follow: bool, features: list[str]) -> Iterator[tuple[Writer, Any]]:
+    """A writer, and what flushes its file. A file appears whole, but for one that is followed."""
+    try:
+        with nullcontext(out) if out is None or follow else atomic_file(out, replace=True) as path:
+            if path is None or form != PARQUET:
+                with _opened(path) as text:
+                    yield TEXT_WRITERS[form](text, features), text.flush
+            else:
+                writer = ParquetWriter(path, features)
+                with closing(writer):
+                    yield writer, lambda: None
+    except OSError as error:
+        if out is None or isinstance(error, BrokenPipeError):
+            raise
+        raise SettingsError(f"{out}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        yield file
