@@ -162,6 +162,30 @@ def test_a_client_at_the_edge_loads_nothing_that_is_not_its_own(tmp_path: Path) 
     assert "prometheus_client" not in loaded, "nobody looks at its metrics, so it need not carry what they take"
 
 
+WITHOUT_LABELS = """
+import sys
+from pathlib import Path
+import client_nodes.command
+from client_nodes.bootstrap import open_client
+from shoal.config.settings import load_config
+with open_client(load_config(Path(sys.argv[1])), "attic") as node:
+    node.step()
+print(*sys.modules)
+"""
+
+
+def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text((HOUSE / "shoal" / "config" / "example.toml").read_text(encoding="utf-8"), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LABELS, file], capture_output=True, text=True, check=False, cwd=HOUSE
+    )
+    assert ran.returncode == 0, ran.stderr
+    loaded = set(ran.stdout.split())
+    assert "client_nodes.node" in loaded
+    assert not {one for one in loaded if "labelling" in one or "novelty" in one or one.endswith(".labels")}
+
+
 def test_the_edge_may_load_what_the_project_says_it_needs() -> None:
     project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = {line.split(">")[0].replace("-", "_") for line in project["dependencies"]}

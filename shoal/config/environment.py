@@ -17,6 +17,8 @@ from shoal.errors import SettingsError
 PREFIX = "SHOAL"
 OPTIONS = {
     "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE"},
+    "events": {"LIST_CONFIG", "LIST_MODEL", "LIST_FOLLOW", "LIST_JSON"}
+    | {"FORWARD_CONFIG", "FORWARD_UNTIL_IDLE", "FORWARD_JSON"},
     "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "JSON", "VERBOSE"},
 }
 """section -> options of the command of the same name: their variables have the same prefix but are no settings"""

@@ -158,7 +158,9 @@ def test_no_variable_is_both_an_option_and_a_setting(tmp_path: Path, monkeypatch
     for name in ORDER:
         command = shoal.get_command(context, name)
         assert command is not None
-        options = {option.envvar for option in command.params if isinstance(option, click.Option)}
+        inner = command.commands.values() if isinstance(command, click.Group) else ()
+        params = [param for one in (command, *inner) for param in one.params]
+        options = {option.envvar for option in params if isinstance(option, click.Option)}
         if name in SECTIONS:
             assert {f"SHOAL_{name}_{option}".upper() for option in OPTIONS[name]} == options, name
             assert not {f"SHOAL_{name}_{setting}".upper() for setting in FORMS[name].model_fields} & options

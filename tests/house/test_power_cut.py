@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.protocol.codec import unpack
 from shoal.protocol.topics import LABELS, REJECTED
@@ -24,6 +25,7 @@ from shoal.transports.sqlite.log import SqliteLog
 from tests.house.power_cut import cut_at_every_call
 from tests.house.small_federation import (
     all_records,
+    clock,
     contents,
     create_federation,
     final_model,
@@ -59,6 +61,16 @@ def outcome(file: Path) -> dict[str, Any]:
     }
 
 
+def learn_and_label(file: Path) -> None:
+    """Run the federation, then the clients again: they label what they learnt before there was a snapshot."""
+    run_to_end(file, CLIENTS)
+    config = load_config(file)
+    for client in CLIENTS:
+        with open_client(config, client, clock=clock) as node:
+            while node.step():
+                pass
+
+
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation with readings and keys, before anything was learnt."""
@@ -72,7 +84,7 @@ def undisturbed(ready: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     """The outcome without a power cut. The noise keys created here are those of all runs."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     shutil.copytree(ready, folder)
-    run_to_end(folder / "federation.toml", CLIENTS)
+    learn_and_label(folder / "federation.toml")
     for client in CLIENTS:
         shutil.copy(folder / "clients" / client / "noise.key", ready / f"{client}.key")
     return outcome(folder / "federation.toml")
@@ -94,12 +106,13 @@ def test_a_power_cut_at_any_call_changes_nothing(
     kind: type, name: str, every: int, after: bool, ready: Path, undisturbed: dict[str, Any], memory_folder: Path
 ) -> None:
     assert undisturbed["updates"].keys() == set(CLIENTS)
+    assert all(len(labels) == 130 for _, labels, _ in undisturbed["local_results"].values())
     cut_at_every_call(
         kind,
         name,
         after,
         lambda number: create_run(ready, memory_folder / f"{number}"),
-        lambda file: run_to_end(file, CLIENTS),
+        learn_and_label,
         outcome,
         undisturbed,
         every,
