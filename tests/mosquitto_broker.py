@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.kafka_broker import free_ports
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 CONFIGURATION = """
 listener {port} 127.0.0.1
 persistence true

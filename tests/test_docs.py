@@ -42,7 +42,7 @@ def run_commands(page: Path, folder: Path, **more: str) -> None:
         env=environment() | more,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

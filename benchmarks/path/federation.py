@@ -28,7 +28,7 @@ READY_WITHIN_S = 60.0
 QUIET_S = 0.4
 QUIET_CPU_S = 0.03
 POLL_S = 0.1
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 SERVER, PRODUCER, OBSERVER = "server", "producer", "observer"
 
 

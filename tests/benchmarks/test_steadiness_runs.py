@@ -29,7 +29,7 @@ HERE = Path(__file__).parent.parent.parent
 def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("steadiness")
     command = [sys.executable, "-m", "benchmarks.steadiness", "--quick", "--out", str(out)]
-    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result: dict[str, Any] = json.loads((out / "steadiness.json").read_text(encoding="utf-8"))
     page = (out / "steadiness.md").read_text(encoding="utf-8")

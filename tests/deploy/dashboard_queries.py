@@ -126,7 +126,7 @@ def _scrape_s(url: str) -> float:
 
 def _get(url: str, path: str) -> Any:
     try:
-        with urllib.request.urlopen(url + path, timeout=30) as answer:
+        with urllib.request.urlopen(url + path, timeout=900) as answer:
             response = json.load(answer)
     except urllib.error.HTTPError as rejected:
         if rejected.code == HTTPStatus.SERVICE_UNAVAILABLE:

@@ -157,7 +157,7 @@ def test_an_interrupt_ends_the_command_and_its_workers(tmp_path: Path) -> None:
         assert any("first iid" in line for line in started.stderr)
         # As a terminal does it: the workers get the signal too.
         os.killpg(started.pid, signal.SIGINT)
-        output, errors = started.communicate(timeout=60)
+        output, errors = started.communicate(timeout=900)
     assert started.returncode == 130
     assert output == ""
     assert "Traceback" not in errors

@@ -19,7 +19,7 @@ import pytest
 HERE = Path(__file__).parent
 PACKAGE = HERE / "package"
 MODULES = ("corners", "middle", "coarse", "folder", "tides")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 FEDERATION = """
 [federation]
 name = "harbour"
@@ -121,7 +121,7 @@ def answer(address: str, path: str, body: Any = None) -> Any:
     """The JSON that the server answers with."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address.rstrip("/") + path, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=900) as response:
         return json.load(response)
 
 

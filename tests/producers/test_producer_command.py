@@ -41,7 +41,7 @@ name = "b"
 low = 0
 high = 1
 """
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ COUNTED = """({
 def shoal(folder: Path, *arguments: str) -> str:
     """The standard output of a command that succeeded."""
     command = [sys.executable, "-m", "shoal", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
 def a_federation(folder: Path, name: str, port: int) -> str:

@@ -31,7 +31,7 @@ def run(program: str, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
