@@ -62,13 +62,13 @@ def test_a_node_is_in_its_own_cluster() -> None:
 
 def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> None:
     status = a_status(CONTRACT, [SNAPSHOT])
-    renumbered = Lineage(9, of_cluster={0: 8, 1: 2, 2: 5})
+    renumbered = Lineage(9, of_number={0: 8, 1: 2, 2: 5})
     status = replace(status, models={"fcac": replace(status.models["fcac"], lineage=renumbered)})
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
     body = client.get("/snapshot").json()
     assert {cluster["cluster"]: cluster["identity"] for cluster in body["clusters"]} == {0: 8, 1: 2, 2: 5}
     answer = client.post("/predict", json=[node["position"] for node in body["nodes"]]).json()
-    assert answer["identities"] == [renumbered.of_cluster[node["cluster"]] for node in body["nodes"]]
+    assert answer["identities"] == [renumbered.of_number[node["cluster"]] for node in body["nodes"]]
 
 
 @settings(max_examples=40, deadline=None)
