@@ -74,7 +74,7 @@ class _Step:
             self._group_of[identity] = number
             self._clusters[identity] = Cluster(
                 identity,
-                parent=parent if parent in self._clusters else None,
+                parent=parent if parent in self._before.clusters else None,
                 since_reading=self._readings,
                 since=self._at,
                 present_reading=self._readings,
@@ -84,6 +84,8 @@ class _Step:
         """Mass, share and recent readings of each cluster: readings that were learnt fell where mass has grown."""
         total = math.fsum(self._groups.mass.values()) or 1.0
         learnt = max(0, self._readings - self._before.readings)
+        counted = self._view.recent
+        recent_total = 1.0 if counted is None else float(counted.sum()) or 1.0
         fades = [math.exp(-learnt / span) for span in (self._policy.recent_readings, self._policy.share_readings)]
         mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
         grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
@@ -91,8 +93,10 @@ class _Step:
         for identity, cluster in self._clusters.items():
             own = mass.get(identity, 0.0)
             new = learnt * grown.get(identity, 0.0) / growth
+            if counted is not None and identity in self._group_of:
+                new = learnt * float(counted[self._group_of[identity]]) / recent_total
             recent, lately = cluster.recent * fades[0] + new, cluster.lately * fades[1] + new
-            if not self._view.accumulates:
+            if not self._view.accumulates and counted is None:
                 recent = lately = own
             self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, lately=lately)
 

@@ -88,7 +88,11 @@ def match_identities(view: ClusteringView, groups: Groups, by_mass: Match) -> Ma
     """The match of an algorithm that keeps identities itself: a group goes on as the one that the view gives it."""
     given = [] if view.identity is None else view.identity.tolist()
     group_of = {given[number]: number for number in groups.mass}
-    origin = {number: identity for identity, number in by_mass.group_of.items()} | dict(by_mass.origin_of)
+    if view.parent is None:
+        origin = {number: identity for identity, number in by_mass.group_of.items()} | dict(by_mass.origin_of)
+    else:
+        parents = view.parent.tolist()
+        origin = {number: parents[number] for number in groups.mass if parents[number] >= 0}
     lost = [*by_mass.group_of.items(), *by_mass.now_in.items()]
     return Match(
         group_of,

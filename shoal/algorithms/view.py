@@ -60,6 +60,11 @@ class ClusteringView:
     identity: Ints | None = None
     """(c,) lasting identity of each cluster, for algorithms that keep identities themselves; None where identities
     are to be derived from the nodes that clusters of successive snapshots share"""
+    parent: Ints | None = None
+    """(c,) identity that each cluster parted from, -1 where its readings lie where none were before; only with
+    `identity`"""
+    recent: Floats | None = None
+    """(c,) recent readings of each cluster, for algorithms that count them themselves"""
 
     @classmethod
     def from_nodes(  # noqa: PLR0913 - one argument for each field
@@ -75,6 +80,8 @@ class ClusteringView:
         active: ArrayLike | None = None,
         bandwidth: ArrayLike | None = None,
         identity: ArrayLike | None = None,
+        parent: ArrayLike | None = None,
+        recent: ArrayLike | None = None,
         joins_nodes: bool = False,
         accumulates: bool = True,
     ) -> Self:
@@ -102,6 +109,8 @@ class ClusteringView:
             joins_nodes=joins_nodes,
             accumulates=accumulates,
             identity=None if identity is None else _ints(identity),
+            parent=None if parent is None else _ints(parent),
+            recent=None if recent is None else _floats(recent),
         )
 
     @classmethod

@@ -206,6 +206,25 @@ def test_identities_of_the_algorithm_are_taken_as_they_are() -> None:
     assert kinds(structural(events)) == [(EventKind.PARTED, 8, 3)]
 
 
+def test_the_origin_that_the_algorithm_gives_decides_between_a_birth_and_a_parting() -> None:
+    one = view_of(group(0, 1, 2, 3, 4, 5, 6), identity=[3], parent=[-1])
+    lineage, _ = advance(Lineage(), one, 500, 0.0, POLICY)
+    # The nodes of both new clusters were counted to cluster 3 before.
+    three = view_of(group(0, 1, 2) | group(1, 3, 4) | group(2, 5, 6), identity=[3, 8, 9], parent=[-1, 3, -1])
+    _, events = advance(lineage, three, 1000, 1.0, POLICY)
+    assert kinds(structural(events)) == [(EventKind.PARTED, 8, 3), (EventKind.BIRTH, 9, None)]
+
+
+def test_recent_readings_that_the_algorithm_counts_are_the_shares_of_its_clusters() -> None:
+    both = group(0, 1, 2, mass=90.0) | group(1, 3, 4, mass=10.0)
+    lineage = Lineage()
+    for place in range(1, 12):
+        view = view_of(both, identity=[0, 1], recent=[100.0, 300.0], accumulates=False)
+        lineage, _ = advance(lineage, view, 500 * place, float(place), POLICY)
+    assert [cluster.recent_share for cluster in lineage.known] == pytest.approx([0.25, 0.75])
+    assert [cluster.share for cluster in lineage.known] == pytest.approx([0.9, 0.1])
+
+
 def test_a_centre_that_no_row_is_nearest_to_any_more_is_gone_at_once() -> None:
     lineage, _ = advance(Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY)
     assert len(lineage.active) == 2

@@ -29,5 +29,6 @@ SNAPSHOT = {
 """the server's cells: centres, masses in readings that still count, and the position of each one's cluster; per cluster
 its identity, which is never given again; its centre; the standard deviation of its cells per feature, by mass (that of
 its readings is somewhat larger); its mass; its recent readings (each fades to 1/e in 500 readings of all clusters);
-whether it is active; the identity that it parted from (-1: none); and how many readings had been absorbed when it was
+whether it is active; the identity that it parted from (-1: it appeared where
+no readings were before); and how many readings had been absorbed when it was
 first found"""

@@ -40,6 +40,8 @@ class Cluster:
     """the identity that it parted from, or `NO_PARENT`"""
     confirmed: bool
     """whether it is shown under its own identity from the beginning"""
+    appeared: bool
+    """whether its readings lay where none were before: a birth, even if its cells were counted to `parent` at first"""
     recent: float = 0.0
     active: bool = False
     excess: float = 0.0
@@ -80,15 +82,16 @@ class Identities:
         oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
-            certain = CERTAIN_NEW if _is_new_ground(cells, found.group == group) else CERTAIN
-            confirmed = not former or found.significance.get(group, 0.0) >= certain * self._split
-            identity_of[group] = self._new(former, confirmed, readings)
+            appeared = not former or _is_new_ground(cells, found.group == group)
+            certain = (CERTAIN_NEW if appeared else CERTAIN) * self._split
+            confirmed = not former or found.significance.get(group, 0.0) >= certain
+            identity_of[group] = self._new(former, confirmed, appeared, readings)
         cells.cluster = np.array([identity_of[group] for group in found.group.tolist()], dtype=np.int64)
         self._prune(set(cells.cluster.tolist()))
 
-    def _new(self, former: dict[int, float], confirmed: bool, readings: float) -> int:
+    def _new(self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float) -> int:
         parent = max(former, key=former.__getitem__) if former else NO_PARENT
-        cluster = Cluster(readings, parent, confirmed)
+        cluster = Cluster(readings, parent, confirmed, appeared)
         if former:  # the parent's measurement holds for its readings until they have been measured
             cluster.excess, cluster.compared = self.clusters[parent].excess, self.clusters[parent].compared / 2
         self.clusters[self.n_created] = cluster
@@ -143,6 +146,7 @@ class Identities:
             "since": np.array([one.since for one in every], dtype=np.float64),
             "parent": np.array([one.parent for one in every], dtype=np.int64),
             "confirmed": np.array([one.confirmed for one in every], dtype=np.int64),
+            "appeared": np.array([one.appeared for one in every], dtype=np.int64),
             "recent": np.array([one.recent for one in every], dtype=np.float64),
             "active": np.array([one.active for one in every], dtype=np.int64),
             "excess": np.array([one.excess for one in every], dtype=np.float64),
@@ -160,12 +164,12 @@ class Identities:
         saved.check(len(np.unique(ids)) == c, "two clusters have the same identity")
         numbers = [saved.read_floats(name, (c,)).tolist() for name in ("since", "recent", "excess", "compared")]
         parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
-        flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in ("confirmed", "active")]
+        flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in ("confirmed", "appeared", "active")]
         shown = saved.read_ints("shown", (c,))
         saved.check(bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist")
         columns = zip(ids.tolist(), parents, *numbers, *flags, strict=True)
-        for identity, parent, since, recent, excess, compared, confirmed, active in columns:
-            self.clusters[identity] = Cluster(since, parent, confirmed, recent, active, excess, compared)
+        for identity, parent, since, recent, excess, compared, confirmed, appeared, active in columns:
+            self.clusters[identity] = Cluster(since, parent, confirmed, appeared, recent, active, excess, compared)
         self._shown = dict(zip(ids.tolist(), shown.tolist(), strict=True))
         doubted = saved.read_ints("doubted", (None, 2))
         since = saved.read_floats("doubted_since", (len(doubted),)).tolist()

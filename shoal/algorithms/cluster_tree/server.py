@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.client import check_width, restored_sketch, restored_width, sketch_state
 from shoal.algorithms.cluster_tree.dependence import Dependence
-from shoal.algorithms.cluster_tree.identities import Identities
+from shoal.algorithms.cluster_tree.identities import NO_PARENT, Identities
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.cluster_tree.partition import Pair, partition
 from shoal.algorithms.cluster_tree.snapshot import cluster_of_nearest
@@ -148,7 +148,7 @@ class ClusterTreeServer:
             "spread": np.sqrt(_mean(gaps, cells.mass, cluster, centre_mass)) * scale,
             "recent": np.array([one.recent for one in facts], dtype=np.float64),
             "active": np.array([one.active for one in facts], dtype=np.bool_),
-            "parent": np.array([one.parent for one in facts], dtype=np.int64),
+            "parent": np.array([NO_PARENT if one.appeared else one.parent for one in facts], dtype=np.int64),
             "since": np.array([one.since for one in facts], dtype=np.int64),
         }
 

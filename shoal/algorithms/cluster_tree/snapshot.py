@@ -26,7 +26,7 @@ def cluster_of_nearest(rows: Rows, cells: NDArray[np.float64], cluster: NDArray[
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """Its cells as nodes without edges, and its clusters with the identities and the activity that the server gives.
+    """Its cells as nodes without edges, and its clusters with the identities and activity that the server gives.
 
     The mass of a cell is bounded and fades, so it is not a count of all rows since the start.
     """
@@ -39,5 +39,7 @@ def view(snapshot: Arrays) -> ClusteringView:
         centre_mass=snapshot["centre_mass"],
         active=snapshot["active"],
         identity=snapshot["identity"],
+        parent=snapshot["parent"],
+        recent=snapshot["recent"],
         accumulates=False,
     )
