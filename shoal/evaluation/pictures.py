@@ -68,8 +68,10 @@ def draw_clusterings(data: Sequence[DataSet], clusterings: Sequence[Clustering],
         nodes, edges = clustering.view.nodes, clustering.view.edges
         for pair in edges:
             axis.plot(*nodes[pair].T, color="black", linewidth=0.7)
-        are_centres = len(nodes) == len(clustering.view.centres)
-        axis.scatter(*nodes.T, s=70 if are_centres else 5, c="black", marker="x" if are_centres else "o", zorder=3)
+        if len(edges):
+            axis.scatter(*nodes.T, s=5, c="black", marker="o", zorder=3)
+        else:
+            axis.scatter(*clustering.view.centres.T, s=70, c="black", marker="x", zorder=3)
         clusters = len(np.unique(clustering.labels[clustering.labels >= 0]))
         rounds = "" if clustering.rounds is None else f", {clustering.rounds} round{'s' * (clustering.rounds > 1)}"
         axis.set_title(f"{each.name}: {clusters} clusters{rounds}, ARI {clustering.ari:.2f}")
