@@ -69,8 +69,9 @@ def _load(point: EntryPoint) -> click.Command:
 
 def _set_variables(command: click.Command, prefix: str) -> None:
     """Every option can be given as an environment variable with the option's name."""
-    for option in command.params:
-        if isinstance(option, click.Option) and option.envvar is None:
+    # Not `params`: the producer also has the options of the installed sources.
+    for option in command.get_params(click.Context(command)):
+        if isinstance(option, click.Option) and option.envvar is None and option.name != "help":
             flag = max(option.opts, key=len).lstrip("-")
             option.envvar = f"{prefix}_{flag}".replace("-", "_").upper()
     if isinstance(command, click.Group):

@@ -224,3 +224,27 @@ def test_an_idle_client_stops_cleanly_on_sigterm(example: Path) -> None:
         assert result.pop("client") == "attic"
         assert set(result.values()) <= {0}
     assert child.wait() == 0
+
+
+def test_every_option_of_every_command_can_be_given_in_the_environment() -> None:
+    context = click.Context(group)
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        assert command is not None
+        for option in command.get_params(click.Context(command)):
+            if isinstance(option, click.Option) and option.name != "help":
+                assert str(option.envvar).startswith(f"SHOAL_{name.upper()}_"), (name, option.name)
+
+
+def test_an_option_of_a_source_is_read_from_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text(
+        '[federation]\nname = "one"\n[[features]]\nname = "a"\nlow = 0\nhigh = 9\n[privacy]\nmode = "off"\n'
+        '[[models]]\nname = "m"\nalgorithm = "fcac"\n'
+    )
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a\n1\n2\n3\n4\n")
+    arguments = ("producer", "--config", file, rows, "--clients", "2", "--json")
+    ended = shoal(*arguments, SHOAL_PRODUCER_ONLY="client-1")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1])["clients"] == {"client-1": 2}

@@ -79,7 +79,8 @@ def engine(can_run_docker: None) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def project(engine: Engine) -> Iterator[Project]:
-    project = Project(engine, "office", without=WITHOUT, profiles=["mqtt"])
+    # The forwarder of events is optional, and needs somewhere to forward to.
+    project = Project(engine, "office", without=(*WITHOUT, "events"), profiles=["mqtt"])
     project.up()
     yield project
     project.down("--volumes")
@@ -94,6 +95,12 @@ def snapshot(project: Project) -> dict[str, Any]:
     """The newest snapshot of the model `rooms`."""
     found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/snapshot?model=rooms"))
     return found
+
+
+def known_cluster(project: Project, model: str) -> int:
+    """One more than the identity of a known cluster of a model; 0 while there is none."""
+    clusters = (project.get(f"/snapshot?model={model}") or {"clusters": []})["clusters"]
+    return next((cluster["identity"] + 1 for cluster in clusters if cluster["identity"] is not None), 0)
 
 
 def check_that_nothing_is_lost(project: Project) -> int:
@@ -126,6 +133,19 @@ def test_clusters_appear_on_the_page_and_in_prometheus(project: Project) -> None
     wait_for("clusters", lambda: snapshot(project)["clusters"])
     assert snapshot(project)["federation"] == "office"
     wait_for("every target", lambda: sum(project.query("up").values()) >= len(CLIENTS) + 1)
+    for model in ("rooms", "fuzzy"):
+        identity = wait_for(f"a known cluster of {model}", lambda model=model: known_cluster(project, model))
+        name_it = (
+            "shoal",
+            "name",
+            "--config",
+            "/etc/shoal/federation.toml",
+            "--model",
+            model,
+            str(identity - 1),
+            "night",
+        )
+        project.docker("exec", project.container("server"), *name_it)
     wait_for("clusters in Prometheus", lambda: project.query('shoal_clusters{model="rooms"}').get("rooms"))
     learned = 'shoal_readings_total{job="shoal-client",result="learned"} > 0'
     wait_for("all clients in Prometheus", lambda: set(project.query(learned)) == set(CLIENTS))
