@@ -1,7 +1,8 @@
 """Cluster events: what became of a known cluster, as JSON for other programs, in the topic `<federation>.events`.
 
 Events are made from snapshots alone, so they reveal nothing that was not published. They are delivered at least once:
-a reader that must act once keeps the `id` of the events that it has seen. docs/reference/cluster-events.md has the schema.
+a reader that must act once keeps the `id` of the events that it has seen. The schema is in
+docs/reference/cluster-events.md.
 """
 
 from __future__ import annotations
