@@ -85,7 +85,7 @@ class Demo:
             "client_nodes": sum(row["nodes"] for row in rows),
             "updates": sum(row.get("updates", 0) for row in rows),
             "nodes": snapshot.nodes if snapshot else 0,
-            "clusters": snapshot.clusters if snapshot else 0,
+            "clusters": snapshot.known if snapshot else 0,
             "version": snapshot.version if snapshot else 0,
             "rounds": self._rounds(),
             "epsilon_per_reading": statement["epsilon_per_reading"],

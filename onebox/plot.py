@@ -44,7 +44,7 @@ def plot(contract: Contract, snapshot: Snapshot, history: Sequence[HistoryPoint]
     size = 12 + 60 * np.sqrt(view.mass / view.mass.max())
     chart.scatter(*points[~grouped].T, s=size[~grouped], color=SINGLE_COLOUR, zorder=2)
     chart.scatter(*points[grouped].T, s=size[grouped], c=view.cluster[grouped], cmap="tab20", zorder=3)
-    chart.set(title=f"{snapshot.nodes} nodes in {snapshot.clusters} clusters", xlabel=labels[0], ylabel=labels[1])
+    chart.set(title=f"{snapshot.nodes} nodes, {snapshot.known} known clusters", xlabel=labels[0], ylabel=labels[1])
     line.step([point.readings for point in history], [point.clusters for point in history], where="post")
     line.set(title="clusters", xlabel="readings learnt", ylim=(0, None))
     figure.suptitle(f"{contract.federation}: {snapshot.readings:,} readings of {snapshot.clients} clients")

@@ -33,7 +33,7 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None
     assert summary["updates"] >= 100
     assert list(summary["rounds"]) == ["fuzzy"]
     assert summary["rounds"]["fuzzy"]["round"] >= 1
-    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as FCAC has at the end"
+    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as FCAC has known at the end"
     assert (summary["epsilon_per_reading"], summary["epsilon_per_feature"]) == (400.0, [100.0] * 4)
     assert (tmp_path / summary["plot"]).read_bytes().startswith(PNG)
     assert "HARDLY ANY protection" in log
