@@ -145,7 +145,7 @@ def test_an_interrupt_ends_the_command_and_its_workers(tmp_path: Path) -> None:
             "--jobs",
             "2",
             "--trials",
-            "4",
+            "40",
         ],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
