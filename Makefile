@@ -18,7 +18,7 @@ test: $(VENV)/.dev lint check-types ## lint, check types, run all tests
 	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 
 check: $(VENV)/.dev lint check-types ## in two minutes, while you work: lint, types, and the tests that need no other program
-	$(BIN)/python -m pytest -q -n 2 -m "not external and not long" $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not external and not long" $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ ORDER = (
 )
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
+HELP_NAMES = ["-h", "--help"]
 EXIT_CODES = (
     "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, 4 log, 5 checkpoint or "
     "lease, 130 interrupted."
@@ -70,7 +71,7 @@ def _load(point: EntryPoint) -> click.Command:
 def _set_variables(command: click.Command, prefix: str) -> None:
     """Every option can be given as an environment variable with the option's name."""
     # Not `params`: the producer also has the options of the installed sources.
-    for option in command.get_params(click.Context(command)):
+    for option in command.get_params(click.Context(command, help_option_names=HELP_NAMES)):
         if isinstance(option, click.Option) and option.envvar is None and option.name != "help":
             flag = max(option.opts, key=len).lstrip("-")
             option.envvar = f"{prefix}_{flag}".replace("-", "_").upper()
@@ -94,7 +95,7 @@ def _unavailable(name: str, module: str) -> click.Command:
 @click.group(
     cls=Commands,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": HELP_NAMES, "max_content_width": 100},
     epilog=f"{EXIT_CODES} Every option can be given as an environment variable, {VARIABLE}_<COMMAND>_<OPTION>.",
 )
 @click.version_option(__version__, prog_name="shoal")
