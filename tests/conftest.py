@@ -36,6 +36,7 @@ LONG = (
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
     *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
+    *("tests/cli/test_cli.py", "tests/algorithms/test_cluster_tree_steady.py", "tests/laws/test_log_retention.py"),
 )
 """files and folders whose tests start many processes, or take long: they are marked `long`"""
 
