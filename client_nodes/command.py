@@ -65,8 +65,8 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
 
 def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
     """Metrics that are served over HTTP. Only a client that serves them loads the libraries for it."""
-    from client_nodes.health import serve  # noqa: PLC0415
-    from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415
+    from client_nodes.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
+    from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415 - the same
 
     metrics = ClientMetrics()
     serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)

@@ -160,7 +160,7 @@ class ClientNode:
 
     def _make_labels(self) -> ReadingLabels:
         """Only a client that labels its readings loads what it takes."""
-        from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415
+        from client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
 
         return Labeller(self._contract, self._client, self._settings, self._snapshots, self._resources.readings)
 

@@ -41,7 +41,7 @@ class LeaseHolder:
         take_over: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`take_over`: acquire the lease without waiting, whoever holds it; once."""
+        """`take_over`: acquire the lease without waiting, even if another server holds it; once."""
         self._config, self._take_over, self._clock = config, take_over, clock
         self._federation, self._topic = config.contract.federation, config.contract.snapshots_topic
         self._renew_s = config.server.lease_renew_s

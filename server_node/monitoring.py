@@ -201,7 +201,7 @@ class ServerMonitoring:
         self._shares[snapshot.model] = set(shown)
 
     def _last_seen(self, client: str, at: float) -> None:
-        """A label for each client, but not without bound: whoever may publish updates can make up names."""
+        """A label for each client, but not without bound: any writer to the updates topic can make up names."""
         if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
             self._labelled.add(client)
             self._metrics.last_seen.labels(client=client).set(at)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write

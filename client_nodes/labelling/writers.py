@@ -83,8 +83,8 @@ class ParquetWriter:
         """Raises `MissingExtra` without pyarrow."""
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtra("writing Parquet", "parquet")
-        import pyarrow  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
+        import pyarrow  # noqa: PLC0415 - an extra
+        import pyarrow.parquet  # noqa: PLC0415 - the same
 
         self._pyarrow = pyarrow
         time, *values, cluster, name, novelty, version = columns_of(features)

@@ -106,7 +106,7 @@ def _find(config: Config, log: Log, origin: str) -> Record:
 def _parse_origin(config: Config, origin: str) -> tuple[str, int]:
     """Topic and partition of an origin. Raises `InvalidData` for any topic but that of updates.
 
-    Otherwise whoever may write to the topic of rejected messages could make this command write to any topic.
+    Otherwise any writer to the topic of rejected messages could make this command write to any topic.
     """
     topic = config.contract.updates_topic
     place = re.fullmatch(rf"{re.escape(topic)}/([0-9]{{1,9}})/[0-9]+", origin)

@@ -44,7 +44,7 @@ class ClusterEventMessage:
     cluster: int
     """lasting identity of the cluster"""
     name: str = ""
-    """as people have named it; empty if nobody has"""
+    """the name that people gave it; empty without one"""
     label: str = ""
     """what sets it apart, such as "Light high" """
     text: str = ""

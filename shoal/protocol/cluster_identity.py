@@ -14,7 +14,7 @@ class ClusterIdentity(NamedTuple):
     """of the cluster in the arrays of this snapshot"""
     identity: int
     name: str
-    """as people have named it; empty if nobody has"""
+    """the name that people gave it; empty without one"""
     active: bool
     """whether readings fall to it at present"""
     slot: int

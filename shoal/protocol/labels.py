@@ -27,7 +27,7 @@ class Label(NamedTuple):
     identity: int | None
     """lasting identity of the cluster; None where it is not known"""
     name: str
-    """as people had named it when the reading was labelled; empty if nobody had"""
+    """the name that it had when the reading was labelled; empty without one"""
     novelty: float | None
     """0 to 1, the share of the readings of its cluster that lie nearer; None while too few are known"""
     version: int
