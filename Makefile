@@ -33,6 +33,7 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.client_step
 	$(BIN)/python -m benchmarks.path
+	$(BIN)/python -m benchmarks.steadiness
 
 screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
 	$(BIN)/python -m tests.server_node.web_screenshot

@@ -39,9 +39,7 @@ def open_client(
     template = config.client.signing_key_file
     signing_key = None if template is None else read_keys(client_file(template, client))[0]
     with ExitStack() as stack:
-        checkpoint, noise_key = _open_checkpoint_and_key(
-            stack, folder, f"client {client} of {config.contract.federation}"
-        )
+        checkpoint, noise_key = _open_checkpoint_and_key(stack, folder, checkpoint_owner(config, client))
         readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_log(config.log)))
         check_separate(readings, log)
@@ -52,6 +50,11 @@ def open_client(
         )
         node.resume()
         yield node
+
+
+def checkpoint_owner(config: Config, client: str) -> str:
+    """The owner that the checkpoint of a client names."""
+    return f"client {client} of {config.contract.federation}"
 
 
 def _open_checkpoint_and_key(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, bytes]:

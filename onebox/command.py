@@ -14,12 +14,15 @@ from typing import Any
 import click
 
 from onebox.demo import Demo, open_demo, prepare_folder
+from onebox.findings import agreement, names, read_office, sentences
 from onebox.plot import plot
 from onebox.progress import Progress, progress_on
 from server_node.bootstrap import initial_status
 from server_node.name import name_publisher
+from server_node.status import ServerStatus
 from server_node.web import page_server
 from shoal.config.privacy import privacy_mode
+from shoal.config.settings import Config
 from shoal.runtime.service import stopped_by_signals
 
 IDLE_S = 0.02
@@ -41,6 +44,9 @@ IDLE_S = 0.02
     show_default=True,
     help="Seconds in which the sixteen days of readings are replayed.",
 )
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the noise; same seed, same numbers."
+)
 @click.option("--epsilon", type=click.FloatRange(min=0, min_open=True), help="Privacy budget of one reading. [400]")
 @click.option(
     "--port",
@@ -56,15 +62,24 @@ def demo(**options: Any) -> None:
     """Cluster a real sensor stream over five clients, with a live page.
 
     Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) in
-    half a minute. Every client adds noise to its readings, learns from them, and publishes only the nodes it
-    has learnt. The server merges them into one clustering, which the live page shows.
+    half a minute. Every client adds noise to its readings, learns from them, and publishes only what it has learnt. The
+    server merges that into one clustering, which the live page shows. The noise is a function of --seed, so that every
+    run gives the same numbers; a client outside of the demo draws a key of its own for it.
     """
     file = prepare_folder(options["folder"], options["epsilon"], options["port"])
+
+    def first_status(config: Config) -> ServerStatus:
+        return initial_status(config, time.time())
+
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
         stopped_by_signals() as stop,
         open_demo(
-            file, options["clients"], options["seconds"], lambda config: initial_status(config, time.time())
+            file,
+            options["clients"],
+            options["seconds"],
+            options["seed"],
+            first_status,
         ) as run,
     ):
         registry, host = run.box.server.metrics.registry, run.config.server.host
@@ -105,22 +120,26 @@ def _show(run: Demo, progress: Progress, seconds: float) -> None:
 
 def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) -> None:
     """Print the summary, plot the clustering, and suggest what to try next."""
-    summary = run.summary(seconds)
-    model = next(iter(run.box.server.models().values()))
+    summary, contract, models = run.summary(seconds), run.config.contract, run.box.server.models()
+    model, office = next(iter(models.values())), read_office(run.config.contract)
+    summary["found"] = sentences(model, contract, office)
+    summary["ari"] = agreement(models, contract, office)
     if model.snapshot is not None and model.snapshot.nodes:
         file_of_plot = folder / "clusters.png"
-        plot(run.config.contract, model.snapshot, model.status().history, file_of_plot)
+        name_of = names(model, contract)
+        numbers = {number: name_of[identity] for number, identity in model.lineage.of_number.items()}
+        plot(contract, model.snapshot, numbers, model.status().history, file_of_plot)
         summary["plot"] = str(file_of_plot)
     if as_json:
         click.echo(json.dumps(summary))
         return
     click.echo(
-        f"\nIn {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt {summary['client_nodes']:,} nodes "
-        f"from {summary['readings']:,} readings, and the server merged their updates into {summary['nodes']} nodes in "
-        f"{summary['clusters']} clusters. No reading left its client."
+        f"\nIn {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt {summary['readings']:,} readings "
+        f"and published {summary['updates']:,} updates. No reading left its client.\n"
     )
-    for name, rounds in summary["rounds"].items():
-        click.echo(f"Model {name} found {rounds['clusters']} clusters in the same rows in {rounds['round']} rounds.")
+    for sentence in summary["found"]:
+        click.echo(sentence)
+    click.echo(_comparison(summary))
     if "plot" in summary:
         click.echo(f"A plot of the clusters: {summary['plot']}")
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
@@ -131,3 +150,13 @@ def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) 
         f"  {shoal} check --example > mine.toml      a federation of your own; then shoal server, client, producer\n"
         f"  {shoal} producer --synthetic plant --print-federation > plant.toml"
     )
+
+
+def _comparison(summary: dict[str, Any]) -> str:
+    """One line on all models: clusters known at the end, and agreement with the occupancy where it can be computed."""
+    found = ", ".join(f"{name} {clusters}" for name, clusters in summary["known"].items())
+    line = f"Clusters at the end by model: {found}."
+    if summary["ari"] is None:
+        return f"{line} With scikit-learn installed, their agreement with the room's occupancy is shown as well."
+    agreed = ", ".join(f"{name} {ari:.2f}" for name, ari in summary["ari"].items())
+    return f"{line} Agreement with the room's known occupancy (adjusted Rand index, 1 is perfect): {agreed}."

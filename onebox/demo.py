@@ -1,9 +1,12 @@
-"""The demo: a real sensor stream, split over a few clients and clustered on this machine."""
+"""The demo: a real sensor stream, split over a few clients and clustered on this machine, repeatably.
+
+Its clock moves in ticks. In each tick the readings that are due are stored, and all nodes run until they have nothing
+left to do. So what is learnt when does not depend on the speed of the machine.
+"""
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onebox.federation import OneBox
+from onebox.repeatable import TickingClock, seed_clients
 from producers.bookmark import Bookmark
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
@@ -40,21 +44,24 @@ class Demo:
     pump: Pump
     box: OneBox
     board: StatusBoard
-    clock: Callable[[], float] = time.monotonic
+    clock: TickingClock
     woken: bool = False
     """whether models in rounds have been woken since the last reading was learnt"""
 
     def step(self) -> bool:
-        """Produce the readings that are due, step all nodes, publish the status. True if anything was done."""
-        produced = self.pump.step()
+        """Run one tick, if it is time for one: produce readings, run all nodes, publish the status. False: not yet."""
+        if not self.clock.advance():
+            return False
+        while self.pump.step():
+            pass
         if not self.woken and self._all_learnt:
             # They may be sleeping, with the clusters found in the middle of the stream.
             with closing(open_log(self.config.log)) as log:
                 request_wake(self.config.contract, log, list(self._rounds()))
             self.woken = True
-        worked = self.box.step()
+        self.box.run_until_idle()
         self.board.set(self.box.server.status())
-        return produced or worked
+        return True
 
     @property
     def finished(self) -> bool:
@@ -87,6 +94,7 @@ class Demo:
             "nodes": snapshot.nodes if snapshot else 0,
             "clusters": snapshot.known if snapshot else 0,
             "version": snapshot.version if snapshot else 0,
+            "known": {name: len(one.lineage.known) for name, one in self.box.server.models().items()},
             "rounds": self._rounds(),
             "epsilon_per_reading": statement["epsilon_per_reading"],
             "epsilon_per_feature": statement["epsilon_per_feature"],
@@ -123,9 +131,12 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int) -> Path:
 
 @contextmanager
 def open_demo(
-    file: Path, clients: int, seconds: float, first_status: Callable[[Config], ServerStatus]
+    file: Path, clients: int, seconds: float, seed: int, first_status: Callable[[Config], ServerStatus]
 ) -> Iterator[Demo]:
-    """The demo of this federation file; it replays the whole stream in about `seconds`."""
+    """The demo of this federation file; it replays the whole stream in about `seconds`.
+
+    All noise is a function of `seed`, so it can be computed by anybody and protects nothing.
+    """
     config = load_config(file)
     check_models(config.contract)
     columns = Columns(tuple(feature.name for feature in config.contract.features), "date", None)
@@ -133,14 +144,16 @@ def open_demo(
         data = stack.enter_context(as_file(files("onebox").joinpath("occupancy.csv.gz")))
         source = Replay([data], columns, split_of("round-robin", clients, 0, None))
         names = [f"client-{number}" for number in range(1, clients + 1)]
-        box = stack.enter_context(OneBox(config, names))
+        seed_clients(config, names, seed)
+        clock = TickingClock()
+        box = stack.enter_context(OneBox(config, names, clock))
         pump = Pump(
             source,
             lambda client: open_readings(config, client),
-            clock=time.monotonic,
+            clock=clock.elapsed,
             pacing=Pacing(rate=ROWS / seconds),
             bookmark=Bookmark(),
             topic_settings=readings_settings(config.client),
         )
         stack.enter_context(closing(pump))
-        yield Demo(config, pump, box, StatusBoard(first_status(config)))
+        yield Demo(config, pump, box, StatusBoard(first_status(config)), clock)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from onebox.demo import ROWS, prepare_folder
+from onebox.repeatable import TICK_S, TickingClock
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 
@@ -28,16 +29,42 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None
     assert running.returncode == 0, log
     summary = json.loads(output)
     assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
-    assert summary["clusters"] >= 2
+    assert summary["clusters"] == summary["known"]["rooms"] == 2
+    assert list(summary["known"]) == ["rooms", "fcac", "fuzzy"]
+    assert summary["found"][0].startswith("The office has 2 states: ")
+    assert any("Light high: " in sentence and " lux, elsewhere " in sentence for sentence in summary["found"][1:])
+    assert summary["ari"]["rooms"] > 0.8
+    assert summary["ari"]["rooms"] > summary["ari"]["fcac"]
     assert summary["nodes"] >= summary["clusters"]
     assert summary["updates"] >= 100
     assert list(summary["rounds"]) == ["fuzzy"]
     assert summary["rounds"]["fuzzy"]["round"] >= 1
-    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as FCAC has known at the end"
+    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as the steady model has at the end"
     assert (summary["epsilon_per_reading"], summary["epsilon_per_feature"]) == (400.0, [100.0] * 4)
     assert (tmp_path / summary["plot"]).read_bytes().startswith(PNG)
     assert "HARDLY ANY protection" in log
     assert "http://127.0.0.1:" in log
+
+
+def test_every_run_with_a_seed_gives_the_same_numbers(tmp_path: Path) -> None:
+    found = []
+    for run, seed in (("one", "7"), ("other", "7"), ("third", "8")):
+        (tmp_path / run).mkdir()
+        running = shoal_demo(tmp_path / run, "--seconds", "1", "--clients", "2", "--seed", seed, "--json")
+        output, log = running.communicate(timeout=120)
+        assert running.returncode == 0, log
+        summary = {name: value for name, value in json.loads(output).items() if name not in ("seconds", "plot")}
+        found.append((summary, (tmp_path / run / "demo" / "clusters.png").read_bytes()))
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+def test_the_clock_moves_in_ticks_and_never_ahead_of_real_time() -> None:
+    real = 1000.3
+    clock = TickingClock(lambda: real)
+    assert (clock(), clock.elapsed()) == (1000.0, 0.0)
+    assert [clock.advance() for _ in range(6)] == [True, True, True, True, False, False]
+    assert clock.elapsed() == 4 * TICK_S
 
 
 def test_its_federation_file_has_the_budget_and_port_of_the_options(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class SqliteLog:
     `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a flush raises
     `LogUnavailable`. `buffer_bytes_max`: beyond it, publish flushes first. `read_bytes_max`: one read returns no more,
     but always the first record of a partition. `clock`: seconds since 1970, for the timestamps of records.
+    `new_identity`: the identity of a topic that is created, by default random.
 
     Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout, damaged),
     `LogUnavailable` (locked longer than `wait_s`).
@@ -55,12 +56,14 @@ class SqliteLog:
         read_bytes_max: int = 64 * MIB,
         wait_s: float = 30.0,
         clock: Callable[[], float] = time.time,
+        new_identity: Callable[[], bytes] = topics.new_identity,
     ) -> None:
         self._path = Path(path).expanduser().absolute()
         self._buffer_bytes_max = buffer_bytes_max
         self._read_bytes_max = read_bytes_max
         self._wait_s = self._busy_s = wait_s
         self._clock = clock
+        self._new_identity = new_identity
         self._topics: dict[str, Topic] = {}
         self._pending: dict[str, dict[int, list[Pending]]] = {}
         self._pending_bytes = 0
@@ -80,7 +83,7 @@ class SqliteLog:
             found = self._find(db, topic)
             if found is None:
                 with writing(db):
-                    found = topics.find(db, topic) or topics.create(db, topic, wanted)
+                    found = topics.find(db, topic) or topics.create(db, topic, wanted, self._new_identity())
                 self._topics[topic] = found
         if settings is not None and (other := differences(found.settings, wanted)):
             raise LogError(f"topic {topic!r} is kept with other settings than declared: {other}")

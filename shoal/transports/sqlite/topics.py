@@ -62,12 +62,16 @@ def find(db: sqlite3.Connection, name: str) -> Topic | None:
     return Topic(number, identity, TopicSettings(partitions, bool(compact), *rest))
 
 
-def create(db: sqlite3.Connection, name: str, settings: TopicSettings) -> Topic:
+def new_identity() -> bytes:
+    """A random identity for a topic."""
+    return secrets.token_bytes(16)
+
+
+def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity: bytes) -> Topic:
     """Inside a transaction: create the topic and a table for each of its partitions.
 
     The value is the last column, so that reading the others need not follow a large value's overflow pages.
     """
-    identity = secrets.token_bytes(16)
     number = db.execute(
         "INSERT INTO topics (name, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -1,0 +1,93 @@
+"""What the demo has found, in words and units, and how it agrees with what is known of the office."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.description import describe
+from server_node.models.base import ServedModel
+from shoal.algorithms.registry import load_algorithm
+from shoal.config.contract import Contract
+from shoal.config.privacy import declared_bounds
+from shoal.errors import MissingExtra
+from shoal.evaluation.scores import scores
+
+CLUSTERS_DESCRIBED_MAX = 2
+
+
+@dataclass(frozen=True)
+class Office:
+    """The readings that ship with shoal, with what is known of them."""
+
+    rows: NDArray[np.float64]
+    """(n, d) in the units of the contract"""
+    occupied: NDArray[np.int64]
+    """(n,) 1 where somebody was in the room"""
+
+
+def read_office(contract: Contract) -> Office:
+    """The rows of the shipped file with the features of the contract."""
+    text = gzip.decompress(files("onebox").joinpath("occupancy.csv.gz").read_bytes()).decode()
+    lines = list(csv.DictReader(text.splitlines()))
+    rows = [[float(line[feature.name]) for feature in contract.features] for line in lines]
+    return Office(np.array(rows), np.array([int(line["label"]) for line in lines]))
+
+
+def labels_of(model: ServedModel, contract: Contract, office: Office) -> NDArray[np.int64]:
+    """(n,) the identity of the cluster of each row by the newest snapshot; -1 where there is none."""
+    snapshot = model.snapshot
+    if snapshot is None:
+        return np.full(len(office.rows), -1, dtype=np.int64)
+    unit = declared_bounds(contract).to_unit(office.rows)
+    number = load_algorithm(snapshot.algorithm).predict(snapshot.arrays, unit)
+    identity_of = model.lineage.of_number
+    return np.array([identity_of.get(one, -1) for one in number.tolist()], dtype=np.int64)
+
+
+def sentences(model: ServedModel, contract: Contract, office: Office) -> list[str]:
+    """What was found: the number of clusters, and the largest of them with the features that set them apart."""
+    if model.view is None or not model.lineage.known:
+        return ["No cluster was found."]
+    labels = labels_of(model, contract, office)
+    described = describe(model.view, contract)
+    text_of = {identity: described[number].text(contract) for number, identity in model.lineage.of_number.items()}
+    share = {identity: float(np.mean(labels == identity)) for identity in text_of}
+    name_of = names(model, contract)
+    n = len(text_of)
+    found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(list(name_of.values()))}."]
+    largest = sorted(text_of, key=lambda identity: (-share[identity], identity))[:CLUSTERS_DESCRIBED_MAX]
+    return found + [f"{name_of[one]}, {share[one]:.0%} of the readings: {text_of[one]}." for one in largest]
+
+
+def names(model: ServedModel, contract: Contract) -> dict[int, str]:
+    """identity of each known cluster -> its name, or its label such as "Light high" with the identity."""
+    if model.view is None:
+        return {}
+    described = describe(model.view, contract)
+    given = {cluster.identity: cluster.name for cluster in model.lineage.known}
+    return {
+        identity: given[identity] or f"{described[number].label(contract)} (cluster {identity})"
+        for number, identity in sorted(model.lineage.of_number.items(), key=lambda pair: pair[1])
+    }
+
+
+def agreement(models: Mapping[str, ServedModel], contract: Contract, office: Office) -> dict[str, float] | None:
+    """Name of each model -> adjusted Rand index of its clusters with the occupancy; None without scikit-learn."""
+    try:
+        return {
+            name: round(scores(office.occupied, labels_of(model, contract, office))["ari"], 3)
+            for name, model in models.items()
+        }
+    except MissingExtra:
+        return None
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
