@@ -20,6 +20,7 @@ from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings, Config, load_config
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
+from shoal.transports import check_installed
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -45,6 +46,8 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     name = check_client_name(name)
     config = load_config(file)
     check_models(config.contract)
+    for log in (config.log, config.readings) if config.readings.address else (config.log,):
+        check_installed(log)
     start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())

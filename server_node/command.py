@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,10 @@ from shoal.errors import MissingExtra
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.transports import check_installed
+
+if TYPE_CHECKING:
+    from server_node.web import WebServer
 
 
 @click.command()
@@ -50,6 +55,8 @@ def server(
     """
     config = load_config(file)
     check_models(config.contract)
+    check_installed(config.log)
+    page_server = None if no_page else _page_server()
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())
@@ -66,7 +73,7 @@ def server(
         lease.renew()
         updater.update(node)
 
-    with stopped_by_signals() as stop, _page(config, board, metrics, wanted=not no_page):
+    with stopped_by_signals() as stop, _page(page_server, config, board, metrics):
         run(build, stop, until_idle, on_step=on_step)
     models = {
         name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
@@ -78,16 +85,23 @@ def server(
         click.echo(json.dumps({"models": models}))
 
 
-@contextmanager
-def _page(config: Config, board: StatusBoard, metrics: ServerMetrics, wanted: bool) -> Iterator[None]:
-    """Serves the page and the metrics from a thread of its own while the context is open."""
-    if not wanted:
-        yield
-        return
+def _page_server() -> Callable[..., WebServer]:
+    """What makes the page's server. Raises `MissingExtra`."""
     try:
         from server_node.web import page_server  # noqa: PLC0415 - the page is an extra
     except ModuleNotFoundError:
         raise MissingExtra("The live page", "server") from None
+    return page_server
+
+
+@contextmanager
+def _page(
+    page_server: Callable[..., WebServer] | None, config: Config, board: StatusBoard, metrics: ServerMetrics
+) -> Iterator[None]:
+    """Serves the page and the metrics from a thread of its own while the context is open."""
+    if page_server is None:
+        yield
+        return
     web = page_server(board, metrics.registry, config.server.host, config.server.port, name_publisher(config))
     port = web.start()
     log_event("page_served", address=f"http://{config.server.host}:{port}/")

@@ -7,12 +7,21 @@ range and says what to do. It never contains the value of a reading.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ShoalError(Exception):
     """Base class of every error raised on purpose."""
 
     retriable: bool = False
     exit_code: int = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again from its message and attributes: constructors with other arguments would fail in `pickle`.
+
+        A worker process hands its errors to its parent that way.
+        """
+        return _restored, (type(self), self.args, dict(vars(self)))
 
 
 class SettingsError(ShoalError):
@@ -92,3 +101,9 @@ class InvalidState(ShoalError):
 
 class CheckpointInUse(InvalidState):
     """Another process has the checkpoint open."""
+
+
+def _restored(kind: type[ShoalError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ShoalError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error

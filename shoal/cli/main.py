@@ -119,6 +119,10 @@ def main() -> None:
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "shoal"
         message = error.format_message()
+        if error.ctx and message == error.ctx.get_help():
+            # A group without a subcommand: newer versions of click raise its help as an error.
+            click.echo(message, err=True)
+            sys.exit(error.exit_code)
         _fail(error.exit_code, f"{message}{'' if message.endswith(('.', '?')) else '.'} Try '{command} --help'.")
     except click.ClickException as error:
         _fail(error.exit_code, error.format_message())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from shoal.config.base import Settings
 from shoal.config.settings import LogSettings, ReadingsSettings
 from shoal.config.transports import parse_address, transport_part
 from shoal.errors import SettingsError
 from shoal.transports.base import Log, Transport
 
-__all__ = ["open_log"]
+__all__ = ["check_installed", "open_log"]
 
 
 def open_log(where: str | LogSettings | ReadingsSettings) -> Log:
@@ -17,8 +18,18 @@ def open_log(where: str | LogSettings | ReadingsSettings) -> Log:
     transports. Raises `SettingsError` for an address that no transport has, `MissingExtra`, and what opening the log
     raises.
     """
+    transport, location, settings = _parts_of(where)
+    return transport.open(location, settings)
+
+
+def check_installed(where: str | LogSettings | ReadingsSettings) -> None:
+    """Raise `MissingExtra` unless the log that `open_log` would open can be; `SettingsError` as `open_log` does."""
+    transport, _, settings = _parts_of(where)
+    transport.check_installed(settings)
+
+
+def _parts_of(where: str | LogSettings | ReadingsSettings) -> tuple[Transport, str, Settings]:
     transport, location = parse_address(where if isinstance(where, str) else where.address)
     if not isinstance(transport, Transport):
         raise SettingsError(f"transport {transport.name!r} is not a shoal.transports.base.Transport")
-    settings = transport.settings() if isinstance(where, str) else transport_part(where, transport)
-    return transport.open(location, settings)
+    return transport, location, transport.settings() if isinstance(where, str) else transport_part(where, transport)

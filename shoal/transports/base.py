@@ -117,6 +117,12 @@ class Transport:
     settings: type[Settings] = Settings
     """the keys it adds to [log] and [readings]: every field with a default and a description"""
 
+    def check_installed(self, settings: Settings) -> None:
+        """Raise `MissingExtra` unless everything that a log with these settings needs is installed.
+
+        A process asks before it starts, so that a missing extra is one line and nothing else.
+        """
+
     def open(self, location: str, settings: Settings) -> Log:
         """The log at `location`, the address without its scheme. `settings` is an instance of `self.settings`.
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kafka import codec
 from kafka.errors import KafkaError
 
-from shoal.errors import LogError, MissingExtra
+from shoal.errors import LogError
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.kafka.client_configs import MIB, client_config, servers_of
 from shoal.transports.kafka.consumer import LogReader
 from shoal.transports.kafka.producer import LogWriter
 from shoal.transports.kafka.topics import Topics
-from shoal.transports.kafka.transport import KafkaSettings
+from shoal.transports.kafka.transport import KafkaSettings, check_compression
 from shoal.transports.limits import check_record, check_settings, size_of
 
 IN_FLIGHT_BYTES_MAX = 64 * MIB
@@ -36,8 +35,7 @@ class KafkaLog:
     ) -> None:
         settings = settings or KafkaSettings()
         servers = servers_of(place)
-        if settings.compression == "lz4" and not codec.has_lz4():
-            raise MissingExtra('[log] compression = "lz4"', "lz4")
+        check_compression(settings)
         self._where = f"kafka://{','.join(servers)}"
         config = client_config(servers, settings)
         self._topics = Topics(self._where, config, settings.replication)

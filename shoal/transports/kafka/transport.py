@@ -55,21 +55,35 @@ class KafkaSettings(Settings):
         return self
 
 
+def check_compression(settings: KafkaSettings) -> None:
+    """Raises `MissingExtra` unless kafka-python is installed, with what the configured compression needs."""
+    try:
+        from kafka import codec  # noqa: PLC0415 - kafka-python is an extra
+    except ModuleNotFoundError as missing:
+        if missing.name != "kafka":
+            raise
+        raise MissingExtra("A Kafka log", "kafka") from None
+    if settings.compression == "lz4" and not codec.has_lz4():
+        raise MissingExtra('[log] compression = "lz4"', "lz4")
+
+
 class KafkaTransport(Transport):
     """Logs on Kafka brokers, at addresses `kafka://host:port,host:port`."""
 
     name = "kafka"
     settings = KafkaSettings
 
+    def check_installed(self, settings: Settings) -> None:
+        """See `Transport.check_installed`."""
+        assert isinstance(settings, KafkaSettings)
+        check_compression(settings)
+
     def open(self, location: str, settings: Settings) -> Log:
         """See `Transport.open`. Raises `MissingExtra`."""
-        try:
-            from shoal.transports.kafka.log import KafkaLog  # noqa: PLC0415 - kafka-python is an extra
-        except ModuleNotFoundError as missing:
-            if missing.name != "kafka":
-                raise
-            raise MissingExtra("A Kafka log", "kafka") from None
         assert isinstance(settings, KafkaSettings)
+        check_compression(settings)
+        from shoal.transports.kafka.log import KafkaLog  # noqa: PLC0415 - kafka-python is an extra
+
         return KafkaLog(location, settings)
 
     def servers(self, location: str) -> frozenset[str]:
