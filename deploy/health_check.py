@@ -1,8 +1,10 @@
-"""Health check of a container: `health_check.py PORT PATH` exits with 0 when http://127.0.0.1:PORT/PATH returns 200.
+"""Health check of a container: `health_check.py PORT PATH` exits with 0 when 127.0.0.1:PORT answers PATH with 200.
 
-Every container runs it every few seconds, so it imports nothing that is slow to load.
+Where SHOAL_SERVER_TOKEN_FILE is set it sends the token in that file, and where SHOAL_SERVER_CERTIFICATE_FILE is set it
+connects by TLS. Every container runs it every few seconds, so it imports nothing that is slow to load.
 """
 
+import os
 import socket
 import sys
 
@@ -13,8 +15,9 @@ def main() -> int:
     """0 for a status of 200, otherwise 1. Prints the start of the body, or the error."""
     port, path = sys.argv[1:]
     try:
-        with socket.create_connection(("127.0.0.1", int(port)), TIMEOUT_S) as connection:
-            connection.sendall(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        request = f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n{authorization()}\r\n"
+        with connected(int(port)) as connection:
+            connection.sendall(request.encode())
             response = b"".join(iter(lambda: connection.recv(4096), b"")).decode(errors="replace")
     except OSError as error:
         print(error)
@@ -22,6 +25,26 @@ def main() -> int:
     status, _, rest = response.partition("\r\n")
     print(rest.partition("\r\n\r\n")[2].strip()[:200])
     return 0 if status.split(" ")[1:2] == ["200"] else 1
+
+
+def authorization() -> str:
+    """The header with the token, if there is one."""
+    if not (file := os.environ.get("SHOAL_SERVER_TOKEN_FILE")):
+        return ""
+    with open(file, encoding="ascii") as token:
+        return f"Authorization: Bearer {token.read().strip()}\r\n"
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to the process in this container. Its certificate names the server and not 127.0.0.1."""
+    plain = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+    if not os.environ.get("SHOAL_SERVER_CERTIFICATE_FILE"):
+        return plain
+    import ssl  # noqa: PLC0415 - slow to load, and most containers need none
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(plain)
 
 
 if __name__ == "__main__":

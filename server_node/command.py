@@ -88,10 +88,10 @@ def server(
 def _page_server() -> Callable[..., WebServer]:
     """What makes the page's server. Raises `MissingExtra`."""
     try:
-        from server_node.web import page_server  # noqa: PLC0415 - the page is an extra
+        from server_node.web import configured_server  # noqa: PLC0415 - the page is an extra
     except ModuleNotFoundError:
         raise MissingExtra("The live page", "server") from None
-    return page_server
+    return configured_server
 
 
 @contextmanager
@@ -102,9 +102,11 @@ def _page(
     if page_server is None:
         yield
         return
-    web = page_server(board, metrics.registry, config.server.host, config.server.port, name_publisher(config))
-    port = web.start()
-    log_event("page_served", address=f"http://{config.server.host}:{port}/")
+    web = page_server(config.server, board, metrics.registry, name_publisher(config))
+    web.start()
+    log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)
+    if web.is_open:
+        log_event("page_open", logging.WARNING, host=config.server.host)
     try:
         yield
     finally:

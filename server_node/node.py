@@ -17,7 +17,7 @@ from server_node.recovery import restore_state, saved_state, start_fresh
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
 from shoal.config.privacy import privacy_mode
-from shoal.config.settings import ServerSettings
+from shoal.config.server_settings import ServerSettings
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator

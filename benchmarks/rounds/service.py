@@ -27,7 +27,8 @@ from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.settings import ClientSettings, ServerSettings
+from shoal.config.server_settings import ServerSettings
+from shoal.config.settings import ClientSettings
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint

@@ -26,7 +26,7 @@ from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.models import round_policy
-from shoal.config.settings import ServerSettings
+from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import round_request_of

@@ -16,7 +16,7 @@ from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
-from shoal.config.settings import ServerSettings
+from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 

@@ -7,12 +7,25 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from server_node.status import StatusBoard
+from server_node.web.access import Access, make_access
 from server_node.web.app import PublishName, create_app
-from server_node.web.server import WebServer
+from server_node.web.server import TlsFiles, WebServer
 from shoal.algorithms.registry import load_algorithm
+from shoal.config.server_settings import ServerSettings
 from shoal.protocol.messages import Snapshot
 
-__all__ = ["WebServer", "create_app", "page_server", "predict"]
+__all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_server", "predict"]
+
+
+def configured_server(
+    settings: ServerSettings, board: StatusBoard, registry: CollectorRegistry, publish_name: PublishName
+) -> WebServer:
+    """The web server that [server] describes. Raises `SettingsError` for a token that cannot be used."""
+    access = make_access(settings.host, settings.allowed_hosts, settings.token_file)
+    tls = None
+    if settings.certificate_file is not None and settings.key_file is not None:
+        tls = TlsFiles(settings.certificate_file, settings.key_file)
+    return page_server(board, registry, settings.host, settings.port, publish_name, access=access, tls=tls)
 
 
 def page_server(
@@ -21,12 +34,18 @@ def page_server(
     host: str = "127.0.0.1",
     port: int = 0,
     publish_name: PublishName | None = None,
+    *,
+    access: Access | None = None,
+    tls: TlsFiles | None = None,
 ) -> WebServer:
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
-    `publish_name` publishes the names that people give to clusters on the page; None: it takes none.
+    `publish_name` publishes the names that people give to clusters on the page; None: it takes none. `access`: who may
+    send requests; by default everybody who calls it by its address or a name of the loopback. `tls`: its certificate.
     """
-    return WebServer(create_app(board, registry, predict, publish_name), host, port)
+    access = access or make_access(host)
+    app = create_app(board, registry, predict, publish_name, access)
+    return WebServer(app, host, port, tls, needs_token=bool(access.token))
 
 
 def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:

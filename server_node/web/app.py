@@ -28,6 +28,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
+from server_node.web.access import Access
+from server_node.web.access_control import AccessControl
+from server_node.web.bodies import read_body
 from server_node.web.event_stream import EventStream
 from server_node.web.headers import HEADERS, SecurityHeaders
 from server_node.web.naming import BODY_BYTES_MAX as NAME_BYTES_MAX
@@ -35,6 +38,7 @@ from server_node.web.naming import check_sender, parse_request
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
 from server_node.web.posted_rows import parse_rows
+from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
 from shoal.errors import InvalidData, ShoalError
@@ -48,10 +52,12 @@ PublishName = Callable[[ClusterName], None]
 LOGS_MAX = 2
 """logs that are open for requests to name clusters at once"""
 
+LOOPBACK_ONLY = Access()
+"""called by the names of the loopback, without a token"""
 SCRIPTS = (
     *("page", "live", "theme", "tabs", "counters", "format"),
     *("map", "map_text", "axes", "marks", "chart"),
-    *("clusters", "naming", "clients", "sorting", "privacy"),
+    *("clusters", "naming", "clients", "sorting", "privacy", "session"),
 )
 FILES = {
     "/": ("page.html", "text/html"),
@@ -65,11 +71,15 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(
-    board: StatusBoard, registry: CollectorRegistry, predict: Predict, publish_name: PublishName | None = None
+    board: StatusBoard,
+    registry: CollectorRegistry,
+    predict: Predict,
+    publish_name: PublishName | None = None,
+    access: Access = LOOPBACK_ONLY,
 ) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams.
 
-    `publish_name` publishes requests to name clusters; None: they are not accepted.
+    `publish_name` publishes requests to name clusters; None: they are not accepted. `access`: who may send requests.
     """
     closing = threading.Event()
     endpoints = Endpoints(board, registry, predict, publish_name, closing)
@@ -83,11 +93,12 @@ def create_app(
         Route("/privacy", endpoints.privacy),
         Route("/status", endpoints.status),
         Route("/events", endpoints.events),
+        Route("/session", Sessions(access).endpoint, methods=["GET", "POST", "DELETE"]),
         *(Route(path, endpoints.file) for path in FILES),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SecurityHeaders)],
+        middleware=[Middleware(SecurityHeaders), Middleware(AccessControl, access)],
         exception_handlers={HTTPException: _http_error, ShoalError: _shoal_error, Exception: _internal_error},
     )
     app.state.closing = closing
@@ -152,7 +163,7 @@ class Endpoints:
         """
         status = self._board.status
         model = _requested_model(request, status)
-        readings = parse_rows(await _body(request, ROWS_BYTES_MAX), status.contract.width)
+        readings = parse_rows(await read_body(request, ROWS_BYTES_MAX), status.contract.width)
         snapshot = model.snapshot
         if snapshot is None or not len(readings):
             version = snapshot.version if snapshot else 0
@@ -168,12 +179,13 @@ class Endpoints:
     async def name(self, request: Request) -> Response:
         """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.
 
-        202 with the request. Only for clients on this machine: 403 for others and for pages of other sites.
+        202 with the request. With the token or a session, or else from this machine only: 403 for others and for
+        pages of other sites.
         """
         check_sender(request)
         if self._publish_name is None:
             raise HTTPException(503, "this server takes no names over HTTP; use shoal name")
-        body = await _body(request, NAME_BYTES_MAX)
+        body = await read_body(request, NAME_BYTES_MAX)
         status = self._board.status
         model = _requested_model(request, status)
         identity = _known_identity(request, model)
@@ -221,15 +233,6 @@ def _known_identity(request: Request, model: ModelStatus) -> int:
         if str(cluster.identity) == asked:
             return cluster.identity
     raise HTTPException(404, f"model {model.name} has no cluster with this identity")
-
-
-async def _body(request: Request, bytes_max: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > bytes_max:
-            raise HTTPException(413, f"the body is too large; send at most {bytes_max} bytes at a time")
-    return bytes(body)
 
 
 def _conditional(request: Request, etag: str, make: Callable[[], bytes]) -> Response:

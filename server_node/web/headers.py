@@ -1,4 +1,7 @@
-"""Security headers of every response: the page runs scripts of this server only and cannot be framed."""
+"""Security headers of every response: the page runs scripts of this server only and cannot be framed.
+
+A response that has one of them already, as the form for the token has its own policy, keeps it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """Middleware that adds `HEADERS` to each response; it passes the body on unbuffered, as event streams need."""
+    """Middleware that adds those of `HEADERS` that a response lacks; it passes bodies on unbuffered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -31,7 +34,9 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

@@ -1,50 +1,52 @@
 """Who may name a cluster over HTTP, and what the request must look like.
 
-Naming is the only request that changes something. Until people can log in, it is accepted from this machine alone and
-never from a page of another site: a browser on this machine can be made to send requests by any page that it shows.
+Naming is the only request that changes something. It is accepted with the token or a session, and where the server has
+no token, from this machine alone. It is never accepted from a page of another site: a browser can be made to send
+requests by any page that it shows.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from server_node.name import name_request
+from server_node.web.access import FORWARDED, host_name, is_from_this_page, is_loopback
+from server_node.web.access_control import GRANT
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.protocol.messages import ClusterName
 
 BODY_BYTES_MAX = 4096
 """a name of 100 characters, each written as two escapes of six bytes, has 1200"""
-FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""headers of a proxy: it runs on this machine, but the one who sent the request may not"""
-FROM_THIS_PAGE = ("same-origin", "none", None)
-"""values of Sec-Fetch-Site: from a page of this server, typed by a person, or from a program that is no browser"""
-ONLY_HERE = "clusters are named from the server's own machine only; elsewhere use shoal name"
+ONLY_HERE = "without a [server] token_file, clusters are named from the server's own machine only; or use shoal name"
 
 
 def check_sender(request: Request) -> None:
-    """Raises `HTTPException`: 403 for another machine or the page of another site, 415 for a body that is not JSON."""
+    """Raises `HTTPException`: 403 for one who may not name or the page of another site, 415 for a body not JSON."""
+    if not may_name(request):
+        raise HTTPException(403, ONLY_HERE)
     headers = request.headers
-    peer = request.client.host if request.client else ""
-    if not is_loopback(peer) or any(name in headers for name in FORWARDED):
-        raise HTTPException(403, ONLY_HERE)
-    host = headers.get("host", "")
-    # A site whose name has been made to resolve to this machine is of the same origin, so the name must be checked too.
-    if not is_loopback(_hostname(f"//{host}")):
-        raise HTTPException(403, ONLY_HERE)
-    origin = headers.get("origin")
-    foreign = origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}")
-    if foreign or headers.get("sec-fetch-site") not in FROM_THIS_PAGE:
+    if not is_from_this_page(headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")):
         raise HTTPException(403, "pages of other sites may not name clusters")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send the name as JSON, with Content-Type: application/json")
+
+
+def may_name(request: Request) -> bool:
+    """Whether the sender has given the token, or where the server has none, is on this machine and behind no proxy."""
+    if request.scope[GRANT] != "open":
+        return request.scope[GRANT] is not None
+    headers = request.headers
+    peer = request.client.host if request.client else ""
+    if not is_loopback(peer) or any(name in headers for name in FORWARDED):
+        return False
+    # A site whose name has been made to resolve to this machine is of the same origin, so the name must be checked too.
+    return is_loopback(host_name(headers.get("host", "")))
 
 
 def parse_request(body: bytes, contract: Contract, model: str, identity: int) -> ClusterName:
@@ -59,22 +61,3 @@ def parse_request(body: bytes, contract: Contract, model: str, identity: int) ->
         return name_request(contract, model, identity, parsed["name"])
     except SettingsError as wrong:
         raise HTTPException(400, str(wrong)) from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this host name or address is this machine for itself, and by its form alone."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
-def _hostname(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""

@@ -4,32 +4,77 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 import threading
+from pathlib import Path
+from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
 
+from server_node.web.access import is_loopback
 from shoal.errors import SettingsError
 
 STOP_GRACE_S = 0.5
 """how long a response in progress may take once the server stops, before its connection is closed"""
 
 
+class TlsFiles(NamedTuple):
+    """What a server shows to prove its name (PEM)."""
+
+    certificate: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """The settings of its connections: TLS 1.2 and later. Raises `SettingsError` for files that cannot be used."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=lambda: "")
+        except OSError as unusable:
+            raise SettingsError(
+                f"[server] certificate_file {self.certificate} and key_file {self.key} cannot be used "
+                f"({unusable.strerror or unusable}); name PEM files that belong together, the key without a password"
+            ) from None
+        return context
+
+
 class WebServer:
     """Serves an application of `create_app` from a background thread; signals stay with the main thread."""
 
-    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: TlsFiles | None = None,
+        *,
+        needs_token: bool = False,
+    ) -> None:
         self._app, self._host, self._port = app, host, port
+        self._tls, self._needs_token = tls, needs_token
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """The address of the page, once the server has started."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self._port}/"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can reach the page, and need no token."""
+        return not self._needs_token and not is_loopback(self._host)
 
     def start(self) -> int:
         """Listen and serve; returns the port, which is a free one if the port given was 0.
 
-        Raises `SettingsError` if the address cannot be used.
+        Raises `SettingsError` if the address or the certificate cannot be used.
         """
         if self._server is not None:
             raise RuntimeError("a web server starts once only; create a new one")
+        context = None if self._tls is None else self._tls.context()
         listening = _listening_socket(self._host, self._port)
         self._port = int(listening.getsockname()[1])
         config = uvicorn.Config(
@@ -45,6 +90,8 @@ class WebServer:
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
+        config.load()
+        config.ssl = context
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, args=([listening],), name=f"web:{self._port}", daemon=True

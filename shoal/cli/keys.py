@@ -1,4 +1,4 @@
-"""`shoal keys`: the secrets with which clients sign their updates."""
+"""`shoal keys`: the secrets with which clients sign their updates, and the token of the page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.files import write_secret
 from shoal.protocol.signatures import KEY_BYTES, client_file, read_keys, server_file, write_keys
+
+TOKEN_BYTES = 32
 
 
 @click.group()
 def keys() -> None:
-    """The secrets with which clients sign their updates."""
+    """The secrets with which clients sign their updates, and the token of the page."""
 
 
 @keys.command()
@@ -49,6 +52,37 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
         return
     for owner, place in places.items():
         click.echo(f"{owner}: {place}")
+
+
+@keys.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--readable", is_flag=True, help="Let other users read them, as containers with users of their own must.")
+@json_option
+def token(files: tuple[Path, ...], readable: bool, as_json: bool) -> None:
+    """Make a random token in each FILE that does not exist, for [server] token_file or as another password.
+
+    A file that exists is kept. Tokens are never printed. A file has mode 0600, or with --readable 0644.
+    """
+    made = {str(file): _make_token(file, readable) for file in files}
+    if as_json:
+        click.echo(json.dumps({"made": [name for name, new in made.items() if new]}))
+        return
+    for name, new in made.items():
+        click.echo(f"{name}: {'made' if new else 'exists already and was kept'}")
+
+
+def _make_token(file: Path, readable: bool) -> bool:
+    """Whether there was none. Raises `SettingsError`."""
+    if file.exists():
+        return False
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_secret(file, f"{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode("ascii"))
+        if readable:
+            file.chmod(0o644)
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be made: {error.strerror}; name another folder") from None
+    return True
 
 
 def _places(config: Config, client: str) -> dict[str, Path]:

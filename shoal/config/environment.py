@@ -7,7 +7,7 @@ contract cannot be set this way, as it is the same for everybody.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -53,8 +53,10 @@ def _reject_contract(environment: Mapping[str, str]) -> None:
 
 
 def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
-    """The text converted to the type of the setting: `5` is a number if the setting is one."""
+    """The text converted to the type of the setting: `5` is a number if the setting is one, `a,b` a list."""
     field = form.model_fields[name]
+    if get_origin(field.annotation) is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     try:
         kind: Any = Annotated[field.annotation, field]
         return TypeAdapter(kind).validate_strings(text)

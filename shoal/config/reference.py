@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.config.contract import Feature, Model, Privacy, Rounds
-from shoal.config.settings import ClientSettings, LogSettings, ReadingsSettings, ServerSettings
+from shoal.config.server_settings import ServerSettings
+from shoal.config.settings import ClientSettings, LogSettings, ReadingsSettings
 from shoal.config.sources import source_sections
 from shoal.config.transports import TRANSPORTS
 from shoal.privacy import load_mode, mode_names
@@ -68,7 +69,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value: Any = field.get_default(call_default_factory=True)
-    if value is None or value in ("", {}) or isinstance(value, BaseModel):
+    if value is None or value in ("", {}, ()) or isinstance(value, BaseModel):
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

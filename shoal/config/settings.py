@@ -20,6 +20,7 @@ from shoal.config.contract import Contract, parse_contract
 from shoal.config.environment import environment_settings
 from shoal.config.event_settings import EventSettings
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
+from shoal.config.server_settings import ServerSettings
 from shoal.config.sources import SOURCES, SourceSettings, source_sections
 from shoal.config.transports import resolve_address, servers_of_address, with_transport
 from shoal.errors import SettingsError
@@ -157,43 +158,6 @@ class ReadingsSettings(Settings):
         if self.address and not servers_of_address(self.address):
             raise ValueError("address must be kafka://host:port; leave it out for readings in the client's folder")
         return self
-
-
-class ServerSettings(Settings):
-    """[server]: the server node and its page."""
-
-    folder: FilePath = Field(default=Path("data/server"), description="folder of the server's checkpoint")
-    pool_clients: int = Field(
-        default=2,
-        ge=1,
-        le=100_000,
-        description="clients from which updates must have arrived before the first clustering",
-    )
-    pool_s: float = Field(
-        default=60.0, gt=0, le=86400, description="or begin after this many seconds with those that have arrived"
-    )
-    snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot after this many updates")
-    snapshot_s: float = Field(
-        default=2.0, gt=0, le=86400, description="or after this many seconds, if there was any update"
-    )
-    batch_updates_max: int = Field(
-        default=200, ge=1, le=10_000, description="most updates absorbed between two checkpoints"
-    )
-    lease_renew_s: float = Field(
-        default=5.0,
-        gt=0,
-        le=3600,
-        description="renew the lease this often; a server that did not for four times as long may be replaced",
-    )
-    accept_gap: bool = Field(
-        default=False, description="continue, with a warning, when retention removed updates before they were read"
-    )
-    host: str = Field(default="127.0.0.1", description="address of the page and the metrics")
-    port: int = Field(default=8765, ge=0, le=65535, description="port of the page; 0: any free one, logged at start")
-    client_keys: FilePath | None = Field(
-        default=None,
-        description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
-    )
 
 
 class Config(Settings):

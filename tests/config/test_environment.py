@@ -13,15 +13,8 @@ from shoal.cli.main import ORDER, shoal
 from shoal.config.contract import Contract
 from shoal.config.environment import CONTRACT_TABLES, OPTIONS
 from shoal.config.event_settings import EventSettings
-from shoal.config.settings import (
-    SECTIONS,
-    ClientSettings,
-    Config,
-    LogSettings,
-    ReadingsSettings,
-    ServerSettings,
-    load_config,
-)
+from shoal.config.server_settings import ServerSettings
+from shoal.config.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, load_config
 from shoal.config.sources import source_sections
 from shoal.errors import SettingsError
 

@@ -9,15 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from producers.mqtt.settings import MqttSettings, mqtt_settings
-from shoal.config.settings import (
-    SECTIONS,
-    ClientSettings,
-    Config,
-    LogSettings,
-    ReadingsSettings,
-    ServerSettings,
-    load_config,
-)
+from shoal.config.server_settings import ServerSettings
+from shoal.config.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, load_config
 from shoal.errors import SettingsError
 from shoal.transports.kafka.transport import KafkaSettings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from tests.deploy.docker_engine import Engine, EngineError, run
 
@@ -100,7 +100,11 @@ class Project:
 
     def get(self, path: str) -> Any:
         """The JSON that the server returns for `path`, None if it does not."""
-        return _get(self.page + path)
+        return _get(self.page + path, self.token())
+
+    def token(self) -> str:
+        """The token of the page, which the project has made at its start."""
+        return self.docker("exec", self.container("server"), "cat", "/run/shoal/page/token").strip()
 
     def query(self, expression: str) -> dict[str, float]:
         """Query Prometheus; the value of each series by its label `client`, `model` or `job`."""
@@ -132,9 +136,10 @@ class Project:
         return bool(state["Running"] or (state["Status"] == "exited" and state["ExitCode"] == 0))
 
 
-def _get(address: str) -> Any:
+def _get(address: str, token: str = "") -> Any:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urlopen(address, timeout=10) as answer:
+        with urlopen(Request(address, headers=headers), timeout=10) as answer:
             return json.loads(answer.read())
     except (URLError, OSError, ValueError):
         return None

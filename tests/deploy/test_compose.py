@@ -123,7 +123,7 @@ def check_that_nothing_is_lost(project: Project) -> int:
 
 
 def test_every_service_is_up_and_healthy(project: Project) -> None:
-    assert set(project.services) == {"kafka", "topics", "prometheus", "mosquitto", *SHOAL_SERVICES}
+    assert set(project.services) == {"kafka", "topics", "secrets", "prometheus", "mosquitto", *SHOAL_SERVICES}
     for service in project.services:
         has_check = service in {"kafka", "prometheus", "mosquitto", "server", *CLIENTS}
         assert ("Health" in project.inspect(service)["State"]) == has_check, service
@@ -187,7 +187,7 @@ def test_a_container_has_no_other_clients_key_or_volume(project: Project) -> Non
         found = project.run_in(service, "import pathlib; print(*pathlib.Path('/').glob('var/lib/shoal/**/noise.key'))")
         assert {path.split("/")[-2] for path in found.split()} == own, service
         mounted = {mount["Name"] for mount in project.inspect(service)["Mounts"] if mount["Type"] == "volume"}
-        assert mounted == {f"{project.name}_{name}" for name in own or {"server"}}
+        assert mounted == {f"{project.name}_{name}" for name in own or {"server", "page-token"}}
 
 
 def test_readings_over_mqtt_reach_their_client(project: Project) -> None:

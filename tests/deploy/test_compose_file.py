@@ -60,6 +60,8 @@ def test_signing_keys_are_mounted_where_they_are_needed_only(version: str, reque
     assert "SHOAL_CLIENT_SIGNING_KEY_FILE: /run/secrets/signing_key" in of_client
     assert "SHOAL_SERVER_CLIENT_KEYS: /run/client_keys" in of_server
     assert all(f"source: {secret}" in of_client for secret in ("signing_key", "kafka_password", "kafka_ca"))
+    assert "source: page_token" in of_server
+    assert "page_token" not in of_client, "a client does not read the page"
     assert "signing_key" not in of_server, "the server needs no client's signing key"
     assert "client_keys" not in of_client, "a client needs no public keys"
 
@@ -106,6 +108,7 @@ def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch)
         "SHOAL_LOG_REPLICATION": "3",
         "SHOAL_LOG_TLS": "true",
         "SHOAL_LOG_SASL": "scram-sha-512",
+        "SHOAL_SERVER_ALLOWED_HOSTS": "server,shoal.example",
         "SHOAL_EVENTS_WEBHOOK": "https://alerts.example/shoal",
     }
     for variable in named:
@@ -128,6 +131,22 @@ def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_
     assert (settings.webhook, settings.mqtt_host) == ("", ""), "nothing is delivered anywhere until it is set"
     assert ":/etc/shoal/alerts.toml:ro" in section
     assert "events:/var/lib/shoal" in section
+
+
+def test_no_password_is_in_the_tree_and_each_secret_reaches_only_who_needs_it() -> None:
+    text = FILES[0].read_text(encoding="utf-8")
+    services = dict(re.findall(r"^  (\S+):\n((?:    .*\n|\n)+)", text.split("\nservices:\n")[1], re.MULTILINE))
+    holders = {
+        secret: {name for name, section in services.items() if f"{secret}:/run/shoal/" in section}
+        for secret in ("page-token", "grafana-password")
+    }
+    assert holders == {
+        "page-token": {"secrets", "server", "prometheus"},
+        "grafana-password": {"secrets", "grafana"},
+    }
+    for name in ("server", "prometheus", "grafana"):
+        assert re.search(r"(page-token|grafana-password):/run/shoal/\w+:ro", services[name])
+    assert not re.search(r"(PASSWORD|TOKEN|SECRET)\w*: *[^/$\s]", text), "a value and not a file"
 
 
 def test_the_build_context_has_only_what_the_dockerfile_copies() -> None:

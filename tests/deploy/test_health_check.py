@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,8 @@ HEALTH_CHECK = Path(__file__).parent.parent.parent / "deploy" / "health_check.py
 
 class Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/healthy" else 503)
+        needs_token = self.path == "/guarded" and self.headers["authorization"] != "Bearer a-token"
+        self.send_response(200 if self.path in ("/healthy", "/guarded") and not needs_token else 503)
         self.end_headers()
         self.wfile.write(b"the reason\n")
 
@@ -33,9 +36,9 @@ def port() -> Iterator[int]:
     web.server_close()
 
 
-def check(port: int, path: str) -> tuple[int, str]:
+def check(port: int, path: str, **environment: str) -> tuple[int, str]:
     command = [sys.executable, "-IS", str(HEALTH_CHECK), str(port), path]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
     assert not ended.stderr
     return ended.returncode, ended.stdout.strip()
 
@@ -50,3 +53,25 @@ def test_without_a_server_it_is_unhealthy(port: int) -> None:
     web.server_close()
     code, output = check(web.server_port, "/healthy")
     assert (code, "refused" in output) == (1, True)
+
+
+def test_it_sends_the_token_where_the_server_needs_one(port: int, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-token\n", encoding="ascii")
+    assert check(port, "/guarded")[0] == 1
+    assert check(port, "/guarded", SHOAL_SERVER_TOKEN_FILE=str(tmp_path / "token"))[0] == 0
+    assert check(port, "/guarded", SHOAL_SERVER_TOKEN_FILE=str(tmp_path / "missing"))[0] == 1
+
+
+def test_it_connects_by_tls_where_the_server_has_a_certificate(tmp_path: Path) -> None:
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", "key.pem", "-out", "certificate.pem", "-days", "2", "-subj", "/CN=shoal.example"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    web = HTTPServer(("127.0.0.1", 0), Page)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    web.socket = context.wrap_socket(web.socket, server_side=True)
+    Thread(target=web.serve_forever, daemon=True).start()
+    given = {"SHOAL_SERVER_CERTIFICATE_FILE": str(tmp_path / "certificate.pem")}
+    assert check(web.server_port, "/healthy", **given) == (0, "the reason")
+    web.shutdown()
+    web.server_close()

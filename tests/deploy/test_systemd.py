@@ -40,6 +40,7 @@ def installed(systemd_analyze: str, tmp_path: Path) -> Path:
     for service in SERVICES:
         (folder / f"{service}.d").mkdir()
         shutil.copy(UNITS / "password.conf", folder / f"{service}.d")
+    shutil.copy(UNITS / "token.conf", folder / "shoal-server.service.d")
     candidates = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
     systemd_units = next(path for path in candidates if path.is_dir())
     shutil.copytree(systemd_units, root / "usr/lib/systemd/system", symlinks=True, ignore_dangling_symlinks=True)

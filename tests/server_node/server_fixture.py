@@ -9,7 +9,8 @@ from typing import Any
 
 from server_node.node import ServerNode
 from shoal.config.contract import Contract
-from shoal.config.settings import LogSettings, ServerSettings
+from shoal.config.server_settings import ServerSettings
+from shoal.config.settings import LogSettings
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics

@@ -12,7 +12,7 @@ from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy import privacy_mode
-from shoal.config.settings import ServerSettings
+from shoal.config.server_settings import ServerSettings
 from shoal.protocol.messages import Update
 from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
 

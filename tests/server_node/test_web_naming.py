@@ -14,7 +14,8 @@ from server_node.bootstrap import open_server
 from server_node.name import name_publisher
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.naming import BODY_BYTES_MAX, is_loopback
+from server_node.web.access import is_loopback
+from server_node.web.naming import BODY_BYTES_MAX
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName
@@ -88,11 +89,11 @@ def test_a_page_of_this_server_and_a_program_on_this_machine_may_name(
         ({"origin": ""}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-site"}, 403),
-        ({"host": "rebound.example:8765", "origin": "http://rebound.example:8765"}, 403),
-        ({"host": "rebound.example:8765"}, 403),
-        ({"host": "127.0.0.1.example"}, 403),
-        ({"host": "[bad"}, 403),
-        ({"host": ""}, 403),
+        ({"host": "rebound.example:8765", "origin": "http://rebound.example:8765"}, 421),
+        ({"host": "rebound.example:8765"}, 421),
+        ({"host": "127.0.0.1.example"}, 421),
+        ({"host": "[bad"}, 421),
+        ({"host": ""}, 421),
         ({"x-forwarded-for": "127.0.0.1"}, 403),
         ({"forwarded": "for=203.0.113.5"}, 403),
         ({"x-real-ip": "203.0.113.5"}, 403),

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web import page_server
+from server_node.web import make_access, page_server
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName
 from tests.server_node.web_browser import Browser, Tab, browsing
@@ -21,6 +21,7 @@ SNAPSHOTS = [a_snapshot(CONTRACT, some_nodes(2, 4, 40), model=name) for name in 
 
 TITLES = "[...document.querySelectorAll('#clusters .pin')].map(pin => pin.textContent)"
 STATUS = "document.getElementById('naming').textContent"
+NAMED = make_access("127.0.0.1", ["shoal.localhost"])
 FIELD = "document.querySelector('#clusters input')"
 
 
@@ -187,7 +188,7 @@ def test_the_field_has_contrast_and_fits(tab: Tab, width: int, scheme: str) -> N
 
 
 def test_a_page_under_another_host_name_offers_no_names(browser: Browser, server: NamingServer) -> None:
-    web = page_server(server.board, CollectorRegistry(), publish_name=server.publish)
+    web = page_server(server.board, CollectorRegistry(), publish_name=server.publish, access=NAMED)
     port = web.start()
     try:
         tab = browser.tab()
@@ -200,7 +201,8 @@ def test_a_page_under_another_host_name_offers_no_names(browser: Browser, server
 
 def test_the_page_of_another_site_cannot_name(browser: Browser, server: NamingServer) -> None:
     web, other = (
-        page_server(server.board, CollectorRegistry(), publish_name=publish) for publish in (server.publish, None)
+        page_server(server.board, CollectorRegistry(), publish_name=publish, access=NAMED)
+        for publish in (server.publish, None)
     )
     port, elsewhere = web.start(), other.start()
     try:

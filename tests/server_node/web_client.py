@@ -36,5 +36,5 @@ class WebClient:
         transport = httpx.ASGITransport(
             self._app, raise_app_exceptions=self._raise_errors, client=(self._address, 50_000)
         )
-        async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.request(method, path, **parts)

@@ -1,5 +1,7 @@
 // The event stream from the server: each status as it arrives, and the state of the connection.
 
+import { readSession } from "./session.js";
+
 const RETRY_MS = 2000;
 const TIMEOUT_MS = 25_000; // the server sends a heartbeat every ten seconds
 
@@ -33,8 +35,14 @@ export function subscribe(onStatus, onState) {
     source.addEventListener("error", () => {
       setState("disconnected");
       // The browser reopens a broken stream by itself, but closes a refused one for good.
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => source === events && open(), RETRY_MS);
+      if (source.readyState === EventSource.CLOSED) refused(source);
     });
+  }
+
+  // A session has ended, and the page that is loaded again asks for the token; else the server is away or busy.
+  async function refused(source) {
+    if ((await readSession()).grant === null) location.reload();
+    else setTimeout(() => source === events && open(), RETRY_MS);
   }
 
   setInterval(() => {

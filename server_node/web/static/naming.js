@@ -1,12 +1,11 @@
 // Naming a cluster in its row of the table: a button beside its title opens a text field; Enter saves, Escape cancels.
 
 import { make, setText } from "./format.js";
+import { session } from "./session.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const PENCIL = "M2 11.2V14h2.8l7.6-7.6-2.8-2.8zM10.6 2.6l2.8 2.8 1-1a.8.8 0 0 0 0-1.1L12.7 1.6a.8.8 0 0 0-1.1 0z";
 const CHARACTERS_MAX = 60;
-// The server takes names from its own machine only, and there the page has one of these hosts.
-const OFFERED = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(location.hostname);
 
 export class Naming {
   // `status` is a live region: it tells what was requested, or why that failed.
@@ -17,7 +16,7 @@ export class Naming {
   // The cell of a title with its button. `clusterOf` returns the cluster that the row shows at the time.
   cell(title, clusterOf) {
     const cell = make("th", { scope: "row" }, make("div", { class: "title" }, title));
-    if (OFFERED) cell.firstChild.append(this.button(cell, clusterOf));
+    if (session.may_name) cell.firstChild.append(this.button(cell, clusterOf));
     return cell;
   }
 

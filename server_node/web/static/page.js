@@ -8,6 +8,7 @@ import { subscribe } from "./live.js";
 import { NodeMap } from "./map.js";
 import { describeMap, offerAxes, showMissing } from "./map_text.js";
 import { showPrivacy, showRejected } from "./privacy.js";
+import { offerLogOut } from "./session.js";
 import { Tabs } from "./tabs.js";
 import { clock, plural, setText } from "./format.js";
 
@@ -173,4 +174,5 @@ for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event)
 new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
 showReloadReason();
+offerLogOut(at("log-out"));
 subscribe(onStatus, onState);

@@ -1,0 +1,80 @@
+"""[server]: the server node, and who may read its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from shoal.config.base import FilePath, Settings
+
+HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
+"""a host name as browsers send it, or an address of version 6 in brackets"""
+
+
+class ServerSettings(Settings):
+    """[server]: the server node and its page."""
+
+    folder: FilePath = Field(default=Path("data/server"), description="folder of the server's checkpoint")
+    pool_clients: int = Field(
+        default=2,
+        ge=1,
+        le=100_000,
+        description="clients from which updates must have arrived before the first clustering",
+    )
+    pool_s: float = Field(
+        default=60.0, gt=0, le=86400, description="or begin after this many seconds with those that have arrived"
+    )
+    snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot after this many updates")
+    snapshot_s: float = Field(
+        default=2.0, gt=0, le=86400, description="or after this many seconds, if there was any update"
+    )
+    batch_updates_max: int = Field(
+        default=200, ge=1, le=10_000, description="most updates absorbed between two checkpoints"
+    )
+    lease_renew_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="renew the lease this often; a server that did not for four times as long may be replaced",
+    )
+    accept_gap: bool = Field(
+        default=False, description="continue, with a warning, when retention removed updates before they were read"
+    )
+    host: str = Field(default="127.0.0.1", description="address of the page and the metrics")
+    port: int = Field(default=8765, ge=0, le=65535, description="port of the page; 0: any free one, logged at start")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="host names by which the page may be called, besides `host`, `localhost` and loopback addresses; "
+        "requests under another name are refused. In the environment, with commas between them",
+    )
+    token_file: FilePath | None = Field(
+        default=None,
+        description="all requests but `/livez` need the token in this file (`Authorization: Bearer`); the page asks "
+        "for it. `shoal keys token FILE` makes one",
+    )
+    certificate_file: FilePath | None = Field(
+        default=None, description="serve the page over TLS with this certificate, and those up to its root (PEM)"
+    )
+    key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
+    client_keys: FilePath | None = Field(
+        default=None,
+        description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
+    )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_host_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not HOST_NAME.fullmatch(name):
+                raise ValueError("each is a host name in lower case, without https:// and without a port")
+        return names
+
+    @model_validator(mode="after")
+    def _has_certificate_and_key(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file belong together; set both, or neither")
+        return self
