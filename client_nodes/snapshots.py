@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
-from shoal.protocol.lease import is_lease
+from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning
@@ -32,7 +32,7 @@ class Snapshots:
         records, self._positions = self._log.read(self._topic, self._positions)
         while records:
             for record in records:
-                if not is_lease(record):
+                if not is_for_servers(record):
                     self._keep_if_newer(record)
             records, self._positions = self._log.read(self._topic, self._positions)
 

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from server_node.models.base import Processed, ServedModel
 from server_node.outcome import IngestOutcome
+from server_node.quarantine.register import QuarantineRegister
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import ClusterName, Rejected, Update, Wake
-from shoal.protocol.signatures import ClientKeys
+from shoal.protocol.quarantine import QuarantineRequest
+from shoal.protocol.signatures import OPERATOR, ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
@@ -34,6 +36,7 @@ class Ingest:
         validator: Validator,
         models: Mapping[str, ServedModel],
         reassembly: Reassembly,
+        quarantine: QuarantineRegister,
         clock: Callable[[], float],
         keys: ClientKeys | None = None,
     ) -> None:
@@ -42,6 +45,7 @@ class Ingest:
         self._validator = validator
         self._models = models
         self._reassembly = reassembly
+        self._quarantine = quarantine
         self._clock = clock
         self._keys = keys
 
@@ -57,10 +61,14 @@ class Ingest:
             if ("type", ClusterName.TYPE.encode()) in record.headers:
                 model = self._name(ClusterName.decode(record.value, record.headers), record)
                 return Ingested(outcome._replace(result="cluster_name", model=model))
+            if ("type", QuarantineRequest.TYPE.encode()) in record.headers:
+                return Ingested(self._apply(QuarantineRequest.decode(record.value, record.headers), record, outcome))
             update = Update.decode(record.value, record.headers)
             outcome = outcome._replace(model=update.model, client=update.client)
             if self._keys is not None:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
+            if self._quarantine.excludes(update.model, update.client, (record.partition, record.offset)):
+                return Ingested(outcome._replace(result="quarantined"))
             self._validator.check_update(update)
             return Ingested(self._take(update, record.value or b"", outcome))
         except MessageRejected as wrong:
@@ -98,6 +106,27 @@ class Ingest:
         self._validator.check_cluster_name(name)
         self._models[name.model].name_cluster(name.identity, name.name, (record.partition, record.offset))
         return name.model
+
+    def _apply(self, request: QuarantineRequest, record: Record, outcome: IngestOutcome) -> IngestOutcome:
+        """Take in a request about a client. Raises `MessageRejected`."""
+        if self._keys is not None:
+            self._keys.check(OPERATOR, record.topic, record.value or b"", record.headers, QuarantineRequest.TYPE)
+        self._validator.check_quarantine(request)
+        unlearn = self._quarantine.apply(request, (record.partition, record.offset))
+        model = self._models[request.model]
+        if request.action == "release":
+            model.release(request.client)
+        else:
+            self._reassembly.drop(request.model, request.client)
+            model.quarantine(request.client)
+        return outcome._replace(
+            result="quarantine_request",
+            model=request.model,
+            client=request.client,
+            action=request.action,
+            detail=request.detail,
+            unlearn=unlearn,
+        )
 
     def _rejected(self, record: Record, wrong: MessageRejected) -> OutboxRecord:
         rejected = Rejected(

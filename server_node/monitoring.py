@@ -46,7 +46,7 @@ class ServerMonitoring:
         self._shares: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         """model -> the label values of its clusters' shares"""
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
-        for result in ("absorbed", "repeated", "rejected", "chunk", "incomplete"):
+        for result in ("absorbed", "repeated", "rejected", "quarantined", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
         for result in ("learned", "repeated"):
             metrics.readings.labels(result=result).inc(0)
@@ -82,6 +82,7 @@ class ServerMonitoring:
             self._ingested(ingested)
         for incomplete in outcome.incomplete:
             self._incomplete(incomplete)
+        self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
         self._metrics.partial_updates.set(outcome.waiting_updates)
         for event in outcome.events:
             self._model_event(event)
@@ -104,6 +105,11 @@ class ServerMonitoring:
             self._rejection(ingested, again)
         elif ingested.result == "chunk":
             self._metrics.updates.labels(result="chunk").inc(not again)
+        elif ingested.result == "quarantined":
+            self._metrics.updates.labels(result="quarantined").inc(not again)
+        elif ingested.result == "quarantine_request":
+            if not again:
+                _log_request(ingested)
         elif ingested.result == "wake_request":
             if not again:
                 log_event("wake_requested", model=ingested.model)
@@ -205,3 +211,11 @@ class ServerMonitoring:
         if client in self._labelled or len(self._labelled) < CLIENTS_SHOWN_MAX:
             self._labelled.add(client)
             self._metrics.last_seen.labels(client=client).set(at)
+
+
+def _log_request(ingested: IngestOutcome) -> None:
+    model, client, detail = ingested.model, ingested.client, ingested.detail
+    if ingested.action == "release":
+        log_event("client_released", model=model, client=client, detail=detail)
+    else:
+        log_event("client_quarantined", logging.WARNING, model=model, client=client, detail=detail)

@@ -12,6 +12,9 @@ from server_node.models.events import ModelEvent
 from server_node.models.factory import make_models
 from server_node.monitoring import ServerMonitoring
 from server_node.outcome import IngestOutcome, StepOutcome
+from server_node.quarantine.register import QuarantineRegister
+from server_node.quarantine.requests import request_signer
+from server_node.quarantine.unlearning import Unlearning
 from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
 from server_node.status import ServerStatus, client_statuses
@@ -63,13 +66,15 @@ class ServerNode:
         self._clock = clock
         self._validator = Validator(contract)
         self._statement = privacy_mode(contract).statement()
-        self._outbox = Outbox(checkpoint, log)
+        self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, {model.name: model.algorithm for model in contract.models})
         self._models = make_models(contract, settings, self._validator)
         self._reassembly = Reassembly()
+        self._quarantine = QuarantineRegister()
+        self._unlearning = Unlearning(contract, log, self._models, self._reassembly, self._quarantine)
         keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._ingest = Ingest(contract, self._validator, self._models, self._reassembly, clock, keys)
+        self._ingest = Ingest(contract, self._validator, self._models, self._reassembly, self._quarantine, clock, keys)
         self._rebuild = rebuild
         self._positions: Positions = {}
         self._ends_at_start: Positions = {}
@@ -85,7 +90,10 @@ class ServerNode:
         if state is None:
             self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
         else:
-            self._positions = restore_state(self._contract, self._log, state, self._models, self._reassembly)
+            self._positions = restore_state(
+                self._contract, self._log, state, self._models, self._reassembly, self._quarantine
+            )
+            self._unlearning.restore(state["unlearning"])
         self._ends_at_start = dict(self._ends())
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
         self._monitoring.resumed(self._models, clients, restored=state is not None)
@@ -101,10 +109,13 @@ class ServerNode:
         began = time.perf_counter()
         ingested, rejected = self._process(batch.records)
         ingest_s = time.perf_counter() - began
-        self._positions = batch.positions
+        self._positions = self._unlearning.after(ingested, batch.positions)
+        caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
-        events, published = self._run_timers(batch.caught_up, now)
+        events, published = self._run_timers(caught_up, now)
         records = [*rejected, *(record for one in published for record in self._records_of(one))]
+        if any(one.result == "quarantine_request" for one in ingested):
+            records.append(self._quarantine.list_record(self._contract))
         # What the clock decided cannot be learnt again from the log.
         due = self._outbox.should_store(len(batch.records), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
@@ -118,6 +129,7 @@ class ServerNode:
                 waiting_updates=len(self._reassembly),
                 events=events,
                 published=published,
+                quarantined=self._quarantine.clients(),
                 stored_at=now if store else None,
             )
         )
@@ -155,6 +167,7 @@ class ServerNode:
             models={name: model.status() for name, model in self._models.items()},
             clients=client_statuses((model.clients for model in self._models.values()), now),
             rejected=self._monitoring.rejected,
+            quarantined=self._quarantine.clients(),
             lag_records=lag,
             privacy=self._statement,
         )
@@ -176,10 +189,11 @@ class ServerNode:
         events: list[ModelEvent] = []
         published: list[PublishedSnapshot] = []
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
+        hidden = self._unlearning.reads_again(self._positions)
         for model in sorted(self._models.values(), key=lambda model: model.needs_caught_up_log):
             if caught_up or not model.needs_caught_up_log:
                 events += model.on_timer(now)
-            if model.snapshot_due(now):
+            if model.snapshot_due(now) and not hidden:
                 published.append(model.take_snapshot(positions, self._statement, now))
         return events, published
 
@@ -191,8 +205,10 @@ class ServerNode:
             yield OutboxRecord(self._contract.events_topic, event.encode(), key, event.headers())
 
     def _store(self, records: Sequence[OutboxRecord], now: float) -> None:
-        state = saved_state(self._contract, self._log, self._positions, self._models, self._reassembly)
-        self._outbox.store(state, records, now)
+        state = saved_state(
+            self._contract, self._log, self._positions, self._models, self._reassembly, self._quarantine
+        )
+        self._outbox.store(state | {"unlearning": self._unlearning.state()}, records, now)
 
     def _publish(self) -> None:
         self._outbox.publish_pending()

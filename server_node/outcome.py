@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from server_node.models.base import AnswerResult, PublishedSnapshot
 from server_node.models.events import ModelEvent
 from server_node.reassembly import IncompleteUpdate
+from shoal.protocol.quarantine import QuarantinedClient
 
 
 class IngestOutcome(NamedTuple):
@@ -19,8 +20,10 @@ class IngestOutcome(NamedTuple):
     offset: int
     at: float
     """when it was processed, seconds since 1970"""
-    result: Literal["absorbed", "repeated", "chunk", "rejected", "wake_request", "cluster_name"]
-    """`chunk`: some chunks of this update are still to come"""
+    result: Literal[
+        "absorbed", "repeated", "chunk", "rejected", "quarantined", "wake_request", "cluster_name", "quarantine_request"
+    ]
+    """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in quarantine, not absorbed"""
     model: str = ""
     """empty, as `client`, for a record that could not be read"""
     client: str = ""
@@ -32,7 +35,11 @@ class IngestOutcome(NamedTuple):
     reason: str = ""
     """why it was rejected: one of `REASONS`"""
     detail: str = ""
-    """the same for people"""
+    """the same for people; of a quarantine request, why"""
+    action: str = ""
+    """of a quarantine request: one of `ACTIONS`"""
+    unlearn: bool = False
+    """whether the model has to be rebuilt without the client"""
 
 
 @dataclass(frozen=True)
@@ -49,5 +56,7 @@ class StepOutcome:
     events: Sequence[ModelEvent]
     """of models, by the clock"""
     published: Sequence[PublishedSnapshot]
+    quarantined: Sequence[QuarantinedClient]
+    """the clients in quarantine"""
     stored_at: float | None
     """when the checkpoint was saved, seconds since 1970; None if it was not"""

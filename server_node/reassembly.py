@@ -103,6 +103,10 @@ class Reassembly:
             came = len(waiting.values)
             self._incomplete.append(IncompleteUpdate(model, client, waiting.sequence, came, waiting.chunks))
 
+    def clear(self) -> None:
+        """Drop every chunk: all of them will be read again."""
+        self._waiting, self._size = {}, 0
+
     def collect_incomplete(self) -> list[IncompleteUpdate]:
         """The updates given up since the last call."""
         collected, self._incomplete = self._incomplete, []

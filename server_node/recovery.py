@@ -6,21 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from server_node.models.base import ServedModel
+from server_node.quarantine.register import QuarantineRegister
 from server_node.reassembly import Reassembly
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, LogError, MessageRejected
-from shoal.protocol.lease import LEASE_KEY
+from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, latest
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 Models = Mapping[str, ServedModel]
 
 
 def saved_state(
-    contract: Contract, log: Log, positions: Positions, models: Models, reassembly: Reassembly
+    contract: Contract,
+    log: Log,
+    positions: Positions,
+    models: Models,
+    reassembly: Reassembly,
+    quarantine: QuarantineRegister,
 ) -> dict[str, Any]:
     """Plain values and arrays: everything a restart needs."""
     return {
@@ -30,11 +36,17 @@ def saved_state(
         "positions": [[partition, offset] for partition, offset in sorted(positions.items())],
         "models": {name: model.state() for name, model in models.items()},
         "reassembly": reassembly.state(),
+        "quarantine": quarantine.state(),
     }
 
 
 def restore_state(
-    contract: Contract, log: Log, state: Mapping[str, Any], models: Models, reassembly: Reassembly
+    contract: Contract,
+    log: Log,
+    state: Mapping[str, Any],
+    models: Models,
+    reassembly: Reassembly,
+    quarantine: QuarantineRegister,
 ) -> Positions:
     """Restore the models and return the positions to read on from. Raises `InvalidState`, and as the log does."""
     if state.get("version") != STATE_VERSION:
@@ -51,6 +63,7 @@ def restore_state(
     for name, model in models.items():
         model.restore(state["models"][name])
     reassembly.restore(state["reassembly"])
+    quarantine.restore(state["quarantine"])
     return dict(state["positions"])
 
 
@@ -60,8 +73,8 @@ def start_fresh(contract: Contract, validator: Validator, log: Log, models: Mode
     Raises `InvalidState` when published snapshots show that a checkpoint has been lost, unless the models are to be
     rebuilt from the log; `LogError` when the log no longer holds what they would be rebuilt from.
     """
-    published = latest(log, contract.snapshots_topic)
-    published.pop(LEASE_KEY, None)
+    newest = latest(log, contract.snapshots_topic)
+    published = {key: record for key, record in newest.items() if not is_for_servers(record)}
     positions = beginning(log, contract.updates_topic)
     if published and not rebuild:
         raise InvalidState(

@@ -15,6 +15,7 @@ from server_node.models.clients import Clients
 from server_node.models.round_state import Phase
 from shoal.config.contract import Contract
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.quarantine import QuarantinedClient
 
 CLIENTS_SHOWN_MAX = 1000
 """clients in a status and in the labels of metrics: those seen last"""
@@ -87,6 +88,8 @@ class ServerStatus:
     clients: Sequence[ClientStatus] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
     """reason -> messages rejected since the start"""
+    quarantined: Sequence[QuarantinedClient] = ()
+    """clients that a model absorbs nothing from"""
     lag_records: int = 0
     """updates in the log that are not read yet"""
     privacy: Mapping[str, Any] = field(default_factory=dict)

@@ -8,6 +8,7 @@ readings fall to it, else *quiet*.
 """
 
 from server_node.lineage.advance import advance
+from server_node.lineage.by_place import carried_by_place
 from server_node.lineage.published import lineage_of, published_identities
 from server_node.lineage.state import Cluster, ClusterEvent, EventKind, Lineage, LineagePolicy, restore_lineage
 
@@ -18,6 +19,7 @@ __all__ = [
     "Lineage",
     "LineagePolicy",
     "advance",
+    "carried_by_place",
     "lineage_of",
     "published_identities",
     "restore_lineage",

@@ -12,6 +12,7 @@ from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot, Update
+from shoal.transports.base import Positions
 
 AnswerResult = Literal["in_time", "late", "too_late", "repeated"]
 """to the open round, to a closed one that still counts, to one too old to count, or processed before"""
@@ -98,6 +99,22 @@ class ServedModel(Protocol):
         """Name a known cluster, in all snapshots to come; `place` is (partition, offset) of the request.
 
         Raises `MessageRejected` ("cluster") if there is none.
+        """
+        ...
+
+    def quarantine(self, client: str) -> None:
+        """Wait for this client no more, and drop what has come of it and is not part of the model for good."""
+        ...
+
+    def release(self, client: str) -> None:
+        """Wait for this client again; its next update may have any sequence number."""
+        ...
+
+    def unlearn(self, client: str, read_up_to: Positions) -> None:
+        """Forget everything that came of this client, which is in quarantine.
+
+        The log is read from its start once more, without that client: a model that learns from the log alone begins
+        again, any other drops what it knows already. `read_up_to` is how far the log has been read, by partition.
         """
         ...
 

@@ -105,6 +105,18 @@ class Clients:
         for window in self._windows.values():
             window.may_jump = True
 
+    def allow_jump(self, client: str) -> None:
+        """Updates of this client were not processed: accept any number as its next one."""
+        if client in self._windows:
+            self._windows[client].may_jump = True
+
+    def forget(self, client: str) -> int:
+        """Drop all that is known of a client; how many of its updates were processed."""
+        self._windows.pop(client, None)
+        self._recent.pop(client, None)
+        updates, *_ = self._totals.pop(client, [0])
+        return int(updates)
+
     def names(self) -> list[str]:
         """All clients, sorted."""
         return sorted(self._windows)

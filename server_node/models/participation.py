@@ -47,6 +47,12 @@ class Participation:
         """With no answers: they have been combined, or cannot be."""
         return replace(self, received={})
 
+    def without_client(self, client: str) -> Self:
+        """With no answer of this client, and no rounds that it has missed."""
+        received = {name: answer for name, answer in self.received.items() if name != client}
+        missed = {name: rounds for name, rounds in self.missed_rounds.items() if name != client}
+        return replace(self, received=received, missed_rounds=missed)
+
     def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
         """With one more missed round for each expected client, and none for those that answered."""
         missed = {**self.missed_rounds, **{client: self.missed_rounds.get(client, 0) + 1 for client in expected}}

@@ -12,6 +12,7 @@ from server_node.lineage import (
     EventKind,
     Lineage,
     advance,
+    carried_by_place,
     lineage_of,
     published_identities,
     restore_lineage,
@@ -60,6 +61,8 @@ class ModelPublisher:
         """and the positions behind which requests to name clusters are new"""
         self._named: list[int] = []
         """identities that have been named since the newest snapshot"""
+        self.rebuilt = False
+        """whether the model has been rebuilt since the newest snapshot, so that its nodes have other numbers"""
         self.snapshot_at = 0.0
         """when it was made, seconds since 1970"""
         self.history: list[HistoryPoint] = []
@@ -86,6 +89,15 @@ class ModelPublisher:
         self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
         self._lineage_from_update = published.updates
         self._names_from = published.read_up_to
+
+    def begin_again(self, read_up_to: Positions) -> None:
+        """The model learns the log from its start once more, without a client that it had learnt from.
+
+        Identities are carried over by place with the next snapshot; names given up to `read_up_to` are kept.
+        """
+        self.clients = Clients()
+        self.updates, self.readings, self.newest_reading_at = 0, 0, None
+        self._lineage_from_update, self._names_from, self.rebuilt = 0, dict(read_up_to), True
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> bool:
         """Name a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
@@ -158,7 +170,11 @@ class ModelPublisher:
     def _next_lineage(self, view: ClusteringView, now: float) -> tuple[Lineage, list[ClusterEvent]]:
         if 0 < self.updates <= self._lineage_from_update and not self._named:
             return self.lineage, []
-        lineage, events = advance(self.lineage, view, self.readings, now)
+        before = self.lineage
+        if self.rebuilt and self.view is not None:
+            before = carried_by_place(before, self.view, view, self.readings)
+        self.rebuilt = False
+        lineage, events = advance(before, view, self.readings, now)
         named = [ClusterEvent(EventKind.NAMED, identity) for identity in self._named if identity in lineage.clusters]
         return lineage, events + named
 
@@ -180,6 +196,7 @@ class ModelPublisher:
             "lineage_from_update": self._lineage_from_update,
             "names_from": [list(pair) for pair in self._names_from.items()],
             "named": self._named,
+            "rebuilt": self.rebuilt,
             "snapshot_at": self.snapshot_at,
             "history": [list(point) for point in self.history],
         }
@@ -198,6 +215,7 @@ class ModelPublisher:
         self._lineage_from_update = state["lineage_from_update"]
         self._names_from = dict(state["names_from"])
         self._named = list(state["named"])
+        self.rebuilt = state["rebuilt"]
         self.snapshot_at = state["snapshot_at"]
         self.history = thinned([HistoryPoint(*point) for point in state["history"]])
 

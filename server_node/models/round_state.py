@@ -55,6 +55,8 @@ class RoundState:
     """answers combined in the newest closed round"""
     combined_readings: int = 0
     """rows behind them"""
+    quarantined: frozenset[str] = frozenset()
+    """clients that no round waits for, and whose answers do not count"""
 
     def __post_init__(self) -> None:
         if (self.phase is Phase.COLLECTING) != (self.request is not None):
@@ -83,6 +85,7 @@ class RoundState:
             "shift": self.shift,
             "combined_answers": self.combined_answers,
             "combined_readings": self.combined_readings,
+            "quarantined": sorted(self.quarantined),
         }
 
 
@@ -94,5 +97,6 @@ def restore_round_state(saved: Mapping[str, Any]) -> RoundState:
         "request": None if saved["request"] is None else RoundRequest(**saved["request"]),
         "participation": restore_participation(saved["participation"]),
         "policy_state": PolicyState.restored(saved["policy_state"]),
+        "quarantined": frozenset(saved["quarantined"]),
     }
     return RoundState(**{**saved, **made})

@@ -18,6 +18,7 @@ from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
 from server_node.models.initialization import init_hint_for
 from server_node.models.publisher import ModelPublisher
+from server_node.models.round_quarantine import quarantined, unlearned
 from server_node.models.round_state import Phase, RoundState, restore_round_state
 from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
 from server_node.status import ModelStatus, RoundStatus
@@ -31,6 +32,7 @@ from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import round_request_of
 from shoal.protocol.validation import Validator
+from shoal.transports.base import Positions
 
 STATE_VERSION = 3
 
@@ -102,10 +104,10 @@ class RoundsModel:
         """Take in one validated answer. Raises `MessageRejected` ("sequence", "arrays", "bounds")."""
         assert update.round is not None, "the validator lets no answer pass without its round"
         state = self._state
-        if state.params is None or update.round > state.round:
+        if update.round > state.round:
             raise MessageRejected("sequence", f"answers round {update.round}, which was never opened")
         usable = update.round >= max(state.first_round, state.round - self._model.rounds.late_rounds)
-        if usable:
+        if usable and state.params is not None:
             self._validator.check_answer_combines(self._model, state.params, update)
         again = not self.clients.take(update.client, update.sequence, 0, now)
         if again or (usable and update.round <= state.newest_answer_of(update.client)):
@@ -124,6 +126,21 @@ class RoundsModel:
         self._publisher.name_cluster(identity, name, place)
         self._snapshot_due |= self.sleeping
 
+    def quarantine(self, client: str) -> None:
+        """No round waits for the client, and nothing that it has answered counts in the next one."""
+        self._state = quarantined(self._state, client)
+
+    def release(self, client: str) -> None:
+        """Rounds wait for the client again once it has answered; its next answer may have any sequence number."""
+        self.clients.allow_jump(client)
+        self._state = replace(self._state, quarantined=self._state.quarantined - {client})
+
+    def unlearn(self, client: str, read_up_to: Positions) -> None:
+        """Combine the answers of the others anew, or start again and ask them."""
+        self.clients.forget(client)
+        self._state = unlearned(self._rules, self._state, client)
+        self._snapshot_due = self.sleeping
+
     def wake(self) -> None:
         """Open a round at the next opportunity, if it sleeps."""
         if self.sleeping:
@@ -132,7 +149,7 @@ class RoundsModel:
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
         """Open, close or reopen a round, start or wake: what is due. Every answer in the log must have been read."""
         self._state = with_clock(self._rules, self._state, now)
-        moment = Moment(now, self.clients.names(), self._publisher.version, self._init_hint)
+        moment = Moment(now, self._known(), self._publisher.version, self._init_hint)
         transition = due_transition(self._rules, self._state, moment)
         if transition is None:
             return ()
@@ -158,7 +175,7 @@ class RoundsModel:
         """What people may see of it."""
         state, expected = self._state, 0
         if state.request is not None:
-            expected = len(state.participation.expected(self._contract, state.request, self.clients.names()))
+            expected = len(state.participation.expected(self._contract, state.request, self._known()))
         received = len(state.participation.answered(state.round))
         rounds = RoundStatus(state.round, state.phase, state.combined_answers, received, state.shift, expected)
         return self._publisher.status(self._waiting_for(), rounds)
@@ -191,6 +208,10 @@ class RoundsModel:
             request=request,
             opened_at=published.made_at,
         )
+
+    def _known(self) -> list[str]:
+        """The clients that have ever answered and are not in quarantine, sorted by name."""
+        return [client for client in self.clients.names() if client not in self._state.quarantined]
 
     def _init_hint(self) -> InitHint | None:
         return init_hint_for(self._contract, self._model, self._sources)

@@ -13,12 +13,13 @@ from server_node.models.events import ModelEvent, PoolTimedOut
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.algorithms.streaming import Contribution
+from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
+from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """of arrays in the pool, which is kept in memory and in every checkpoint"""
@@ -40,7 +41,7 @@ class StreamingModel:
         self._contract = contract
         self._model = model
         self._settings = settings
-        self._half = streaming_algorithm(model.algorithm).server(model.options, contract.width)
+        self._half = self._empty_half()
         self._publisher = ModelPublisher(contract, model)
         self._pool: list[Contribution] | None = []
         """None once it has been merged"""
@@ -101,6 +102,20 @@ class StreamingModel:
         """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
         self._name_pending |= self._publisher.name_cluster(identity, name, place)
 
+    def quarantine(self, client: str) -> None:
+        """Nothing: it waits for no client, and what it has absorbed stays until it is unlearned."""
+
+    def release(self, client: str) -> None:
+        """The next update of this client may have any sequence number."""
+        self.clients.allow_jump(client)
+
+    def unlearn(self, client: str, read_up_to: Positions) -> None:
+        """Begin again from nothing: the log, read once more without this client, is what the model is made of."""
+        self._half = self._empty_half()
+        self._publisher.begin_again(read_up_to)
+        self._pool, self._pool_bytes, self._pool_since, self._pool_size = [], 0, None, None
+        self._pooled_updates, self._updates_since_snapshot = 0, 0
+
     def wake(self) -> None:
         """Nothing: it never sleeps."""
 
@@ -117,6 +132,8 @@ class StreamingModel:
 
     def snapshot_due(self, now: float) -> bool:
         """Whether enough updates have come, or enough time has passed, since the newest snapshot."""
+        if self._publisher.rebuilt:
+            return True
         if self._pool is not None or not (self._updates_since_snapshot or self._name_pending):
             return False
         self._publisher.snapshot_at = min(self._publisher.snapshot_at, now)
@@ -170,9 +187,13 @@ class StreamingModel:
 
     def rebuild(self, published: Snapshot) -> None:
         """Pool as many updates as the server that published this had pooled, whatever the clock says."""
-        self._pool_size = published.pooled
+        # One that shows no update yet, after all have been unlearned, says nothing of the pool.
+        self._pool_size = published.pooled or None
         self._publisher.version = published.version
         self._publisher.adopt_identities(published)
+
+    def _empty_half(self) -> ServerHalf:
+        return streaming_algorithm(self._model.algorithm).server(self._model.options, self._contract.width)
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))

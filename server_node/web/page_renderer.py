@@ -83,6 +83,7 @@ class PageRenderer:
             "models": models,
             "clients": clients_table(status.clients),
             "clients_total": max(len(status.clients), *clients, 0),
+            "quarantined": sorted({one.client for one in status.quarantined}),
             "rejected": dict(sorted(status.rejected.items())),
             "privacy": privacy_text(contract),
         }

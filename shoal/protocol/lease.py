@@ -53,5 +53,11 @@ class Lease(Envelope):
 
 
 def is_lease(record: Record) -> bool:
-    """Whether this record of the topic of snapshots is a lease, and so for servers only."""
+    """Whether this record of the topic of snapshots is a lease."""
     return ("type", Lease.TYPE.encode()) in record.headers
+
+
+def is_for_servers(record: Record) -> bool:
+    """Whether this record of the topic of snapshots is about the server itself, and so not for clients: a lease, or the
+    list of clients in quarantine. No model's name begins as the keys of such records do."""
+    return (record.key or b"").startswith(b"@") or is_lease(record)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+import secrets
 from pathlib import Path
 from typing import Final
 
@@ -21,15 +22,17 @@ from shoal.transports.base import Headers
 
 HEADER: Final = "signature"
 KEY_BYTES = 32
+OPERATOR: Final = "_operator"
+"""the name of the key with which requests to quarantine clients are signed; no client can have it"""
 KEYS_MAX = 16
 """in one file: the newest first, then those that earlier updates were signed with"""
 _LINE = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
 _FILE_BYTES_MAX = 4096
 
 
-def signature(key: bytes, topic: str, value: bytes) -> bytes:
-    """The signature, 32 bytes, of an update with the bytes `value` in `topic`."""
-    mac = hmac.new(key, f"shoal signature 1\n{topic}\n{Update.TYPE}\n{VERSION}\n".encode(), "sha256")
+def signature(key: bytes, topic: str, value: bytes, kind: str = Update.TYPE) -> bytes:
+    """The signature, 32 bytes, of a message of this kind with the bytes `value` in `topic`."""
+    mac = hmac.new(key, f"shoal signature 1\n{topic}\n{kind}\n{VERSION}\n".encode(), "sha256")
     mac.update(value)
     return mac.digest()
 
@@ -84,6 +87,17 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
         ) from None
 
 
+def operator_signature(folder: Path, topic: str, value: bytes, kind: str) -> Headers:
+    """The header that signs a message of an operator with the key in `[server] client_keys`, made when there is none.
+
+    Raises `SettingsError` for a key that cannot be read or made.
+    """
+    file = server_file(folder, OPERATOR)
+    if not file.exists():
+        write_keys(file, [secrets.token_bytes(KEY_BYTES)])
+    return ((HEADER, signature(read_keys(file)[0], topic, value, kind)),)
+
+
 class ClientKeys:
     """The server's folder of secrets, one file per client. A file that is added, changed or removed counts at once."""
 
@@ -96,14 +110,14 @@ class ClientKeys:
         for file in sorted(folder.glob("*.key")):
             read_keys(file)
 
-    def check(self, client: str, topic: str, value: bytes, headers: Headers) -> None:
-        """Raises `MessageRejected` ("signature") unless this client signed this update."""
+    def check(self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE) -> None:
+        """Raises `MessageRejected` ("signature") unless this client signed this message of this kind."""
         given = dict(headers).get(HEADER)
         if given is None:
             raise MessageRejected("signature", "it is not signed")
         keys = self._keys_of(client)
         # All keys are compared, so that the time it takes does not tell which one matched.
-        if not sum(hmac.compare_digest(given, signature(key, topic, value)) for key in keys):
+        if not sum(hmac.compare_digest(given, signature(key, topic, value, kind)) for key in keys):
             raise MessageRejected("signature", "it is not signed with a key of the client it names")
 
     def _keys_of(self, client: str) -> list[bytes]:

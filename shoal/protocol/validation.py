@@ -19,6 +19,7 @@ from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake
+from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.round_request import round_request_of
 
 ROWS_MAX = 1_000_000
@@ -73,6 +74,10 @@ class Validator:
         """A wake: it must name a model in rounds of this federation."""
         if not is_in_rounds(self._check_addressed(wake).algorithm):
             raise MessageRejected("model", "the model has no rounds to start")
+
+    def check_quarantine(self, request: QuarantineRequest) -> None:
+        """A request about a client: it must be for a model of this federation."""
+        self._check_addressed(request)
 
     def check_params(self, model: Model, params: Arrays) -> None:
         """The parameters of a model in rounds: their names, shapes and values."""

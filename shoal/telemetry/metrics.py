@@ -93,6 +93,9 @@ class ServerMetrics(ProcessMetrics):
         self.partial_updates = Gauge(
             "shoal_partial_updates", "Updates of which some chunks have not arrived yet", registry=self.registry
         )
+        self.quarantined = Gauge(
+            "shoal_quarantined_clients", "Clients that a model absorbs nothing from", registry=self.registry
+        )
         self.rejected = Counter(
             "shoal_rejected_messages", "Rejected messages by reason", ["reason"], registry=self.registry
         )

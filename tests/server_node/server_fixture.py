@@ -12,6 +12,7 @@ from shoal.config.contract import Contract
 from shoal.config.server_settings import ServerSettings
 from shoal.config.settings import LogSettings
 from shoal.protocol.codec import pack
+from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
@@ -87,7 +88,7 @@ class ServerFixture:
 
     def snapshots(self) -> list[Snapshot]:
         records = self.records_in(self.contract.snapshots_topic)
-        return [Snapshot.decode(record.value, record.headers) for record in records]
+        return [Snapshot.decode(one.value, one.headers) for one in records if not is_for_servers(one)]
 
     def rejected(self) -> dict[bytes, Record]:
         with self.log() as log:

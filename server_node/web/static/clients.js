@@ -14,11 +14,13 @@ const COLUMNS = [
 ];
 
 // The clients of a status, one object each, with their ages at `now`.
-export function clientsOf({ clients, inactive_after_s }, now) {
+export function clientsOf({ clients, inactive_after_s, quarantined: names }, now) {
+  const excluded = new Set(names ?? []);
   return clients.name.map((name, i) => {
     const age = Math.max(0, now - clients.last_seen[i]);
     const inactive = age > inactive_after_s;
-    return { name, age, inactive, readings: clients.readings[i], rate: inactive ? 0 : clients.readings_per_s[i] };
+    const quarantined = excluded.has(name);
+    return { name, age, inactive, quarantined, readings: clients.readings[i], rate: inactive ? 0 : clients.readings_per_s[i] };
   });
 }
 
@@ -54,6 +56,8 @@ export class Clients {
     if (!found.length && all.length) notes.push("No client matches.");
     else if (found.length > listed.length) notes.push(`${listed.length} of ${count(found.length)} are listed; search for the others.`);
     if (inactive) notes.push(`${plural(inactive, "client")} inactive for more than ${limit} s; what was learnt from them is kept.`);
+    const excluded = all.filter((client) => client.quarantined).length;
+    if (excluded) notes.push(`${plural(excluded, "client")} in quarantine: nothing more that they send is absorbed.`);
     if (total > all.length) notes.push(`Only the ${count(all.length)} seen last of ${count(total)} are listed by name.`);
     return notes;
   }
@@ -67,7 +71,7 @@ function build({ name }) {
 
 function fill(row, client) {
   row.classList.toggle("inactive", client.inactive);
-  setText(row.cells[0].lastChild, client.inactive ? "inactive" : "");
+  setText(row.cells[0].lastChild, client.quarantined ? "in quarantine" : client.inactive ? "inactive" : "");
   setText(row.cells[1], `${duration(client.age)} ago`);
   setText(row.cells[2], count(client.readings));
   setText(row.cells[3], client.inactive ? "–" : `${rate(client.rate)}/s`);

@@ -75,6 +75,9 @@ class RoundsAlgorithm:
     """(parameters, rows (n, d)) -> (n,) cluster of each row, -1 when there is none. Raises `InvalidData`"""
     view: Callable[[Params], ClusteringView] = centre_view
     """parameters -> its clustering"""
+    forget: Callable[[Params], Params] | None = None
+    """parameters -> the same without anything that answers have changed, for an algorithm whose answers depend on
+    nothing else in them: then a client can be unlearned by combining the answers of the others anew"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
 

@@ -29,6 +29,7 @@ from shoal.algorithms.rounds.one_shot import (
     LOCAL_CLUSTERS,
     candidates,
     fit_lloyd,
+    forget_centres,
     keep_order,
     nonempty_centres,
     plan_params,
@@ -162,4 +163,5 @@ KFED: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     shift=shift,
+    forget=forget_centres,
 )

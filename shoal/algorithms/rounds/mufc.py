@@ -35,6 +35,7 @@ from shoal.algorithms.rounds.one_shot import (
     candidates,
     count_and_sum,
     fit_lloyd,
+    forget_centres,
     keep_order,
     plan_params,
     shift,
@@ -169,4 +170,5 @@ MUFC: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     shift=shift,
+    forget=forget_centres,
 )

@@ -84,6 +84,11 @@ def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, 
     }
 
 
+def forget_centres(params: Params) -> Params:
+    """The parameters before any answer: without centres, on which no answer of an algorithm of one round depends."""
+    return {**params, "centre": params["centre"][:0], "weight": params["weight"][:0]}
+
+
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
     """`params` with new centres, in the order of the previous ones if they are as many: clusters keep their numbers."""
     if params["centre"].shape == centres.shape:

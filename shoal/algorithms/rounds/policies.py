@@ -74,6 +74,13 @@ class PolicyState:
     cached: Mapping[str, Answer] = field(default_factory=dict)
     """cache: by client, its last answer"""
 
+    def without(self, client: str) -> PolicyState:
+        """With nothing of this client. A sum of answers cannot be taken apart, so it begins anew if the client has ever
+        answered."""
+        answered = {name: number for name, number in self.newest_answered.items() if name != client}
+        sums = None if client in self.newest_answered else self.sums
+        return PolicyState(answered, sums, {name: one for name, one in self.cached.items() if name != client})
+
     def state(self) -> State:
         """As plain values and arrays, for `shoal.protocol.codec.pack`."""
         return {

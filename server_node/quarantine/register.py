@@ -1,0 +1,94 @@
+"""The register of clients in quarantine: for each model and client, from which record on nothing is absorbed.
+
+The register changes only when a request is read from the topic of updates, so its order with the updates of a model is
+that of the log, and a rebuild repeats it. A part of the server that decides by itself that a client must be quarantined
+publishes the same requests (`quarantine.requests`), through the outbox.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from shoal.config.contract import Contract
+from shoal.errors import InvalidState
+from shoal.protocol.quarantine import LIST_KEY, LIST_MAX, QuarantinedClient, QuarantineList, QuarantineRequest
+from shoal.runtime.checkpoint import OutboxRecord
+
+Place = tuple[int, int]
+"""(partition, offset) of a record in the topic of updates"""
+
+
+class _Entry(NamedTuple):
+    since: float
+    detail: str
+
+
+class QuarantineRegister:
+    """Which clients each model absorbs nothing from. It changes by `apply` alone."""
+
+    def __init__(self) -> None:
+        self._active: dict[tuple[str, str], _Entry] = {}
+        """(model, client) -> its quarantine"""
+        self._unlearned: dict[tuple[str, str], Place] = {}
+        """(model, client) -> the newest request to unlearn it: nothing before that record counts"""
+
+    def __len__(self) -> int:
+        return len({client for _, client in self._active})
+
+    def excludes(self, model: str, client: str, place: Place) -> bool:
+        """Whether the update of this client in the record at `place` must not be absorbed."""
+        key = (model, client)
+        return key in self._active or self._was_unlearned_after(key, place)
+
+    def apply(self, request: QuarantineRequest, place: Place) -> bool:
+        """Take in the request in the record at `place`; whether the model has to be rebuilt without the client."""
+        key = (request.model, request.client)
+        if request.action == "release":
+            self._active.pop(key, None)
+            return False
+        # The first of several requests counts, so that `since` is when absorbing ended.
+        self._active.setdefault(key, _Entry(request.made_at, request.detail))
+        if request.action == "quarantine" or self._unlearned.get(key) == place or self._was_unlearned_after(key, place):
+            return False
+        self._unlearned[key] = place
+        return True
+
+    def begin_again(self) -> None:
+        """The log is read from its start once more: requests in it are applied again, in their order."""
+        self._active = {}
+
+    def clients(self) -> list[QuarantinedClient]:
+        """Every client in quarantine by model, sorted."""
+        return [
+            QuarantinedClient(*key, entry.since, entry.detail, key in self._unlearned)
+            for key, entry in sorted(self._active.items())
+        ]
+
+    def list_record(self, contract: Contract) -> OutboxRecord:
+        """The record that shows the register to `shoal quarantine list`."""
+        newest = sorted(self.clients(), key=lambda entry: -entry.since)[:LIST_MAX]
+        message = QuarantineList(contract.federation, [list(entry) for entry in sorted(newest)])
+        return OutboxRecord(contract.snapshots_topic, message.encode(), LIST_KEY, QuarantineList.headers())
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        return {
+            "active": [[*key, *entry] for key, entry in sorted(self._active.items())],
+            "unlearned": [[*key, *place] for key, place in sorted(self._unlearned.items())],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the saved one. Raises `InvalidState`."""
+        try:
+            self._active = {(m, client): _Entry(since, detail) for m, client, since, detail in state["active"]}
+            self._unlearned = {(m, client): (partition, offset) for m, client, partition, offset in state["unlearned"]}
+        except (KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's list of clients in quarantine is damaged: {broken}") from None
+
+    def _was_unlearned_after(self, key: tuple[str, str], place: Place) -> bool:
+        """Whether a request to unlearn the client comes after `place`.
+
+        All updates of a model are in the partition of its requests; one in another partition has no order with them.
+        """
+        request = self._unlearned.get(key)
+        return request is not None and (place[0] != request[0] or place[1] < request[1])
