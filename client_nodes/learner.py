@@ -18,8 +18,8 @@ from shoal.protocol.messages import Update
 class Learner:
     """Learns each row once, in order, for all streaming models of a client.
 
-    Updates are due after `publish_readings` rows, wherever batches begin and end, and `publish_s` seconds after the
-    previous ones if anything was learnt since.
+    Updates are due after `publish_readings` rows (or `readings_max` of the contract, if fewer), wherever batches begin
+    and end, and `publish_s` seconds after the previous ones if anything was learnt since.
     """
 
     def __init__(
@@ -29,6 +29,8 @@ class Learner:
         models = [model for model in contract.models if not is_in_rounds(model.algorithm)]
         self._models = [ModelLearner(contract, model, client, publisher) for model in models]
         self._settings = settings
+        # The contract limits the readings behind one update.
+        self._publish_readings = min([settings.publish_readings, *(model.readings_max for model in models)])
         self._rows_since_update = 0
         self._republish = False
         self._updated_at = started_at
@@ -50,7 +52,7 @@ class Learner:
         updates: list[EncodedUpdate] = []
         start = 0
         while start < len(batch.rows):
-            stop = start + self._settings.publish_readings - self._rows_since_update
+            stop = start + self._publish_readings - self._rows_since_update
             rows = batch.rows[start:stop]
             for model in self._models:
                 model.learn(rows)
@@ -58,7 +60,7 @@ class Learner:
             self.newest_reading_at = max(known, default=None)
             self._rows_since_update += len(rows)
             start += len(rows)
-            if self._rows_since_update >= self._settings.publish_readings:
+            if self._rows_since_update >= self._publish_readings:
                 updates += self._make_updates(now)
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.rounds.base import Params
 from shoal.config.contract import Contract
 from shoal.protocol.chunking import split_update
 from shoal.protocol.messages import Update
@@ -32,9 +33,14 @@ class Publisher:
         self._validator = validator
         self._record_bytes_max = record_bytes_max
 
-    def make_records(self, update: Update) -> EncodedUpdate:
-        """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made."""
+    def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
+        """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made.
+
+        `params` are those that an answer is to.
+        """
         self._validator.check_update(update)
+        if params is not None:
+            self._validator.check_answer_claims(update, params)
         chunks = split_update(update, load_algorithm(update.algorithm).update, self._record_bytes_max)
         key, headers = update.model.encode(), Update.headers()
         return EncodedUpdate(

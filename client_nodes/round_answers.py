@@ -121,6 +121,7 @@ class RoundAnswers:
     def _answer(self, model: Model, request: RoundRequest, now: float) -> EncodedUpdate:
         snapshot = self._snapshots.newest(model.name)
         assert isinstance(snapshot, Snapshot)
+        rows = self.window.rows[-model.readings_max :]
         update = Update(
             federation=self._contract.federation,
             contract=self._digest,
@@ -128,13 +129,13 @@ class RoundAnswers:
             algorithm=model.algorithm,
             client=self._client,
             sequence=self._sequence[model.name] + 1,
-            readings=len(self.window),
+            readings=len(rows),
             privacy=self._statement,
-            arrays=rounds_algorithm(model.algorithm).answer(snapshot.arrays, self.window.rows),
+            arrays=rounds_algorithm(model.algorithm).answer(snapshot.arrays, rows),
             made_at=now,
             newest_reading_at=self.window.newest_reading_at,
             round=request.round,
         )
-        records = self._publisher.make_records(update)
+        records = self._publisher.make_records(update, snapshot.arrays)
         self._sequence[model.name] += 1
         return records

@@ -24,7 +24,8 @@ from server_node.reassembly import IncompleteUpdate
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.cluster_events import EVENT_KINDS
-from shoal.protocol.messages import REASONS, Snapshot
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.reasons import REASONS
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 

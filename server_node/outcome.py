@@ -33,7 +33,7 @@ class IngestOutcome(NamedTuple):
     """when the client made the update, by its clock"""
     answer: AnswerResult | None = None
     reason: str = ""
-    """why it was rejected: one of `REASONS`"""
+    """why it was rejected: one of `shoal.protocol.reasons.REASONS`"""
     detail: str = ""
     """the same for people; of a quarantine request, why"""
     action: str = ""

@@ -92,7 +92,7 @@ class ServedModel(Protocol):
         ...
 
     def process(self, update: Update, now: float) -> Processed:
-        """Take in one validated update. Raises `MessageRejected` ("sequence", "arrays", "bounds")."""
+        """Take in one validated update. Raises `MessageRejected` ("sequence", "arrays", "bounds", "claims")."""
         ...
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:

@@ -101,13 +101,14 @@ class RoundsModel:
         return self._state.params
 
     def process(self, update: Update, now: float) -> Processed:
-        """Take in one validated answer. Raises `MessageRejected` ("sequence", "arrays", "bounds")."""
+        """Take in one validated answer. Raises `MessageRejected` ("sequence", "arrays", "bounds", "claims")."""
         assert update.round is not None, "the validator lets no answer pass without its round"
         state = self._state
         if update.round > state.round:
             raise MessageRejected("sequence", f"answers round {update.round}, which was never opened")
         usable = update.round >= max(state.first_round, state.round - self._model.rounds.late_rounds)
         if usable and state.params is not None:
+            self._validator.check_answer_claims(update, state.params)
             self._validator.check_answer_combines(self._model, state.params, update)
         again = not self.clients.take(update.client, update.sequence, 0, now)
         if again or (usable and update.round <= state.newest_answer_of(update.client)):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import Claims
 from shoal.algorithms.view import ClusteringView, Summary
 
 Rows = NDArray[np.float64]
@@ -133,6 +134,9 @@ class StreamingAlgorithm:
     """(snapshot arrays, rows (n, d)) -> (n,) cluster of each row, -1 where there is none; needs only the snapshot"""
     view: Callable[[Arrays], ClusteringView]
     """snapshot arrays -> its clustering"""
+    check_claims: Callable[[Mapping[str, Any], Arrays, Claims], None] | None = None
+    """(options, arrays of one update, what is claimed of its rows) -> nothing. Raises `InvalidData` for an update that
+    no client with these options can make from so many rows. None: the table alone is checked"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
 

@@ -22,6 +22,10 @@ from shoal.privacy.registry import load_mode
 
 FEATURES_MAX = 4096
 MODELS_MAX = 64
+READINGS_MAX = 100_000
+"""default of `readings_max`: fifty times the window that a client answers rounds from by default"""
+READINGS_MAX_LEAST = 1000
+"""smallest `readings_max`"""
 
 
 class Feature(Table):
@@ -108,6 +112,13 @@ class Model(Table):
     options: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="options of the algorithm; see docs/reference/algorithms.md"
     )
+    readings_max: Whole = Field(
+        default=READINGS_MAX,
+        ge=READINGS_MAX_LEAST,
+        le=10**9,
+        description="most readings that one update or answer may be from, and so the weight of one client in a round; "
+        "clients publish before there are more, and answer rounds from their newest so many rows",
+    )
     rounds: Rounds = Field(default=Rounds(), description="only for algorithms in rounds; see below")
 
     @field_validator("options", mode="before")
@@ -152,6 +163,8 @@ class Contract(Table):
         agreed = self.model_dump(mode="json")
         for model, written in zip(self.models, agreed["models"], strict=True):
             written["options"] = {name: _whole_as_int(value) for name, value in written["options"].items()}
+            if model.readings_max == READINGS_MAX:
+                del written["readings_max"]
             # The server decides and clients follow its round requests, so defaults need not be agreed on.
             written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
             if not written["rounds"]:

@@ -34,24 +34,6 @@ VERSION = 1
 CHUNKS_MAX = 4096
 MESSAGE_ITEMS_MAX = 16_384
 """most values in a message; the largest valid one lists an epsilon or a number for each of 4096 features"""
-REASONS = (
-    "type",
-    "version",
-    "oversized",
-    "malformed",
-    "federation",
-    "contract",
-    "model",
-    "privacy",
-    "arrays",
-    "not_finite",
-    "bounds",
-    "sequence",
-    "cluster",
-    "chunks",
-    "signature",
-)
-"""every value of `MessageRejected.reason`: a closed set, fit for a metric label"""
 
 
 def envelope_headers(kind: str) -> Headers:
@@ -82,7 +64,7 @@ class Envelope:
     def decode(cls, value: bytes | None, headers: Headers) -> Self:
         """The message in a record. Fields that this version does not know are ignored.
 
-        Raises `MessageRejected` with one of `REASONS`.
+        Raises `MessageRejected` with one of `shoal.protocol.reasons.REASONS`.
         """
         _check_headers(cls.TYPE, headers)
         if value is None:

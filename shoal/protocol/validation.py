@@ -6,12 +6,14 @@ another version, or forged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import Claims
 from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
@@ -31,7 +33,7 @@ REACH_SLACK = 1e-9
 class Validator:
     """Checks messages against one contract. Stateless: the result depends on the message and the contract alone.
 
-    Each check raises `MessageRejected` with one of `shoal.protocol.messages.REASONS`.
+    Each check raises `MessageRejected` with one of `shoal.protocol.reasons.REASONS`.
     """
 
     def __init__(self, contract: Contract) -> None:
@@ -45,6 +47,8 @@ class Validator:
     def check_update(self, update: Update) -> None:
         """An update: of a model of this federation, with arrays that readings under this contract can produce."""
         model = self._check_origin(update)
+        if update.readings > model.readings_max:
+            raise MessageRejected("bounds", f"it is from more than the {model.readings_max} readings of readings_max")
         if is_in_rounds(model.algorithm):
             if update.round is None:
                 raise MessageRejected("malformed", "an answer needs the number of its round")
@@ -52,7 +56,10 @@ class Validator:
                 raise MessageRejected("bounds", f"an answer from fewer than {model.rounds.rows_min} rows")
             self._check_arrays(update.arrays, rounds_algorithm(model.algorithm).update)
         else:
-            self._check_arrays(update.arrays, streaming_algorithm(model.algorithm).update)
+            algorithm = streaming_algorithm(model.algorithm)
+            self._check_arrays(update.arrays, algorithm.update)
+            if algorithm.check_claims is not None and update.chunks == 1:
+                self._agree(partial(algorithm.check_claims, model.options, update.arrays), update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot: as `check_update`, and its counts of clusters and nodes agree with its arrays."""
@@ -83,6 +90,12 @@ class Validator:
         """The parameters of a model in rounds: their names, shapes and values."""
         self._check_arrays(params, rounds_algorithm(model.algorithm).snapshot)
 
+    def check_answer_claims(self, update: Update, params: Arrays) -> None:
+        """A whole answer that has passed `check_update`: what it claims of its rows agrees."""
+        check = rounds_algorithm(update.algorithm).check_claims
+        if check is not None:
+            self._agree(partial(check, params, update.arrays), update)
+
     def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> None:
         """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all."""
         try:
@@ -109,6 +122,12 @@ class Validator:
         if model is None:
             raise MessageRejected("model", "no such model in the contract")
         return model
+
+    def _agree(self, check: Callable[[Claims], None], update: Update) -> None:
+        try:
+            check(Claims(update.readings, self._lowest, self._highest))
+        except InvalidData as wrong:
+            raise MessageRejected("claims", str(wrong)) from None
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
         if set(arrays) != set(table):

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from server_node.models.clients import Clients
+from server_node.models.publisher import ModelPublisher
 from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.messages import REASONS, Update
+from shoal.protocol.messages import Update
+from shoal.protocol.reasons import REASONS
 from shoal.transports.base import Headers
 from tests.server_node.server_fixture import ServerFixture, models_of, updates_of
 from tests.small_plant import an_update, forged
@@ -122,11 +125,20 @@ def test_a_record_with_millions_of_headers_is_rejected(site: ServerFixture) -> N
     assert site.snapshots()[-1].updates == 1
 
 
-def test_a_sum_of_readings_is_capped(site: ServerFixture) -> None:
-    site.send(*(an_update(site.contract, "exaggerating", n, readings=COUNT_MAX) for n in range(1, 5)))
+def test_an_update_from_more_readings_than_the_contract_allows_is_rejected(site: ServerFixture) -> None:
+    most = site.contract.models[0].readings_max
+    site.send(*(an_update(site.contract, "exaggerating", n, readings=most + n % 2) for n in range(1, 5)))
     site.run()
-    assert site.snapshots()[-1].readings == COUNT_MAX
-    assert site.snapshots()[-1].updates == 4
+    assert site.snapshots()[-1].readings == 2 * most
+    assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [b"bounds", b"bounds"]
+
+
+def test_a_sum_of_readings_is_capped(site: ServerFixture) -> None:
+    publisher, clients = ModelPublisher(site.contract, site.contract.models[0]), Clients()
+    for sequence in (1, 2):
+        publisher.count_readings(COUNT_MAX - 1)
+        clients.take("exaggerating", sequence, COUNT_MAX - 1, 0.0)
+    assert publisher.readings == clients.totals()[0][2] == COUNT_MAX
 
 
 def test_an_invalid_sequence_number_is_rejected(site: ServerFixture) -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from shoal.algorithms.claims import Claims, check_at_most, check_masses
 from shoal.algorithms.cluster_tree.arrays import SNAPSHOT, UPDATE
-from shoal.algorithms.cluster_tree.client import ClusterTreeClient
+from shoal.algorithms.cluster_tree.client import HISTORY_READINGS, ClusterTreeClient
+from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.cluster_tree.server import ClusterTreeServer
 from shoal.algorithms.cluster_tree.snapshot import predict, view
-from shoal.algorithms.streaming import StreamingAlgorithm
+from shoal.algorithms.streaming import Arrays, StreamingAlgorithm
+
+
+def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
+    """Raises `InvalidData` for more points than an update has, or points that stand for more than its readings.
+
+    An update to a server that has lost the earlier ones has the history too: as many points again.
+    """
+    points_max = ClusterTreeOptions.from_mapping(options).points_max
+    check_at_most("point", len(arrays["point"]), 2 * points_max)
+    check_masses("count", arrays["count"], claims, spare=HISTORY_READINGS + points_max)
+
 
 CLUSTER_TREE: Final = StreamingAlgorithm(
     name="cluster_tree",
@@ -18,4 +32,5 @@ CLUSTER_TREE: Final = StreamingAlgorithm(
     snapshot=SNAPSHOT,
     predict=predict,
     view=view,
+    check_claims=check_claims,
 )

@@ -5,19 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
+from shoal.algorithms.claims import Claims, check_at_most, require_possible
 from shoal.algorithms.fcac.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.fcac.ca_plus import CAPlus
 from shoal.algorithms.fcac.caefc import CAEFC
+from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.fcac.snapshot import predict, view
-from shoal.algorithms.streaming import StreamingAlgorithm
+from shoal.algorithms.streaming import Arrays, StreamingAlgorithm
 
 NODES_MAX: Final = 2000
 """default of the option `nodes_max` in a federation, so that an endless stream does not fill the memory; the library
 itself sets no limit"""
+COUNT_SUM_MAX: Final = 2.0**53
+"""up to here whole numbers are exact as 64-bit floats"""
 
 
 def _with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"nodes_max": NODES_MAX, **options}
+
+
+def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
+    """Raises `InvalidData` for more nodes than the options allow, or winning counts beyond what a client can learn.
+
+    A winning count counts the readings since the client's start, so it may be above the readings of one update.
+    """
+    nodes_max = FcacOptions.from_mapping(_with_defaults(options)).nodes_max
+    if nodes_max is not None:
+        check_at_most("weight", len(arrays["weight"]), nodes_max)
+    require_possible(float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX, "winning counts beyond any stream")
 
 
 FCAC: Final = StreamingAlgorithm(
@@ -28,4 +45,5 @@ FCAC: Final = StreamingAlgorithm(
     snapshot=SNAPSHOT,
     predict=predict,
     view=view,
+    check_claims=check_claims,
 )

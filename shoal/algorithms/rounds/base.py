@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import Claims
 from shoal.algorithms.rounds.arrays import Params, Stats, centre_shift, centre_view, nearest_centre
 from shoal.algorithms.rounds.options import Option, Options, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
@@ -78,6 +79,11 @@ class RoundsAlgorithm:
     forget: Callable[[Params], Params] | None = None
     """parameters -> the same without anything that answers have changed, for an algorithm whose answers depend on
     nothing else in them: then a client can be unlearned by combining the answers of the others anew"""
+    check_claims: Callable[[Params, Stats, Claims], None] | None = None
+    """(parameters, an answer, what is claimed of its rows) -> nothing. Raises `InvalidData` for an answer that no rows
+    can give: masses that add up to more than the readings, sums outside of mass times box, impossible moments
+    (`shoal.algorithms.claims` has the parts). It accepts the answer to any n rows from the box, also to the parameters
+    of an earlier round, and comes after the checks of `update`. None: the table alone is checked"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
 

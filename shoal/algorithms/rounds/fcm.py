@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims, check_masses, check_sums
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -86,6 +87,12 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": float_array(option["fuzzifier"])}
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless masses and sums can be those of so many rows: powers of memberships are below 1."""
+    check_masses("mass", stats["mass"], claims)
+    check_sums("sum", stats["mass"], stats["sum"], claims)
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Eq. 3. A centre whose mass is 0, because all its powers underflow, keeps its position."""
     sums = sum_answers(params, STATS, answers)
@@ -105,4 +112,5 @@ FCM: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     additive=True,
+    check_claims=check_claims,
 )

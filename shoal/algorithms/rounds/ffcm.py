@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims, check_at_most, check_masses
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -128,6 +129,12 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless the supports (sums of memberships, or of powers) can be of so many rows."""
+    check_at_most("prototype", len(stats["prototype"]), len(params["centre"]))
+    check_masses("support", stats["support"], claims)
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Step 5: the average of the clients' centres. Clients without rows are left out."""
     k = len(params["centre"])
@@ -172,5 +179,6 @@ FFCM: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    check_claims=check_claims,
     paper_only=True,
 )

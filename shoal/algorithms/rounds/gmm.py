@@ -14,6 +14,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import (
+    Claims,
+    check_between,
+    check_masses,
+    check_moments,
+    check_scatter,
+    check_sums,
+    check_total_moments,
+    require_possible,
+)
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -44,6 +54,7 @@ from shoal.kernels.gaussian import (
     spread_shape,
     whitening,
 )
+from shoal.kernels.moments import unpack_symmetric
 
 MASS_GRAIN: Final = 10 * float(np.finfo(np.float64).eps)
 """added to each mass, as scikit-learn does"""
@@ -167,6 +178,45 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless masses, sums, second moments and likelihood can be those of so many rows."""
+    check_rows_claimed(params, stats, claims)
+    relative = claims.relative_to(params["origin"])
+    mass, sums, second = stats["mass"], stats["sum"], stats["second"]
+    check_masses("mass", mass, claims)
+    check_sums("sum", mass, sums, relative)
+    k, d = sums.shape
+    form = covariance_form(params)
+    require_possible(second.shape == spread_shape(form, k, d), "another form of covariance than the round request has")
+    if form == "diag":
+        check_moments(mass, sums, second, relative)
+    elif form == "spherical":
+        check_total_moments(mass, sums, second[:, 0], relative)
+    else:
+        squares = np.diagonal(unpack_symmetric(second, d), axis1=1, axis2=2)
+        if form == "full":
+            check_moments(mass, sums, squares, relative)
+        else:
+            check_moments(mass.sum()[None], sums.sum(axis=0)[None], squares, relative)
+        check_scatter(second, mass, sums, relative)
+
+
+def check_rows_claimed(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless the number of rows is that of the readings, and the likelihood can be theirs.
+
+    Variances are at least about half the ridge, and at most those of rows at the corners of the box.
+    """
+    rows, d = claims.readings, len(claims.low)
+    require_possible(float(stats["rows"][0]) == rows, "another number of rows than readings")
+    ridge, extent = read_float(params, "ridge", above=0.0), claims.span**2
+    narrow, wide = 0.5 * ridge, float(extent.sum()) + 2 * d * ridge
+    most = -0.5 * d * math.log(2 * math.pi * narrow)
+    least = (
+        -0.5 * d * math.log(2 * math.pi * wide) - 0.5 * float(extent.sum()) / narrow - math.log(len(params["centre"]))
+    )
+    check_between("likelihood", float(stats["likelihood"][0]), rows * least, rows * most)
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The M-step. A component without mass keeps its mean and covariance, and recovers when rows come near it."""
     sums = sum_answers(params, STATS, answers)
@@ -220,6 +270,7 @@ GMM: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     additive=True,
+    check_claims=check_claims,
     shift=shift,
     predict=predict,
 )

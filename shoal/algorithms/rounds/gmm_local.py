@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims, check_definite, check_masses, require_possible
 from shoal.algorithms.rounds import gmm
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
@@ -24,6 +25,7 @@ from shoal.algorithms.rounds.arrays import (
     int_array,
     n_features,
     read_choice,
+    read_float,
     read_int,
     reject_unless,
 )
@@ -32,7 +34,7 @@ from shoal.algorithms.rounds.gmm import GMM, covariance_form
 from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
-from shoal.kernels.gaussian import affinity, ensure_positive_definite, merge_mixtures, spread_shape
+from shoal.kernels.gaussian import affinity, ensure_positive_definite, matrices, merge_mixtures, spread_shape
 from shoal.kernels.matching import assignment
 
 STEPS_MAX: Final = 1000
@@ -40,6 +42,8 @@ AVERAGES: Final = ("unweighted", "weighted")
 MATCHES: Final = ("overlap", "place")
 CLIENT_TOLERANCE: Final = 1e-3
 """of the mean log-likelihood, as in scikit-learn"""
+VARIANCE_SLACK: Final = 1e-6
+"""by which a variance may lie beyond its bound, as a part of the bound: flat components are widened by rounding"""
 OPTIONS: Final = {
     **GMM.options,
     "average": choice(AVERAGES, "mean of the clients' components: plain, or weighted by the mass of each"),
@@ -108,6 +112,25 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless the components are those of a fit to so many rows: no variance is below 0 or wider
+    than the box, which the covariances of the round request keep to as well."""
+    gmm.check_rows_claimed(params, stats, claims)
+    check_masses("mass", stats["mass"], claims)
+    p, d = stats["mean"].shape
+    if not p:
+        return
+    require_possible(bool(stats["mass"].sum() > 0), "components without mass")
+    form, spread = covariance_form(params), stats["spread"]
+    require_possible(spread.shape == spread_shape(form, p, d), "another form of covariance than the round request has")
+    covariances = matrices(form, spread, len(spread), d)
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    # A quarter of the squared extent is the largest variance in the box; the scatter between clients may add as much.
+    widest = 0.5 * claims.span**2 + 2.0 * read_float(params, "ridge", above=0.0)
+    require_possible(bool((variances <= widest * (1.0 + VARIANCE_SLACK)).all()), "a variance wider than the bounds")
+    check_definite(covariances)
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The mean of the clients' weights, means and covariances."""
     for each in answers:
@@ -162,6 +185,7 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    check_claims=check_claims,
     shift=gmm.shift,
     predict=gmm.predict,
     paper_only=True,

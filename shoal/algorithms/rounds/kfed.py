@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     INT,
@@ -28,6 +29,7 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
     LOCAL_CLUSTERS,
     candidates,
+    check_local_counts,
     fit_lloyd,
     forget_centres,
     keep_order,
@@ -121,6 +123,11 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` for more centres than were asked for, or more rows than readings."""
+    check_local_counts(params, stats, claims)
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Algorithm 2, with Lloyd's algorithm to convergence, as in its authors' program."""
     for each in answers:
@@ -162,6 +169,7 @@ KFED: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    check_claims=check_claims,
     shift=shift,
     forget=forget_centres,
 )

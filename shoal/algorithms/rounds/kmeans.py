@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims, check_between, check_masses, check_sums
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -73,6 +74,14 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     return {"centre": centre, "weight": np.zeros(len(centre))}
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless counts, sums and inertia can be those of so many rows."""
+    check_masses("count", stats["count"], claims)
+    check_sums("sum", stats["count"], stats["sum"], claims)
+    # Centres lie in the box as well, so no row is farther from one than the diagonal.
+    check_between("inertia", float(stats["inertia"][0]), 0.0, claims.readings * float((claims.span**2).sum()))
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The mean of the rows of each centre. A centre without rows keeps its position."""
     sums = sum_answers(params, STATS, answers)
@@ -96,4 +105,5 @@ KMEANS: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     additive=True,
+    check_claims=check_claims,
 )

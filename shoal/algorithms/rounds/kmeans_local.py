@@ -89,5 +89,6 @@ KMEANS_LOCAL: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    check_claims=kmeans.check_claims,
     paper_only=True,
 )

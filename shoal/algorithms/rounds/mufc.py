@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims, require_possible
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     INT,
@@ -33,6 +34,7 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
     LOCAL_CLUSTERS,
     candidates,
+    check_local_counts,
     count_and_sum,
     fit_lloyd,
     forget_centres,
@@ -133,6 +135,13 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` for more cells than were asked for, one that is there twice, or too many rows."""
+    check_local_counts(params, stats, claims)
+    once = np.unique(stats["cell"], axis=0)
+    require_possible(len(once) == len(stats["cell"]), "a cell is there twice")
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """k-means on random points in the cells; a function of the sum of the answers and the seed alone."""
     most = read_int(params, "cells", 1)
@@ -169,6 +178,7 @@ MUFC: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    check_claims=check_claims,
     shift=shift,
     forget=forget_centres,
 )

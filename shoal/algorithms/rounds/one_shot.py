@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.algorithms.rounds.arrays import Params, Stats, int_array, row_blocks
+from shoal.algorithms.claims import Claims, check_at_most, check_masses
+from shoal.algorithms.rounds.arrays import Params, Stats, int_array, read_int, row_blocks
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.options import CLUSTERS_MAX, Option, is_int
 from shoal.algorithms.rows import check_rows
@@ -87,6 +88,12 @@ def plan_params(option: Mapping[str, Any], d: int, hint: InitHint) -> dict[str, 
 def forget_centres(params: Params) -> Params:
     """The parameters before any answer: without centres, on which no answer of an algorithm of one round depends."""
     return {**params, "centre": params["centre"][:0], "weight": params["weight"][:0]}
+
+
+def check_local_counts(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` for more local clusters than the round request asks for, or more rows than readings."""
+    check_at_most("count", len(stats["count"]), read_int(params, "local_clusters", 1))
+    check_masses("count", stats["count"], claims)
 
 
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shoal.algorithms.claims import Claims, check_masses, check_sums
 from shoal.algorithms.rounds.arrays import CENTRES, Params, Stats, reject_unless, sum_answers
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.options import Options, resolve_options
@@ -23,6 +24,12 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 def answer(params: Params, rows: Rows) -> Stats:
     """The number and the sum of the client's rows (n, d)."""
     return {"count": np.array([float(len(rows))]), "sum": rows.sum(axis=0)}
+
+
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` for more rows than readings, or a sum that rows within the bounds cannot have."""
+    check_masses("count", stats["count"], claims)
+    check_sums("sum", stats["count"], stats["sum"][None], claims)
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
@@ -43,4 +50,5 @@ MIDDLE = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     additive=True,
+    check_claims=check_claims,
 )

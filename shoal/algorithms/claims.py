@@ -1,0 +1,141 @@
+"""Whether the claims of one message agree: the readings it is from, where they lie, and what it says of them.
+
+The receiver of an update knows neither the rows behind it nor whether its sender is honest. It knows how many readings
+the update is said to be from, and the box in which the contract and its privacy mode let rows lie. Sums, masses and
+moments of so many rows from that box keep to the bounds below; an update beyond them is from no rows at all. The bounds
+hold for rows with noise too, since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import InvalidData
+from shoal.kernels.distance import Floats
+from shoal.kernels.moments import unpack_symmetric
+
+ROUNDING_SHARE = 1e-9
+"""by which a sum of floating-point numbers may lie beyond its bound, as a part of the bound"""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a message claims of the rows behind it, and what its contract says of them."""
+
+    readings: int
+    """readings that the message claims to be from"""
+    low: Floats
+    """(d,) lower corner of the box in which rows lie, noise included"""
+    high: Floats
+    """(d,) upper corner"""
+
+    @property
+    def span(self) -> Floats:
+        """(d,) extent of the box."""
+        return self.high - self.low
+
+    @property
+    def scale(self) -> float:
+        """The largest coordinate of a row in the box, by size; a number of the same size where it is 0."""
+        return float(max(np.abs(self.low).max(), np.abs(self.high).max(), 1e-12))
+
+    def relative_to(self, origin: Floats) -> Claims:
+        """The same with rows relative to `origin` (d,)."""
+        return Claims(self.readings, self.low - origin, self.high - origin)
+
+
+def require_possible(possible: bool | np.bool_, problem: str) -> None:
+    """Raises `InvalidData` for claims that no rows can have. `problem` contains no value of a message."""
+    if not possible:
+        raise InvalidData(f"its claims do not agree: {problem}")
+
+
+def check_masses(name: str, masses: NDArray[Any], claims: Claims, *, spare: float = 0.0) -> None:
+    """Raises `InvalidData` unless masses or counts (k,) are at least 0 and add up to the readings at most.
+
+    `spare` readings more are allowed.
+    """
+    require_possible(bool((masses >= 0).all()), f"{name} holds a number below 0")
+    most = (claims.readings + spare) * (1.0 + ROUNDING_SHARE)
+    require_possible(_total(masses) <= most, f"{name} adds up to more than its readings")
+
+
+def check_sums(name: str, masses: Floats, sums: Floats, claims: Claims) -> None:
+    """Raises `InvalidData` unless sums (k, d) can be those of rows of masses (k,) from the box.
+
+    Where there is no mass the sum is 0; elsewhere sum / mass lies in the box.
+    """
+    slack = (ROUNDING_SHARE * claims.scale * (masses + ROUNDING_SHARE * (masses > 0)))[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = masses[:, None] * claims.low - slack, masses[:, None] * claims.high + slack
+        possible = bool(((sums >= low) & (sums <= high)).all())
+    require_possible(possible, f"{name} is not a sum of so many rows within the bounds")
+
+
+def check_at_most(name: str, entries: int, most: int) -> None:
+    """Raises `InvalidData` for more entries of an array than the round request or the options allow."""
+    require_possible(entries <= most, f"{name} has {entries} entries, {most} were asked for at most")
+
+
+def check_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims) -> None:
+    """Raises `InvalidData` unless masses (k,), sums (k, d) and squares (k, d) can be moments of rows from the box.
+
+    From (x - low)(high - x) >= 0 follows the upper bound, from the mean of squares >= the square of the mean the lower
+    one (the inequality of Bhatia and Davis).
+    """
+    slack = (ROUNDING_SHARE * claims.scale**2 * (masses + ROUNDING_SHARE))[:, None]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        least = np.where(masses[:, None] > 0, sums**2 / masses[:, None], 0.0) - slack
+        most = (claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None] + slack
+        possible = bool(((squares >= least) & (squares <= most)).all())
+    require_possible(possible, "second moments that no rows within the bounds have")
+
+
+def check_total_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims) -> None:
+    """As `check_moments`, for squares (k,) that are added up over the features."""
+    slack = ROUNDING_SHARE * claims.scale**2 * sums.shape[1] * (masses + ROUNDING_SHARE)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        least = np.where(masses > 0, (sums**2).sum(axis=1) / masses, 0.0) - slack
+        most = ((claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None]).sum(axis=1) + slack
+        possible = bool(((squares >= least) & (squares <= most)).all())
+    require_possible(possible, "second moments that no rows within the bounds have")
+
+
+def check_scatter(halves: Floats, masses: Floats, sums: Floats, claims: Claims) -> None:
+    """Raises `InvalidData` unless second moments, as upper halves (c, m), leave a covariance without negative variance.
+
+    c is k, or 1 for the moments of all components together. masses (k,), sums (k, d).
+    """
+    d = sums.shape[1]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        means = np.where(masses[:, None] > 0, sums / masses[:, None], 0.0)
+    between = sums[:, :, None] * means[:, None, :]
+    total = masses
+    if len(halves) != len(masses):
+        between, total = between.sum(axis=0)[None], masses.sum()[None]
+    slack = ROUNDING_SHARE * claims.scale**2 * d * (total + ROUNDING_SHARE)
+    check_definite(unpack_symmetric(halves, d) - between + slack[:, None, None] * np.eye(d))
+
+
+def check_definite(matrices: Floats) -> None:
+    """Raises `InvalidData` unless all matrices (c, d, d) are positive definite."""
+    try:
+        np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        raise InvalidData("its claims do not agree: a covariance with a variance below 0") from None
+
+
+def check_between(name: str, value: float, least: float, most: float) -> None:
+    """Raises `InvalidData` unless a number lies in its bounds, as far as rounding goes."""
+    slack = ROUNDING_SHARE * max(abs(least), abs(most), 1e-12)
+    require_possible(least - slack <= value <= most + slack, f"{name} is not that of so many rows within the bounds")
+
+
+def _total(masses: NDArray[Any]) -> float:
+    # As floats, since a sum of whole numbers could overflow.
+    with np.errstate(over="ignore"):
+        return float(masses.sum(dtype=np.float64))
