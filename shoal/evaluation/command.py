@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from shoal.evaluation.continual_command import continual
-from shoal.evaluation.gallery_command import pictures
-from shoal.evaluation.trials_command import EXPERIMENTS, command_of
+from shoal.evaluation.experiment import Experiment
+from shoal.evaluation.registry import experiment_names, load_experiment
+from shoal.evaluation.report_command import all_experiments
+from shoal.evaluation.trials_command import command_of
 
 
 @click.group()
@@ -14,5 +15,7 @@ def reproduce() -> None:
     """Run a paper's experiment again and compare it with the published figures."""
 
 
-for command in (*map(command_of, EXPERIMENTS.values()), continual, pictures):
-    reproduce.add_command(command)
+for name in experiment_names():
+    experiment = load_experiment(name)
+    reproduce.add_command(command_of(experiment) if isinstance(experiment, Experiment) else experiment.command, name)
+reproduce.add_command(all_experiments)

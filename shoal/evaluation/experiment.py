@@ -95,6 +95,8 @@ class Experiment:
     synthetic: Mapping[str, Synthetic] = field(default_factory=dict)
     iid_clients: int | None = None
     """the paper's number of clients in the IID split, if it is not the FCAC paper's"""
+    text: str = ""
+    """Markdown for the report: the source, the protocol, the band of each measure, and known differences"""
 
 
 def within(band: Callable[[Setting, str, Figure], float | None]) -> Agreement:

@@ -29,6 +29,7 @@ class Options:
     jobs: int
     as_json: bool
     check: bool
+    resume: Path | None = None
 
 
 @dataclass

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from shoal.errors import MissingExtra, SettingsError
 from shoal.evaluation import workers
 from shoal.evaluation.command import reproduce
+from shoal.evaluation.registry import experiment_names, trials_experiment, trials_names
 from shoal.evaluation.results import Figure
-from shoal.evaluation.trials_command import EXPERIMENTS
 
 Shoal = Callable[..., Result]
 MEASURES = {
@@ -48,16 +48,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", trials_names())
 def test_without_data_the_error_says_what_to_give(shoal: Shoal, name: str, tmp_path: Path) -> None:
     nowhere = shoal(name, "--data", tmp_path, "--dataset", "mine", "--trials", 1)
     assert isinstance(nowhere.exception, SettingsError)
-    if not EXPERIMENTS[name].synthetic:
+    if not trials_experiment(name).synthetic:
         assert "SHOAL_DATA" in str(shoal(name).exception)
         assert isinstance(shoal(name, "--data", tmp_path).exception, SettingsError)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", trials_names())
 def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, name: str, folder: Path) -> None:
     options = (
         name,
@@ -118,7 +118,7 @@ def test_check_needs_all_trials_and_ends_with_1_when_a_figure_differs(
 ) -> None:
     with_few = shoal("gmm", "--check", "--trials", 1, "--dataset", "blobs")
     assert isinstance(with_few.exception, SettingsError)
-    experiment = EXPERIMENTS["gmm"]
+    experiment = trials_experiment("gmm")
     monkeypatch.setitem(vars(experiment), "trials", 1)
     options = ("gmm", "--check", "--dataset", "blobs", "--split", "iid", "--jobs", 1)
     assert shoal(*options).exit_code == 0
@@ -138,13 +138,13 @@ def test_check_is_an_error_where_nothing_was_published(shoal: Shoal, folder: Pat
         assert "no figure was published" in str(rejected.exception)
 
 
-@pytest.mark.parametrize("name", [*EXPERIMENTS, "continual", "pictures"])
+@pytest.mark.parametrize("name", experiment_names())
 def test_without_scikit_learn_the_error_comes_before_any_trial(
     shoal: Shoal, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setattr(workers, "spread", pytest.fail)
-    options = ("--data", folder, "--dataset", "mine", "--jobs", 2) if name in EXPERIMENTS else ()
+    options = ("--data", folder, "--dataset", "mine", "--jobs", 2) if name in trials_names() else ()
     result = shoal(name, *options)
     assert isinstance(result.exception, MissingExtra)
     assert result.exception.exit_code == 2

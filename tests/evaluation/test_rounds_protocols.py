@@ -16,15 +16,15 @@ from shoal.evaluation.experiment import Setting, clients_of
 from shoal.evaluation.experiments.ffcm import g2_gap, run_case
 from shoal.evaluation.experiments.ffcm_cases import CASES, errors, g2, gap
 from shoal.evaluation.experiments.gmm import blobs, by_scikit_learn
+from shoal.evaluation.registry import trials_experiment
 from shoal.evaluation.scores import SCORES
 from shoal.evaluation.splits import Split, deal_few_classes
-from shoal.evaluation.trials_command import EXPERIMENTS
 from shoal.kernels.gaussian import FORMS, matrices
 from shoal.kernels.matching import matched_distance
 
 
 def mean(experiment: str, setting: Setting, trials: int) -> dict[str, float]:
-    each = [EXPERIMENTS[experiment].run(setting, trial) for trial in range(trials)]
+    each = [trials_experiment(experiment).run(setting, trial) for trial in range(trials)]
     return {name: float(np.mean([measures[name] for measures in each])) for name in each[0]}
 
 

@@ -1,0 +1,167 @@
+"""Tables 3 and 4 of the FCAC paper as ranks: its algorithms and all others of this project, with and without noise.
+
+One trial is one algorithm on one data set with one split and one epsilon. The ranks are of the means over trials, by
+ARI, AMI and NMI, as in the paper; there is one comparison for each data set, split, epsilon and score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from shoal.errors import SettingsError
+from shoal.evaluation import published_ranks
+from shoal.evaluation.contestants import PUBLISHED, Task, contestants
+from shoal.evaluation.datasets import FCAC_DATASETS, fcac_name
+from shoal.evaluation.experiment import Experiment, Setting, clients_of, data_of
+from shoal.evaluation.ranking import Ranking, rank
+from shoal.evaluation.results import Figure, Result, python_format
+from shoal.evaluation.scores import SCORES, scores
+from shoal.evaluation.splits import FCAC_SPLITS, Split
+
+TRIALS: Final = 5
+NOISE_TRIALS: Final = 2
+"""of settings with noise, of which there are four times as many"""
+BAND: Final = 0.5
+"""of mean ranks; not for ffcm, because the settings behind the column FedFCM are not published and no reading of its
+paper gives its figures"""
+FORM: Final = python_format(".2f")
+
+
+TEXT: Final = f"""\
+Published: tables 3 and 4 of the FCAC paper (N. Masuyama and others, 2023) print a rank beside every figure; the mean
+ranks here are of the same data sets, those of them that are in the folder. A mean rank agrees within {BAND:g}; no band
+is claimed for ffcm, the column FedFCM, whose settings are not published.
+
+All algorithms get the same raw rows, splits and noise. kmeans, kfed, ffcm, mufc, gmm and fcm are told the number of
+classes; cluster_tree, fcac and cae find their own. fcac learns rows in the order of its authors' program, by class;
+cluster_tree in random order, as the paper's text has it, with an update every 500 rows. cae and kmeans work on all
+rows in one place, or as if they did. Scores of many clusters are not a fair measure of their number: it is
+cluster_tree's and fcac's own.
+
+Each data set, split, epsilon and score is one comparison, as in the paper. Comparisons by three scores on one data set
+are not independent, so the tests find a difference significant too easily; the ranks do not depend on that.
+"""
+
+
+class Scope(NamedTuple):
+    """Which comparisons are ranked together."""
+
+    name: str
+    splits: tuple[Split, ...]
+    epsilon: float | None
+    every_epsilon: bool = False
+
+    def has(self, comparison: Comparison) -> bool:
+        """Whether a comparison is one of these."""
+        return comparison.split in self.splits and (self.every_epsilon or comparison.epsilon == self.epsilon)
+
+
+class Comparison(NamedTuple):
+    """The scores of all algorithms that are compared with each other."""
+
+    dataset: str
+    split: Split
+    epsilon: float | None
+    score: str
+    values: Mapping[str, float]
+    """mean over trials by algorithm"""
+
+
+def scopes(epsilons: Iterable[float | None]) -> list[Scope]:
+    """IID, non-IID and both without noise, both for each epsilon, and everything."""
+    given = list(epsilons)
+    found: list[Scope] = []
+    if None in given:
+        found += [Scope("IID", ("iid",), None), Scope("non-IID", ("niid",), None)]
+        found.append(Scope("both", FCAC_SPLITS, None))
+    found += [Scope(f"epsilon {each:g}", FCAC_SPLITS, each) for each in given if each is not None]
+    if len(given) > 1:
+        found.append(Scope("all", FCAC_SPLITS, None, every_epsilon=True))
+    return found
+
+
+def _run(setting: Setting, trial: int) -> dict[str, float]:
+    """The scores of one algorithm; none at all for data that it does not take."""
+    dataset = data_of(setting)
+    task = Task(clients_of(setting, dataset, trial), dataset.rows, len(dataset.classes), trial)
+    try:
+        labels = contestants()[setting["algorithm"]](task)
+    except SettingsError:
+        if setting["algorithm"] in PUBLISHED:
+            raise
+        return {}
+    return scores(dataset.labels, labels)
+
+
+def comparisons(results: Sequence[tuple[Setting, Result]], measures: Sequence[str]) -> list[Comparison]:
+    """One comparison for each data set, split, epsilon and score."""
+    found: dict[tuple[str, Split, float | None, str], dict[str, float]] = {}
+    for setting, result in results:
+        for score in measures:
+            values = found.setdefault((setting.dataset, setting.split, setting.epsilon, score), {})
+            if score in result.measured:
+                values[setting["algorithm"]] = result.measured[score].mean
+    return [Comparison(*key, values) for key, values in found.items()]
+
+
+def ranking(found: Sequence[Comparison], scope: Scope, names: Sequence[str]) -> Ranking:
+    """The ranks of these algorithms in one scope. Raises `InvalidData`."""
+    return rank([each.values for each in found if scope.has(each)], names)
+
+
+def published_mean(name: str, splits: Sequence[Split], datasets: Sequence[str]) -> float | None:
+    """The mean of the ranks that the paper prints for an algorithm on these data sets; None if it has none."""
+    known = [key for each in datasets if (key := fcac_name(each)) is not None]
+    if name not in published_ranks.COLUMNS or len(known) != len(datasets):
+        return None
+    column = published_ranks.COLUMNS.index(name)
+    digits = [int(ranks[column]) for split in splits for key in known for ranks in published_ranks.RANKS[split][key]]
+    return sum(digits) / len(digits)
+
+
+def rank_results(
+    comparison: str, found: Sequence[Comparison], names: Sequence[str], trials: int, compared: bool
+) -> list[Result]:
+    """Mean ranks of these algorithms in every scope, one result each, best first.
+
+    `compared`: beside the printed ranks on the same data sets, with the verdict.
+    """
+    datasets = list(dict.fromkeys(each.dataset for each in found))
+    in_scope = {scope: ranking(found, scope, names) for scope in scopes(dict.fromkeys(each.epsilon for each in found))}
+    first = next(iter(in_scope.values()))
+    results = []
+    for name in sorted(names, key=first.of):
+        measured = {scope.name: Figure(ranked.of(name)) for scope, ranked in in_scope.items()}
+        published = {}
+        for scope in in_scope if compared else ():
+            mean = None if scope.epsilon or scope.every_epsilon else published_mean(name, scope.splits, datasets)
+            if mean is not None:
+                published[scope.name] = Figure(mean)
+        agrees = {
+            scope: abs(measured[scope].mean - figure.mean) <= BAND
+            for scope, figure in published.items()
+            if name != "ffcm" and trials >= TRIALS
+        }
+        results.append(Result({"among": comparison, "algorithm": name}, trials, measured, published, agrees))
+    return results
+
+
+def complete(found: Sequence[Comparison], names: Sequence[str]) -> list[str]:
+    """Those of the algorithms that have a score in every comparison."""
+    return [name for name in names if all(name in each.values for each in found)]
+
+
+EXPERIMENT: Final = Experiment(
+    name="ranks",
+    title="Rank all algorithms on the FCAC paper's data, with Friedman and Nemenyi tests, beside its average ranks.",
+    trials=TRIALS,
+    splits=FCAC_SPLITS,
+    datasets=tuple(FCAC_DATASETS),
+    variants=(),
+    formats=dict.fromkeys(SCORES, python_format(".4f")),
+    run=_run,
+    published=lambda setting: {},
+    agrees=lambda setting, measure, measured, printed: None,
+)
+"""its settings have the key `algorithm`"""

@@ -1,0 +1,140 @@
+"""`shoal reproduce ranks`: the mean ranks of all algorithms, beside those that the FCAC paper prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from shoal.errors import SettingsError
+from shoal.evaluation import pictures, report, scores
+from shoal.evaluation.contest import ALL_EPSILONS, Contest, rankings, run_contest, tables
+from shoal.evaluation.experiments.ranks import BAND, EXPERIMENT, NOISE_TRIALS, TEXT, TRIALS
+from shoal.evaluation.rank_picture import draw_ranks
+from shoal.evaluation.study import Chapter, Picture, ReportOptions, Study
+from shoal.evaluation.trials_command import data_option, jobs_option, resume_option
+
+QUICK_DATASETS: Final = ("hill_valley", "phoneme", "pendigits")
+
+
+class _Epsilon(click.ParamType[float | None]):
+    name = "epsilon"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        if value == "none":
+            return None
+        number = click.FloatRange(0, min_open=True).convert(value, param, ctx)
+        return float(number)
+
+
+def _parameters() -> list[click.Parameter]:
+    return [
+        data_option(),
+        click.Option(
+            ["--dataset", "datasets"], multiple=True, metavar="NAME", help="May be repeated; without it, the paper's."
+        ),
+        click.Option(
+            ["--algorithm", "algorithms"], multiple=True, metavar="NAME", help="May be repeated; without it, all."
+        ),
+        click.Option(
+            ["--epsilon", "epsilons"],
+            type=_Epsilon(),
+            multiple=True,
+            help="The paper's Laplace noise, or none. May be repeated; without it none, 15, 25, 50 and 75.",
+        ),
+        click.Option(
+            ["--score", "measures"], type=click.Choice(scores.SCORES), multiple=True, help="Without it, all three."
+        ),
+        click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {TRIALS}."),
+        click.Option(
+            ["--noise-trials"],
+            type=click.IntRange(1),
+            default=NOISE_TRIALS,
+            show_default=True,
+            help="Trials of settings with noise.",
+        ),
+        click.Option(["--quick"], is_flag=True, help="Three small data sets without noise, one trial."),
+        jobs_option(),
+        resume_option(),
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Draw the mean ranks and critical differences into this file.",
+        ),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of tables."),
+        click.Option(
+            ["--check"], is_flag=True, help=f"Exit with 1 if a mean rank is not within {BAND:g} of the published one."
+        ),
+    ]
+
+
+def _ranks(**given: Any) -> None:
+    quick, trials, out = given["quick"], given["trials"], given["out"]
+    if given["check"] and (quick or given["algorithms"] or given["measures"] or (trials or TRIALS) < TRIALS):
+        raise SettingsError(f"--check compares all algorithms by all scores over at least {TRIALS} trials")
+    if out is not None and not out.parent.is_dir():
+        raise SettingsError(f"{out}: no such folder to draw into")
+    scores.require_scikit_learn()
+    if out is not None:
+        pictures.require_matplotlib()
+    contest = Contest(
+        given["data"],
+        given["datasets"] or (QUICK_DATASETS if quick else ()),
+        given["algorithms"],
+        tuple(dict.fromkeys(given["epsilons"])) or ((None,) if quick else ALL_EPSILONS),
+        given["measures"] or scores.SCORES,
+        trials or (1 if quick else TRIALS),
+        given["noise_trials"],
+        given["jobs"],
+        given["resume"],
+    )
+    outcome = run_contest(contest)
+    if given["as_json"]:
+        rows = json.loads(report.as_json(outcome.results))["rows"]
+        click.echo(json.dumps({"rows": rows, "tests": outcome.tests, "left_out": outcome.left_out}, indent=2))
+    else:
+        for table in tables(outcome):
+            click.echo(f"{table.text}\n")
+            report.show(table.results, table.formats)
+            click.echo()
+    if out is not None:
+        draw_ranks(rankings(outcome), out)
+        click.echo(f"drawn: {out}", err=True)
+    if given["check"] and not all(all(result.agrees.values()) for result in outcome.results):
+        click.echo("a mean rank does not agree with the published one", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _chapter(options: ReportOptions) -> Chapter:
+    quick = options.quick
+    contest = Contest(
+        options.data,
+        QUICK_DATASETS if quick else (),
+        epsilons=(None,) if quick else ALL_EPSILONS,
+        trials=options.trials or (1 if quick else TRIALS),
+        noise_trials=min(NOISE_TRIALS, options.trials or NOISE_TRIALS),
+        jobs=options.jobs,
+        resume=options.store,
+    )
+    outcome = run_contest(contest)
+    drawn = options.out / "ranks.png"
+    draw_ranks(rankings(outcome), drawn)
+    caption = "Mean ranks; a bar joins algorithms whose ranks differ by less than the critical difference"
+    return Chapter("ranks", EXPERIMENT.title, TEXT, tables(outcome), [Picture(drawn, caption)])
+
+
+STUDY: Final = Study(
+    "ranks",
+    EXPERIMENT.title,
+    click.Command(
+        "ranks",
+        callback=_ranks,
+        params=_parameters(),
+        help=f"{EXPERIMENT.title}\n\nEverything takes an hour on one core: give --resume a file, and run the same "
+        "command again after a stop.",
+    ),
+    _chapter,
+    EXPERIMENT,
+)
