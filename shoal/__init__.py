@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.fcac import FCAC
     from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+    from shoal.estimators.federated_shapes import FederatedDBSCAN
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
 
@@ -25,6 +26,7 @@ __all__ = [
     "MUFC",
     "ClusterTree",
     "Contract",
+    "FederatedDBSCAN",
     "FederatedFCM",
     "FederatedGMM",
     "FederatedKMeans",
@@ -39,6 +41,7 @@ __all__ = [
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
     "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
+    "shoal.estimators.federated_shapes": ("FederatedDBSCAN",),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.fcac": ("FCAC",),
     "shoal.protocol.messages": ("Snapshot", "Update"),

@@ -39,6 +39,7 @@ def requested_clusters(model: Model) -> Any:
 
 def _check_rounds(model: Model, contract: Contract) -> None:
     rounds_algorithm(model.algorithm).check(model.options)
+    rounds_algorithm(model.algorithm).check_features(contract.width)
     round_policy(model)
     if requested_clusters(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
         finders = " or ".join(streaming_names())

@@ -65,7 +65,7 @@ class RoundsEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # sci
             tolerance=getattr(self, "tol", 0.0),
             fraction=getattr(self, "fraction", 1.0),
             policy=getattr(self, "policy", None),
-            seed=int(self.random_state),
+            seed=int(getattr(self, "random_state", 0)),
         )
         self.params_: Params = result.params
         self.shifts_, self.n_rounds_ = result.shifts, len(result.shifts)
@@ -92,7 +92,7 @@ class RoundsEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # sci
 
     def _box(self, tables: list[Floats]) -> InitHint:
         """The box in which rows can lie: the parameter `bounds`, or the smallest box of all rows."""
-        box = bounding_box(tables, int(self.random_state))
+        box = bounding_box(tables, int(getattr(self, "random_state", 0)))
         if (bounds := getattr(self, "bounds", None)) is None:
             return box
         try:

@@ -16,6 +16,7 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.federated_shapes import FederatedDBSCAN
 from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.matching import matched_distance
 
@@ -31,6 +32,7 @@ FORMS = [
     FederatedGMM(3, average="weighted", match="place", local_steps=1, max_rounds=300, tol=1e-6),
     KFED(3, local_clusters=2),
     MUFC(3, local_clusters=2),
+    FederatedDBSCAN(8),
 ]
 
 

@@ -16,8 +16,10 @@ from shoal.errors import InvalidData
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.fcac import FCAC
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.federated_shapes import FederatedDBSCAN
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}
+TEN_FEATURES = dict.fromkeys(("check_dtype_object", "check_fit2d_1sample"), "ten features are more than a grid takes")
 STREAMING = [FCAC(), FCAC(clients=3), ClusterTree(), ClusterTree(clients=3)]
 IN_ROUNDS = [
     FederatedKMeans(3),
@@ -28,6 +30,7 @@ IN_ROUNDS = [
     FederatedGMM(3, average="weighted"),
     KFED(3),
     MUFC(3),
+    FederatedDBSCAN(),
 ]
 """every algorithm in rounds, of a single client"""
 
@@ -35,7 +38,9 @@ IN_ROUNDS = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn's
     [*STREAMING, *IN_ROUNDS],
-    expected_failed_checks=lambda estimator: TOO_FEW_ROWS if isinstance(estimator, ClusterTree) else {},
+    expected_failed_checks=lambda estimator: {ClusterTree: TOO_FEW_ROWS, FederatedDBSCAN: TEN_FEATURES}.get(
+        type(estimator), {}
+    ),
 )
 def test_it_passes_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

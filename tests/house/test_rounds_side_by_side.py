@@ -20,6 +20,7 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.federated_shapes import FederatedDBSCAN
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
@@ -100,6 +101,7 @@ ESTIMATORS = {
     "kmeans_local": FederatedKMeans(average="weighted"),
     "kfed": KFED(),
     "mufc": MUFC(),
+    "dbscan": FederatedDBSCAN(),
     "fcm": FederatedFCM(),
     "ffcm": FederatedFCM(average="avg1"),
     "gmm": FederatedGMM(),

@@ -27,6 +27,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kmeans_local": [{"average": "weighted"}, {"average": "unweighted", "steps": 3}],
     "kfed": [{}, {"average": "weighted", "pick": "seeded"}],
     "mufc": [{}, {"local": "kmeans", "cells": 150}],
+    "dbscan": [{}, {"cells": 5, "border": 0, "min_share": 0}, {"cells": 1000, "min_points": 1e-9, "min_share": 0}],
     "ffcm": [{}, {"average": "avg2", "local": "step"}, {"average": "avg2", "support": "powers"}],
     "fcm": [{}, {"fuzzifier": 1.05}, {"fuzzifier": 7}],
     "gmm": [{"covariance": form} for form in ("full", "tied", "diag", "spherical")],
@@ -64,7 +65,8 @@ def box(rows: Floats, seed: int = 0) -> InitHint:
 
 def started(case: Case, rows: Floats, clusters: int = 3, seed: int = 0) -> Params:
     algorithm, options = case
-    return algorithm.start({"clusters": clusters, **options}, rows.shape[1], box(rows, seed))
+    asked = {"clusters": clusters} if "clusters" in algorithm.options else {}
+    return algorithm.start({**asked, **options}, rows.shape[1], box(rows, seed))
 
 
 def one_round(algorithm: RoundsAlgorithm, params: Params, parts: Sequence[Floats]) -> Params:
@@ -288,14 +290,14 @@ def test_one_feature_one_cluster_and_more_clusters_than_rows(
     labels = algorithm.predict(params, rows)
     assert labels.dtype == np.int64
     assert labels.shape == (n,)
-    assert ((labels >= 0) & (labels < len(params["centre"]))).all()
+    assert ((labels >= (-1 if algorithm.leaves_noise else 0)) & (labels < len(params["centre"]))).all()
     low, high = rows.min(axis=0), rows.max(axis=0)
     slack = 1e-9 * (np.abs(rows).max() or 1)
     assert ((params["centre"] >= low - slack) & (params["centre"] <= high + slack)).all()
     view = algorithm.view(params)
     assert_view_is_sound(view, d)
     assert algorithm.summary(params) == view.summary()
-    assert 1 <= view.summary().clusters <= max(clusters, n)
+    assert (0 if algorithm.leaves_noise else 1) <= view.summary().clusters <= max(clusters, n)
 
 
 def test_rows_that_are_not_numbers_or_of_another_width_are_refused(case: Case) -> None:
@@ -320,15 +322,15 @@ def test_an_impossible_answer_is_refused(case: Case) -> None:
     good = algorithm.answer(params, rows)
     for name in algorithm.update:
         without = {key: array for key, array in good.items() if key != name}
-        for lie in (
-            without,
-            {**good, name: good[name][..., None]},
-            {**good, name: good[name] * np.nan if good[name].dtype.kind == "f" else good[name].astype(float)},
-            {**good, name: good[name].astype(np.float32)},
-        ):
+        lies = [without, {**good, name: good[name][..., None]}, {**good, name: good[name].astype(np.float32)}]
+        if good[name].dtype.kind != "f":
+            lies.append({**good, name: good[name].astype(float)})
+        elif good[name].size:
+            lies.append({**good, name: good[name] * np.nan})
+        for lie in lies:
             with pytest.raises(InvalidData):
                 algorithm.combine(params, [good, lie])
-    for negative in {"count", "mass", "support"} & set(good):
+    for negative in {"count", "mass", "support"} & {name for name in good if good[name].size}:
         with pytest.raises(InvalidData):
             algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
     larger = algorithm.answer(after_rounds(case, rows, 4), rows)
@@ -351,6 +353,11 @@ def test_an_unknown_option_is_refused(case: Case) -> None:
 def test_models_start_from_the_clusters_of_another(case: Case) -> None:
     algorithm, options = case
     points = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]])
+    if "clusters" not in algorithm.options or not algorithm.options["clusters"].is_valid("auto"):
+        # It finds their number itself.
+        with pytest.raises(SettingsError, match="clusters"):
+            algorithm.check({**options, "clusters": "auto"})
+        return
     with pytest.raises(SettingsError, match="auto"):
         algorithm.start({**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0)))
     params = algorithm.start({**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=points))

@@ -87,6 +87,11 @@ class RoundsAlgorithm:
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
 
+    check_features: Callable[[int], None] = lambda d: None
+    """d -> nothing. Raises `SettingsError` for a number of features that the algorithm cannot deal with"""
+    leaves_noise: bool = False
+    """a row may belong to no cluster, and there may be no cluster at all"""
+
     def check(self, options: Options) -> None:
         """Raises `SettingsError` for options that the algorithm does not take."""
         resolve_options(self.name, self.options, options)

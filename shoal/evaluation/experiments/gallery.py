@@ -131,7 +131,8 @@ def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
 def _cluster_in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> Clustering:
     box = bounding_box(data.clients, seed)
     init = box if algorithm.one_shot else kfed_hint(rounds_algorithm("kfed"), data.clusters, data.clients, box)
-    options = {"clusters": data.clusters, **OPTIONS.get(algorithm.name, {})}
+    asked = {"clusters": data.clusters} if "clusters" in algorithm.options else {}
+    options = {**asked, **OPTIONS.get(algorithm.name, {})}
     params: Arrays = algorithm.start(options, 2, init)
     done = run_rounds(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)
     labels = algorithm.predict(done.params, data.rows)

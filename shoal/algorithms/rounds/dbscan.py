@@ -1,0 +1,298 @@
+"""Grid DBSCAN by sums: clusters of any shape, as groups of adjacent cells in which rows are dense, and noise.
+
+Clients send the number of their rows in each occupied cell of a grid that all share; the server adds the counts up, so
+the result is that of all rows in one place. Source: M. Uranga, "Federated clustering" (2024), section 3.2, algorithm 4,
+after M. Ester, H.-P. Kriegel, J. Sander, X. Xu (1996). Unlike there, a cell is adjacent to all cells around it, corners
+included; the threshold is a density, so that longer windows do not change the result; and rows beside a cluster's cells
+belong to it (border) where the thesis calls them noise.
+
+A client's answer is its whole map, not a change of it: an answer that arrives twice replaces itself. The server works
+out which cells have changed, and groups again only what those can have changed (`shoal.kernels.cells`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    FLOAT,
+    INT,
+    Params,
+    Stats,
+    check_answer,
+    float_array,
+    int_array,
+    label_rows,
+    n_features,
+    read_float,
+    read_int,
+    reject_unless,
+    row_blocks,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.options import Option, Options, is_int, is_number, resolve_options
+from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.algorithms.view import NO_CLUSTER, ClusteringView
+from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.cells import (
+    CellCounts,
+    add_counts,
+    cell_digits,
+    cell_numbers,
+    cell_places,
+    digits_of,
+    follow_groups,
+    grid_size,
+    nearest_cell,
+)
+from shoal.kernels.distance import Floats
+
+Ints = NDArray[np.int64]
+
+FEATURES_MAX: Final = 6
+CELLS_MAX: Final = 1000
+GRID_CELLS: Final = 4096
+"""cells of the whole grid with `cells = 0`: some rows each, if there are thousands of rows"""
+GRID_CELLS_PER_FEATURE: Final = 32
+BORDER_MAX: Final = 8
+OCCUPIED_MAX: Final = 250_000
+"""occupied cells of one client; with more, an answer is no summary of its rows"""
+OPTIONS: Final = {
+    "cells": Option(
+        0,
+        lambda value: (value == 0 and is_int(value, 0)) or is_int(value, 2, CELLS_MAX),
+        f"a whole number, 2 to {CELLS_MAX}, or 0",
+        "cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most 32",
+    ),
+    "min_points": Option(
+        1.2,
+        lambda value: is_number(value, 0.0),
+        "above 0",
+        "rows that make a cell dense, as a multiple of those that it would have if all rows were spread evenly over "
+        "the grid: a density, so that the number of rows makes no difference",
+    ),
+    "border": Option(
+        2,
+        lambda value: is_int(value, 0, BORDER_MAX),
+        f"a whole number, 0 to {BORDER_MAX}",
+        "cells by which a row may be away from a cluster's nearest cell and still belong to it",
+    ),
+    "min_share": Option(
+        0.01,
+        lambda value: (value == 0 and not isinstance(value, bool)) or is_number(value, 0.0, 1.0),
+        "from 0 to 1",
+        "share of all rows that a group of dense cells must hold to be a cluster; rows of smaller ones are noise",
+    ),
+    "count_min": Option(
+        1,
+        lambda value: is_int(value, 1),
+        "a whole number, at least 1",
+        "a client leaves out cells in which it has fewer rows; above 1, the result is no longer that of pooled rows",
+    ),
+}
+
+# Client half.
+
+
+def answer(params: Params, rows: Rows) -> Stats:
+    """-> numbers of the cells that hold rows (p,), ascending, and how many each holds (p,).
+
+    Raises `InvalidData` for rows in more than `OCCUPIED_MAX` cells.
+    """
+    cells, d, step = read_int(params, "cells", 2, CELLS_MAX), n_features(params), _step(params)
+    counts = CellCounts(cells, d)
+    for block in row_blocks(rows, d, 1):
+        counts.add(cell_numbers(cell_digits(cell_places(block, params["low"], step), cells), cells))
+    number, count = counts.total()
+    kept = count >= read_int(params, "count_min", 1)
+    if np.count_nonzero(kept) > OCCUPIED_MAX:
+        raise InvalidData(f"the rows lie in more than {OCCUPIED_MAX} cells; let the model have fewer `cells`")
+    return {"cell": number[kept], "count": count[kept]}
+
+
+def _step(params: Params) -> Floats:
+    if params["low"].shape != params["step"].shape or not (params["step"] >= 0).all():
+        raise InvalidData("parameter step must hold one number, at least 0, per feature; the round request is damaged")
+    return np.asarray(params["step"])
+
+
+# What travels.
+
+PARAMS: Final = {
+    **CENTRES,
+    "cell": ArraySpec("<i8", ("m",)),
+    "count": ArraySpec("<f8", ("m",)),
+    "group": ArraySpec("<i8", ("m",)),
+    "rows": FLOAT,
+    "cells": INT,
+    "min_points": FLOAT,
+    "border": INT,
+    "min_share": FLOAT,
+    "count_min": INT,
+    "low": ArraySpec("<f8", ("d",), rowlike=True),
+    "step": ArraySpec("<f8", ("d",)),
+}
+"""means and masses of the clusters; the numbers of the m dense cells, their counts and their groups, of which the first
+k are the clusters; the number of rows in all; the options; the grid: its lower corner `low` and its `step`"""
+STATS: Final = {
+    "cell": ArraySpec("<i8", ("p",), per_node=True),
+    "count": ArraySpec("<f8", ("p",), per_node=True),
+}
+
+# Server half.
+
+
+def check_features(d: int) -> None:
+    """Raises `SettingsError` for more features than a grid is good for."""
+    if d > FEATURES_MAX:
+        raise SettingsError(
+            f"dbscan counts rows in cells of a grid, and of {d} features nearly all cells are empty: it takes at most "
+            f"{FEATURES_MAX}. Leave features out of the contract, or choose spectral, which also finds clusters of any "
+            "shape, or gmm"
+        )
+
+
+def start(options: Options, d: int, hint: InitHint) -> Params:
+    """Parameters without clusters: the options and the grid over the box. Raises `SettingsError`."""
+    option: dict[str, Any] = resolve_options("dbscan", OPTIONS, options)
+    check_features(d)
+    cells = option["cells"] or grid_size(d, GRID_CELLS, GRID_CELLS_PER_FEATURE)
+    return {
+        "centre": np.empty((0, d)),
+        "weight": np.empty(0),
+        "cell": np.empty(0, dtype=np.int64),
+        "count": np.empty(0),
+        "group": np.empty(0, dtype=np.int64),
+        "rows": float_array(0),
+        "cells": int_array(cells),
+        "min_points": float_array(option["min_points"]),
+        "border": int_array(option["border"]),
+        "min_share": float_array(option["min_share"]),
+        "count_min": int_array(option["count_min"]),
+        "low": hint.low.astype(np.float64),
+        "step": (hint.high - hint.low) / cells,
+    }
+
+
+def combine(params: Params, answers: Sequence[Stats]) -> Params:
+    """The groups of adjacent dense cells; a function of the sum of the answers alone."""
+    cells, d = read_int(params, "cells", 2, CELLS_MAX), n_features(params)
+    for each in answers:
+        check_answer(STATS, each, d)
+        reject_unless(((each["cell"] >= 0) & (each["cell"] < cells**d)).all(), "a cell outside the grid")
+        reject_unless((each["count"] > 0).all(), "a cell without rows")
+    if not any(len(each["count"]) for each in answers):
+        return dict(params)
+    number, count = add_counts(*(np.concatenate([each[name] for each in answers]) for name in ("cell", "count")))
+    rows = float(count.sum())
+    dense = count >= read_float(params, "min_points", above=0.0) * rows / float(cells) ** d
+    number, count = number[dense], count[dense]
+    group = follow_groups(*_known_groups(params, cells**d), number, cells, d).group
+    return {**params, **_clusters(params, number, count, group, rows), "rows": float_array(rows)}
+
+
+def _known_groups(params: Params, n_cells: int) -> tuple[Ints, Ints]:
+    """The dense cells of the parameters and their groups."""
+    cell, group = params["cell"], params["group"]
+    if not (np.diff(cell) > 0).all() or ((cell < 0) | (cell >= n_cells)).any() or (group < 0).any():
+        raise InvalidData("parameters cell and group must be ascending cells of the grid, each in a group")
+    return cell, group
+
+
+def _clusters(params: Params, number: Ints, count: Floats, group: Ints, rows: float) -> Params:
+    """Groups in an order in which those that are clusters come first, and the clusters' masses and centres."""
+    mass = np.bincount(group, count, int(group.max(initial=-1)) + 1).astype(np.float64)
+    is_cluster = mass >= read_float(params, "min_share", above=-1.0) * rows
+    place = np.empty(len(mass), dtype=np.int64)
+    place[np.argsort(~is_cluster, kind="stable")] = np.arange(len(mass))
+    k = int(np.count_nonzero(is_cluster))
+    group = place[group]
+    weight = mass[is_cluster]
+    middles = cell_middles(params, number)
+    sums = [np.bincount(group, count * middles[:, feature], len(mass))[:k] for feature in range(middles.shape[1])]
+    centre = np.stack(sums, axis=1) / weight[:, None]
+    return {"centre": centre, "weight": weight, "cell": number, "count": count, "group": group}
+
+
+def cell_middles(params: Params, number: Ints) -> Floats:
+    """numbers of cells (m,) -> their middles (m, d)."""
+    digits = digits_of(number, read_int(params, "cells", 2, CELLS_MAX), n_features(params))
+    return np.asarray(params["low"] + (digits + 0.5) * _step(params))
+
+
+def shift(before: Params, after: Params) -> float:
+    """The share of the clusters' rows whose cell has changed its cluster; infinite when there were no rows before.
+
+    A cluster is the same as before if most of each lies in the other.
+    """
+    if not before["rows"][0]:
+        return math.inf
+    k_before, k = len(before["weight"]), len(after["weight"])
+    number, count, group = (after[name][after["group"] < k] for name in ("cell", "count", "group"))
+    earlier = np.full(len(number), k_before, dtype=np.int64)
+    _, ours, theirs = np.intersect1d(number, before["cell"], assume_unique=True, return_indices=True)
+    earlier[ours] = np.minimum(before["group"][theirs], k_before)
+    shared = np.bincount(group * (k_before + 1) + earlier, count, k * (k_before + 1)).reshape(k, k_before + 1)[:, :-1]
+    if not k or not k_before:
+        return float(k != k_before)
+    best = shared.argmax(axis=1)
+    same = shared.argmax(axis=0)[best] == np.arange(k)
+    return max(0.0, 1.0 - float(shared[np.arange(k), best][same].sum() / count.sum()))
+
+
+def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
+    """rows (n, d) -> (n,) cluster of each, -1 for noise. Raises `InvalidData`.
+
+    A row in a cell of a cluster belongs to it. Any other row is a border row of the nearest such cell at most `border`
+    cells away, by the distance to its middle in cells, of equally near ones the first; or noise if there is none.
+    """
+    cells, d, step = read_int(params, "cells", 2, CELLS_MAX), n_features(params), _step(params)
+    border = read_int(params, "border", 0, BORDER_MAX)
+    of_cluster = params["group"] < len(params["weight"])
+    number, group = params["cell"][of_cluster], params["group"][of_cluster]
+
+    def label(block: Floats) -> Ints:
+        near = nearest_cell(cell_places(block, params["low"], step), number, cells, border)
+        found = np.full(len(block), NO_CLUSTER, dtype=np.int64)
+        found[near >= 0] = group[near[near >= 0]]
+        return found
+
+    return label_rows(rows, d, 1, label)
+
+
+def view(params: Params) -> ClusteringView:
+    """Each dense cell is a node, whose id is the number of the cell."""
+    k = len(params["weight"])
+    cluster = np.where(params["group"] < k, params["group"], NO_CLUSTER)
+    return ClusteringView.from_nodes(
+        cell_middles(params, params["cell"]),
+        params["count"],
+        cluster,
+        node_id=params["cell"],
+        centres=params["centre"],
+        centre_mass=params["weight"],
+        accumulates=False,
+    )
+
+
+DBSCAN: Final = RoundsAlgorithm(
+    name="dbscan",
+    snapshot=PARAMS,
+    update=STATS,
+    one_shot=True,
+    options=OPTIONS,
+    start=start,
+    answer=answer,
+    combine=combine,
+    shift=shift,
+    predict=predict,
+    view=view,
+    check_features=check_features,
+    leaves_noise=True,
+)
