@@ -1,0 +1,126 @@
+"""Noise for counts: two-sided geometric noise on whole numbers, drawn from integer tables.
+
+Replacing one reading moves two counts of a window by one each: its old cell loses it, its new cell gains it. With
+P(k) proportional to exp(-|k| * epsilon / 2) on every count, empty ones included, the probabilities of any published
+window differ by a factor of at most exp(epsilon).
+
+The tables are the mechanism, as in `shoal.privacy.laplace`: a 64-bit word is looked up in a table of integers that sums
+to exactly 2^63, so no floating point lies between a true count and a published one. A table ends with an escape on
+either side, "this far or farther"; then a one-sided table is drawn from, again and again if need be, because what is
+left of a geometric distribution beyond any point is that distribution again. No result is cut off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import SettingsError
+
+Counts = NDArray[np.int64]
+
+TABLE_BITS = 63
+TABLE_SCALES = 16
+"""a table reaches this many scales to either side; the probability beyond is about e^-16"""
+SCALE_SLACK = Decimal(1) + Decimal(1) / 4096
+"""the tables are made for a scale larger by this factor, so that rounding to integers never costs more epsilon"""
+EPSILON_MIN, EPSILON_MAX = 0.02, 40.0
+_EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class CountNoise:
+    """The noise of every count of a window; all of it is public."""
+
+    reach: int
+    """n: the two-sided table holds -n .. n, and its two ends stand for "n or farther" """
+    below: NDArray[np.uint64]
+    """(2n,) running sums of the weights of -n .. n, without the last, which is 2^63"""
+    beyond: NDArray[np.uint64]
+    """(n,) the same for the one-sided table of 0 .. n, whose last entry stands for "n or more" """
+    variance: float
+    """of one draw, in squared readings"""
+
+    @cached_property
+    def weights(self) -> NDArray[np.uint64]:
+        """(2n + 1,) weights of -n .. n, which sum to 2^63."""
+        return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
+
+    @cached_property
+    def weights_beyond(self) -> NDArray[np.uint64]:
+        """(n + 1,) weights of 0 .. n in the one-sided table, which sum to 2^63."""
+        return np.diff(self.beyond, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
+
+    def digest(self) -> bytes:
+        """32 bytes that identify the tables exactly."""
+        tables = self.below.astype("<u8").tobytes() + self.beyond.astype("<u8").tobytes()
+        return hashlib.sha256(f"counts;{self.reach};".encode() + tables).digest()
+
+    def draw(self, seed: bytes, cells: int) -> Counts:
+        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where it escapes."""
+        words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8") >> np.uint64(1)
+        noise = np.searchsorted(self.below, words, side="right").astype(np.int64) - self.reach
+        for cell in np.flatnonzero(np.abs(noise) == self.reach).tolist():
+            noise[cell] += int(np.sign(noise[cell])) * self._farther(seed, cell)
+        return noise
+
+    def _farther(self, seed: bytes, cell: int) -> int:
+        """How far beyond the end of the two-sided table the noise of this cell lies."""
+        total, level, step = 0, 0, self.reach
+        while step == self.reach:
+            place = b"farther" + cell.to_bytes(8, "little") + level.to_bytes(8, "little")
+            word = int.from_bytes(hashlib.shake_256(seed + place).digest(_WORD_BYTES), "little") >> 1
+            step = int(np.searchsorted(self.beyond, np.uint64(word), side="right"))
+            total, level = total + step, level + 1
+        return total
+
+
+@lru_cache(maxsize=64)
+def count_noise(epsilon: float) -> CountNoise:
+    """The noise for a window whose every reading may cost `epsilon`. Raises `SettingsError` outside 0.02..40."""
+    if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
+        raise SettingsError(f"epsilon {epsilon:g} of counts is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}")
+    scale = Decimal(2) / Decimal(epsilon) * SCALE_SLACK
+    ratio = _EXACT.exp(-1 / scale)
+    reach = max(1, int(TABLE_SCALES * scale))
+    power = [Decimal(1)]
+    for _ in range(reach):
+        power.append(_EXACT.multiply(power[-1], ratio))
+    # P(K <= -j) = P(K >= j) = ratio^j / (1 + ratio)
+    tail = [_EXACT.divide(each, 1 + ratio) for each in power]
+    left = [tail[-k] for k in range(-reach, 0)]
+    right = [1 - tail[k + 1] for k in range(reach)]
+    q = float(ratio)
+    return CountNoise(
+        reach, _table([*left, *right]), _table([1 - each for each in power[1:]]), 2.0 * q / (1.0 - q) ** 2
+    )
+
+
+def certified_count_epsilon(noise: CountNoise) -> float:
+    """The true epsilon of one reading, computed from the integers of the tables: no statistics, no derivation.
+
+    It is twice the largest |ln P(k) - ln P(k + 1)| over all whole numbers k, because a reading moves two counts by
+    one. Beyond the tables' ends the ratios repeat with every further draw, so that a finite number of them is all.
+    """
+    two_sided = np.log(noise.weights.astype(np.float64))
+    one_sided = np.log(noise.weights_beyond.astype(np.float64)) - TABLE_BITS * math.log(2)
+    n = noise.reach
+    # the table's own entries but its ends; an end followed by 0, 1, .. n - 1 farther; n farther is an escape and 0 more
+    left = [two_sided[0] + one_sided[n] + one_sided[0], *(two_sided[0] + one_sided[:n][::-1])]
+    right = [*(two_sided[-1] + one_sided[:n]), two_sided[-1] + one_sided[n] + one_sided[0]]
+    steps = np.abs(np.diff([*left, *two_sided[1:-1], *right]))
+    # further levels: the same one-sided steps, and the escape of each level
+    return 2.0 * float(steps.max())
+
+
+def _table(cumulative: list[Decimal]) -> NDArray[np.uint64]:
+    unit = Decimal(2**TABLE_BITS)
+    whole = [int(_EXACT.to_integral_value(_EXACT.multiply(unit, each))) for each in cumulative]
+    return np.array(whole, dtype=np.uint64)

@@ -1,0 +1,135 @@
+"""The noise of counts: its certificate, its distribution, and audits that notice faults."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import SettingsError
+from shoal.privacy.audit import clopper_pearson
+from shoal.privacy.count_noise import TABLE_BITS, CountNoise, certified_count_epsilon, count_noise
+from shoal.privacy.counts import CountMechanism
+from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
+
+EPSILONS = [0.02, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]
+KEY, SOURCE, TERMS = bytes(range(KEY_BYTES)), bytes(SOURCE_BYTES), bytes(32)
+
+
+def mechanism(epsilon: float = 1.0, key: bytes = KEY, client: str = "plant", model: str = "live") -> CountMechanism:
+    return CountMechanism(count_noise(epsilon), key, client, SOURCE, model)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_tables_cost_hardly_less_and_never_more_than_declared(epsilon: float) -> None:
+    assert 0.999 * epsilon < certified_count_epsilon(count_noise(epsilon)) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_weights_sum_to_two_to_the_63(epsilon: float) -> None:
+    noise = count_noise(epsilon)
+    for weights in (noise.weights, noise.weights_beyond):
+        assert sum(map(int, weights)) == 2**TABLE_BITS
+        assert (weights > 0).all()
+
+
+def test_a_table_with_too_little_noise_is_noticed_by_the_certificate() -> None:
+    right = count_noise(1.0)
+    shifted = CountNoise(right.reach, right.below - np.uint64(2**50), right.beyond, right.variance)
+    assert certified_count_epsilon(shifted) > 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.0, -1.0, 41.0, math.nan])
+def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(SettingsError, match=r"0\.02\.\.40"):
+        count_noise(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_draws_have_the_declared_variance_and_mean_zero(epsilon: float) -> None:
+    noise = count_noise(epsilon)
+    drawn = noise.draw(b"seed", 200_000)
+    error = math.sqrt(noise.variance / len(drawn))
+    assert abs(float(drawn.mean())) < 5 * error
+    assert float(drawn.var()) == pytest.approx(noise.variance, rel=0.05)
+
+
+def test_noise_beyond_the_table_is_drawn_again_and_not_cut_off() -> None:
+    # A table of three entries escapes often, so that the levels after it are seen as well.
+    noise = count_noise(1.0)
+    wide = noise.draw(b"seed", 300_000)
+    ratio = math.exp(-0.5)
+    small = CountNoise(
+        1,
+        np.array([ratio / (1 + ratio) * 2**63, (1 - ratio / (1 + ratio)) * 2**63], dtype=np.uint64),
+        np.array([(1 - ratio) * 2**63], dtype=np.uint64),
+        noise.variance,
+    )
+    narrow = small.draw(b"seed", 20_000)
+    assert np.abs(narrow).max() > 10
+    assert float(narrow.var()) == pytest.approx(float(wide.var()), rel=0.1)
+    for k in range(-6, 7):
+        assert float((narrow == k).mean()) == pytest.approx(float((wide == k).mean()), abs=0.02)
+
+
+@given(st.lists(st.integers(0, 400), max_size=50))
+def test_the_same_window_gets_the_same_noise_and_private_counts_are_whole(counts: list[int]) -> None:
+    true = np.array(counts, dtype=np.int64)
+    private = mechanism().release(true, (3, 800, 1199), TERMS)
+    assert private.dtype == np.int64
+    np.testing.assert_array_equal(private, mechanism().release(true, (3, 800, 1199), TERMS))
+
+
+def test_all_that_the_noise_depends_on_changes_it() -> None:
+    true, one_more = np.full(64, 5), np.eye(64, dtype=np.int64)[0]
+    seen = [
+        mechanism().release(true, (3, 800, 1199), TERMS),
+        mechanism().release(true, (4, 800, 1199), TERMS),
+        mechanism().release(true, (3, 801, 1199), TERMS),
+        mechanism().release(true, (3, 800, 1198), TERMS),
+        mechanism().release(true, (3, 800, 1199), hashlib.sha256(b"other").digest()),
+        mechanism(key=bytes(KEY_BYTES)).release(true, (3, 800, 1199), TERMS),
+        mechanism(client="other").release(true, (3, 800, 1199), TERMS),
+        mechanism(model="other").release(true, (3, 800, 1199), TERMS),
+        mechanism(epsilon=1.01).release(true, (3, 800, 1199), TERMS),
+        mechanism().release(true + one_more, (3, 800, 1199), TERMS) - one_more,
+    ]
+    for i, one in enumerate(seen):
+        for other in seen[:i]:
+            assert (one != other).any()
+    fingerprints = {mechanism().fingerprint, mechanism(client="other").fingerprint, mechanism(epsilon=2.0).fingerprint}
+    assert len(fingerprints) == 3
+
+
+def two_cell_loss(epsilon_of_noise: float, declared: float, releases: int = 20_000) -> float:
+    """The lower bound of the privacy loss between two windows that differ in one reading, found by guessing.
+
+    The reading is in the first cell or in the second; whoever sees both counts guesses the larger one, and does not
+    guess where they are equal. With the declared noise a guess is right with probability e^l / (1 + e^l) at most.
+    """
+    noise = count_noise(epsilon_of_noise)
+    first = np.random.default_rng(7).integers(0, 2, size=releases).astype(bool)
+    cells = np.stack([first, ~first], axis=1).astype(np.int64) + 10
+    private = cells + noise.draw(b"audit", cells.size).reshape(cells.shape)
+    # The likelihood ratio is largest where the counts differ by one or more each.
+    sure_first = (private[:, 0] >= 11) & (private[:, 1] <= 10)
+    sure_second = (private[:, 0] <= 10) & (private[:, 1] >= 11)
+    guesses = int(sure_first.sum() + sure_second.sum())
+    hits = int((sure_first & first).sum() + (sure_second & ~first).sum())
+    low, high = clopper_pearson(hits, guesses, 1e-4)
+    assert math.log(high / (1 - high)) > 0.8 * declared or epsilon_of_noise != declared
+    return math.log(low / (1 - low))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_a_two_cell_audit_finds_no_more_than_the_declared_epsilon(epsilon: float) -> None:
+    assert two_cell_loss(epsilon, epsilon) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_the_two_cell_audit_notices_half_the_noise(epsilon: float) -> None:
+    assert two_cell_loss(2 * epsilon, epsilon) > epsilon
