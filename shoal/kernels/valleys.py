@@ -1,0 +1,76 @@
+"""Valleys of noisy histograms: where a density falls and rises again by more than noise explains."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+WIDTHS = (1, 2, 4)
+"""bins that are summed before two places are compared: a wide valley shows in sums of bins that are too noisy alone"""
+SIGNIFICANCE_MIN = 2.5
+"""standard deviations below which a valley is not located"""
+SHALLOW = 0.8
+"""depth up to which a valley counts as a hint"""
+
+
+class Valleys(NamedTuple):
+    """The deepest valley of each of A histograms."""
+
+    significance: Floats
+    """(A,) standard deviations between the valley and the lower of the peaks beside it; -1 where there is none"""
+    position: Floats
+    """(A,) its middle, in bins from the left end of the histogram"""
+    hint: Floats
+    """(A,) the significance of the best valley that may still be shallow: what an axis that is asked more may show"""
+
+
+def find_valleys(counts: Floats, variances: Floats, depth: float) -> Valleys:
+    """counts (A, n) with the variances (A, n) of their noise -> the deepest valley of each.
+
+    A valley is at most `depth` times as high as the lower of the highest places to its left and right. The
+    difference has the variance of both places: twice their noise, and that of counting readings itself.
+    """
+    a, n = counts.shape
+    best, position, hint = np.full(a, -1.0), np.zeros(a), np.full(a, -1.0)
+    summed, noise = _running(counts), _running(variances)
+    for width in WIDTHS:
+        if 4 * width > n:
+            break
+        height, variance = summed[:, width:] - summed[:, :-width], noise[:, width:] - noise[:, :-width]
+        top = _lower_peak(height, width)
+        error = np.sqrt(2.0 * variance + np.maximum(height, 0.0) + top + 1e-9)
+        score = np.where(top > 0.0, (top - height) / error, -1.0)
+        hint = np.maximum(hint, np.where(height <= SHALLOW * top, score, -1.0).max(axis=1))
+        score[height > depth * top] = -1.0
+        deepest = score.argmax(axis=1)
+        value = score[np.arange(a), deepest]
+        for axis in np.flatnonzero(value > np.maximum(best, SIGNIFICANCE_MIN)).tolist():
+            best[axis] = value[axis]
+            position[axis] = _middle(height[axis], variance[axis], top[axis], int(deepest[axis])) + width / 2
+    return Valleys(best, position, hint)
+
+
+def _running(values: Floats) -> Floats:
+    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+
+
+def _lower_peak(height: Floats, width: int) -> Floats:
+    """heights (A, k) of moving sums of `width` bins -> (A, k) the lower of the peaks left and right, 0 without both."""
+    left, right = np.zeros_like(height), np.zeros_like(height)
+    left[:, width:] = np.maximum.accumulate(height, axis=1)[:, :-width]
+    right[:, :-width] = np.maximum.accumulate(height[:, ::-1], axis=1)[:, ::-1][:, width:]
+    return np.maximum(np.minimum(left, right), 0.0)
+
+
+def _middle(height: Floats, variance: Floats, top: Floats, at: int) -> float:
+    """The middle of the places around `at` that are as low as it, as far as noise can tell."""
+    limit = height[at] + math.sqrt(variance[at] + max(height[at], 0.0)) + 0.05 * top[at]
+    low = height <= limit
+    first = at - int(np.argmin(low[at::-1])) + 1 if not low[: at + 1].all() else 0
+    last = at + int(np.argmin(low[at:])) - 1 if not low[at:].all() else len(low) - 1
+    return (first + last) / 2.0
