@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shoal import errors
     from shoal.config.contract import Contract, load_contract
     from shoal.estimators.cluster_tree import ClusterTree
+    from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
     from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
     from shoal.estimators.federated_shapes import FederatedDBSCAN
@@ -26,6 +27,7 @@ __all__ = [
     "MUFC",
     "ClusterTree",
     "Contract",
+    "DensityTree",
     "FederatedDBSCAN",
     "FederatedFCM",
     "FederatedGMM",
@@ -43,6 +45,7 @@ _MODULES = {
     "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
     "shoal.estimators.federated_shapes": ("FederatedDBSCAN",),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
+    "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),
     "shoal.protocol.messages": ("Snapshot", "Update"),
     "shoal.protocol.readings": ("Reading",),

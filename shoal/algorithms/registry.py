@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, TypeAlias, TypeGuard
 
+from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.streaming import StreamingAlgorithm
 from shoal.errors import SettingsError
@@ -34,6 +35,12 @@ def algorithm_names() -> tuple[str, ...]:
 def streaming_names() -> tuple[str, ...]:
     """The names of the streaming algorithms; imports every installed algorithm."""
     return tuple(name for name in algorithm_names() if not is_in_rounds(name))
+
+
+@cache
+def counting_names() -> tuple[str, ...]:
+    """The names of the streaming algorithms that learn from counts; imports every installed algorithm."""
+    return tuple(name for name in streaming_names() if isinstance(load_algorithm(name), CountingAlgorithm))
 
 
 @cache

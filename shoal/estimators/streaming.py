@@ -7,14 +7,14 @@ scikit-learn nor river needs to be installed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.streaming import ServerHalf, State
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
@@ -31,6 +31,25 @@ from shoal.estimators.base import (
 from shoal.estimators.in_memory import InMemoryFederation
 
 STATE_VERSION = 1
+
+
+class Federation(Protocol):
+    """What an estimator needs of a federation in memory."""
+
+    width: int
+
+    @property
+    def server(self) -> ServerHalf:
+        """The half that predicts."""
+        ...
+
+    def learn(self, rows: Table, client_names: ArrayLike | None, is_last: bool = False) -> None:
+        """rows (n, d) of clients (n,), in order; `is_last`: no more will follow. Raises `InvalidData`."""
+        ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
 
 
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -67,7 +86,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         if len(rows) < self.ROWS_MIN:
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
         federation = self._new_federation(rows.shape[1])
-        federation.learn(rows, clients, is_last=True)
+        self._learn_rows(federation, rows, clients, is_last=True)
         self._federation, self._names = federation, names
         self.labels_ = self._predict(rows)
         return self
@@ -179,7 +198,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         if not self._has_rows():
             raise AttributeError(f"{attribute} does not exist before the first row; call fit, partial_fit or learn_one")
 
-    def _new_federation(self, width: int) -> InMemoryFederation:
+    def _new_federation(self, width: int) -> Federation:
         options = self.get_params(deep=False)
         clients, seed = options.pop("clients"), options.pop("random_state")
         update_readings = options.pop("update_readings", None)
@@ -188,10 +207,14 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Table:
         rows = self._as_learnt(X, names)
         federation = self._federation if self._has_rows() else self._new_federation(max(1, rows.shape[1]))
-        federation.learn(rows, clients)
+        self._learn_rows(federation, rows, clients, is_last=False)
         if not self._has_rows() and len(rows):
             self._federation, self._names = federation, names
         return rows
+
+    def _learn_rows(self, federation: Federation, rows: Table, clients: ArrayLike | None, is_last: bool) -> None:
+        """Let a federation learn rows, in the coordinates in which it learns."""
+        federation.learn(rows, clients, is_last=is_last)
 
     def _predict(self, rows: Table) -> NDArray[np.int64]:
         if not self._has_rows():

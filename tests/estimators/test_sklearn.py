@@ -14,13 +14,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shoal.errors import InvalidData
 from shoal.estimators.cluster_tree import ClusterTree
+from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.federated_shapes import FederatedDBSCAN
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}
 TEN_FEATURES = dict.fromkeys(("check_dtype_object", "check_fit2d_1sample"), "ten features are more than a grid takes")
-STREAMING = [FCAC(), FCAC(clients=3), ClusterTree(), ClusterTree(clients=3)]
+EXPECTED_TO_FAIL = {ClusterTree: TOO_FEW_ROWS, DensityTree: TOO_FEW_ROWS, FederatedDBSCAN: TEN_FEATURES}
+STREAMING = [FCAC(), FCAC(clients=3), ClusterTree(), ClusterTree(clients=3), DensityTree(), DensityTree(epsilon=None)]
 IN_ROUNDS = [
     FederatedKMeans(3),
     FederatedKMeans(3, average="unweighted"),
@@ -38,9 +40,7 @@ IN_ROUNDS = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn's
     [*STREAMING, *IN_ROUNDS],
-    expected_failed_checks=lambda estimator: {ClusterTree: TOO_FEW_ROWS, FederatedDBSCAN: TEN_FEATURES}.get(
-        type(estimator), {}
-    ),
+    expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL.get(type(estimator), {}),
 )
 def test_it_passes_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

@@ -1,0 +1,74 @@
+"""The contract of algorithms that learn from counts: clients count whole windows of readings, and counts get noise.
+
+Where noise is added to each reading before anything learns from it, the noise has to hide all that a reading says. A
+count says far less of one reading, so the same guarantee takes far less noise. What is counted is decided by public
+terms, which the server publishes in its snapshots; the true counts stay on the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.streaming import Arrays, ClientHalf, Rows, StreamingAlgorithm
+from shoal.errors import SettingsError
+
+Counts = NDArray[np.int64]
+
+
+class Counted(Protocol):
+    """A counted window, which must not leave the client before its counts are private."""
+
+    @property
+    def counts(self) -> Counts:
+        """(cells,) how many readings fell into each cell; each reading is counted in one cell at most."""
+        ...
+
+    def update(self, private: Counts) -> Arrays:
+        """The arrays of the update table, with private counts (cells,) in the place of the true ones."""
+        ...
+
+
+class Counter(Protocol):
+    """The half of a counting algorithm that runs on a client. It has no state but the terms."""
+
+    @property
+    def terms_digest(self) -> bytes:
+        """32 bytes that identify the terms under which the next window is counted."""
+        ...
+
+    def adopt(self, snapshot: Arrays) -> None:
+        """Count under the terms of this snapshot from now on."""
+        ...
+
+    def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> Counted:
+        """Count one window of a client: rows (n, d) in unit coordinates, of which the `valid` (n,) are readings.
+
+        A row that is not valid keeps its place and is counted nowhere. The cells that are counted, and the cell that
+        a reading falls into, depend on the terms, the public name of the client and the number of its window, and for
+        a reading's cell on that reading and its place; on no other reading.
+        """
+        ...
+
+
+def _takes_no_rows(options: Mapping[str, Any], dimensions: int | None) -> NoReturn:
+    raise SettingsError("an algorithm that learns from counts has no client half that learns rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountingAlgorithm(StreamingAlgorithm):
+    """A streaming algorithm whose clients publish private counts of windows instead of learning private rows.
+
+    `server` and `counter` take two options more than people set: `noise_variance`, of one published count, and
+    `window_readings`.
+    """
+
+    client: Callable[[Mapping[str, Any], int | None], ClientHalf] = field(
+        init=False, default_factory=lambda: _takes_no_rows
+    )
+    counter: Callable[[Mapping[str, Any], int], Counter]
+    """(options, d) -> a client half that knows no snapshot yet. Raises `SettingsError`"""

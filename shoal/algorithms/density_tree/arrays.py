@@ -1,0 +1,84 @@
+"""The arrays that travel between the clients of density_tree and its server."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.errors import InvalidData
+
+UPDATE = {
+    "places": ArraySpec("<i8", (1,), at_least_one=True),
+    "leaf": ArraySpec("<i8", ("b",)),
+    "axis": ArraySpec("<i8", ("b",)),
+    "epoch": ArraySpec("<i8", ("b",)),
+    "cells": ArraySpec("<i8", ("b",), at_least_one=True),
+    "count": ArraySpec("<i8", ("n",)),
+}
+"""one window of a client: how many readings it has, refused ones included; and block by block the private counts of
+the cells of one axis of one leaf, in the epoch in which the axis had these cells. Private counts may be negative"""
+
+SNAPSHOT = {
+    "cut_first": ArraySpec("<i8", ("s",)),
+    "cut_second": ArraySpec("<i8", ("s",)),
+    "cut_first_weight": ArraySpec("<f8", ("s",)),
+    "cut_second_weight": ArraySpec("<f8", ("s",)),
+    "cut_at": ArraySpec("<f8", ("s",)),
+    "cut_parts": ArraySpec("<i8", ("s", 2)),
+    "leaf_id": ArraySpec("<i8", ("l",)),
+    "low": ArraySpec("<f8", ("l", "d"), rowlike=True),
+    "high": ArraySpec("<f8", ("l", "d"), rowlike=True),
+    "mass": ArraySpec("<f8", ("l",)),
+    "leaf_centre": ArraySpec("<f8", ("l", "d"), rowlike=True),
+    "cluster": ArraySpec("<i8", ("l",), points_into="c"),
+    "axis_leaf": ArraySpec("<i8", ("a",), points_into="l"),
+    "axis_first": ArraySpec("<i8", ("a",), points_into="d"),
+    "axis_second": ArraySpec("<i8", ("a",), points_into="d"),
+    "axis_first_weight": ArraySpec("<f8", ("a",)),
+    "axis_second_weight": ArraySpec("<f8", ("a",)),
+    "axis_start": ArraySpec("<f8", ("a",)),
+    "axis_end": ArraySpec("<f8", ("a",)),
+    "axis_zoom": ArraySpec("<i8", ("a",)),
+    "axis_span": ArraySpec("<i8", ("a",)),
+    "axis_epoch": ArraySpec("<i8", ("a",)),
+    "axis_share": ArraySpec("<i8", ("a",)),
+    "identity": ArraySpec("<i8", ("c",)),
+    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
+    "centre_mass": ArraySpec("<f8", ("c",)),
+    "recent": ArraySpec("<f8", ("c",)),
+    "active": ArraySpec("|b1", ("c",)),
+    "parent": ArraySpec("<i8", ("c",)),
+    "since": ArraySpec("<i8", ("c",)),
+}
+"""the terms under which clients count, and the clusters. Of each cut its axis, its place and its two parts (i >= 0 is
+cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is never given again, its box, the readings
+in it and their mean; of each axis, leaf by leaf, its two features and their weights, its range, the coarse bin from
+which fine bins lie over `span` coarse bins (-1: none), its epoch, and its share in parts of 65536; of each cluster its
+identity, centre and readings as estimated from private counts, its recent readings (they fade to 1/e in 4000
+readings of all clusters), whether it is active, the identity that it parted from (-1: none), and how many readings had
+been absorbed when it was found"""
+
+
+class Block(NamedTuple):
+    """The private counts of one axis of one leaf."""
+
+    leaf: int
+    axis: int
+    epoch: int
+    counts: NDArray[np.float64]
+
+
+def blocks_of(arrays: Arrays, client: str) -> list[Block]:
+    """The blocks of an update. Raises `InvalidData`, which names the client."""
+    columns = [arrays[name].tolist() for name in ("leaf", "axis", "epoch", "cells")]
+    counts = np.asarray(arrays["count"], dtype=np.float64)
+    if sum(columns[3]) != len(counts) or min(columns[3], default=1) < 1:
+        raise InvalidData(f"contribution of {client}: the cells of its blocks are not as many as its counts")
+    found, first = [], 0
+    for leaf, axis, epoch, cells in zip(*columns, strict=True):
+        found.append(Block(leaf, axis, epoch, counts[first : first + cells]))
+        first += cells
+    return found

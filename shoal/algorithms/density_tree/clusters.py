@@ -1,0 +1,82 @@
+"""Clusters of the leaves: leaves are joined where the valley between them has filled up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.algorithms.density_tree.axes import Ints
+from shoal.algorithms.density_tree.leaf import Leaf
+from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, is_filled, leaves_of
+from shoal.kernels.distance import Floats
+
+MASS_SIGNIFICANCE = 2.5
+"""standard deviations above zero from which a leaf has mass"""
+
+
+def masses(leaves: list[Leaf]) -> Floats:
+    """(l,) share of the readings in each leaf; 0 where it is not significant, equal shares as long as none is."""
+    found = np.zeros(len(leaves))
+    for i, leaf in enumerate(leaves):
+        held = float(leaf.coarse[: leaf.d].sum())
+        noise = float(leaf.coarse_noise[: leaf.d].sum())
+        if held > MASS_SIGNIFICANCE * np.sqrt(noise + max(held, 0.0) + 1.0):
+            found[i] = held / max(float(leaf.exposure[: leaf.d].sum()), 1e-9)
+    total = float(found.sum())
+    return found / total if total > 0.0 else np.full(len(leaves), 1.0 / len(leaves))
+
+
+def cluster_leaves(root: Node, mass: Floats, filled: float) -> Ints:
+    """(l,) the cluster of each leaf, numbered from 0 in the order of their first leaves.
+
+    Leaves on either side of a cut whose valley has filled up are joined where they touch. What holds no significant
+    mass is no cluster and goes with the heaviest leaf on the other side of its cut.
+    """
+    leaves = leaves_of(root)
+    place = {leaf.leaf_id: i for i, leaf in enumerate(leaves)}
+    groups = _Groups(len(leaves))
+    cuts = list(cuts_of(root))
+    for cut in cuts:
+        left, right = (leaves_of(part) for part in cut.parts)
+        if is_filled(cut, left, right, filled):
+            for one in left:
+                for other in right:
+                    if _touch(cut, one, other) and is_filled(cut, [one], [other], filled):
+                        groups.join(place[one.leaf_id], place[other.leaf_id])
+    for cut in reversed(cuts):
+        below, above = ([place[leaf.leaf_id] for leaf in leaves_of(part)] for part in cut.parts)
+        for empty, others in ((below, above), (above, below)):
+            if mass[empty].sum() == 0.0 < mass[others].sum():
+                heaviest = max(others, key=lambda i: float(mass[i]))
+                for i in empty:
+                    groups.join(i, heaviest)
+    return groups.numbers()
+
+
+def _touch(cut: Cut, left: Leaf, right: Leaf) -> bool:
+    """Whether two leaves lie on either side of the cut and meet there."""
+    if left.end[axis_in(left, cut)] != cut.at or right.start[axis_in(right, cut)] != cut.at:
+        return False
+    meet = np.minimum(left.high, right.high) > np.maximum(left.low, right.low)
+    if cut.axis < len(meet):
+        meet[cut.axis] = True
+    return bool(meet.all())
+
+
+class _Groups:
+    """Disjoint sets of leaves."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+
+    def join(self, a: int, b: int) -> None:
+        self._parent[self._root(a)] = self._root(b)
+
+    def numbers(self) -> Ints:
+        roots = [self._root(i) for i in range(len(self._parent))]
+        number: dict[int, int] = {}
+        return np.array([number.setdefault(root, len(number)) for root in roots], dtype=np.int64)
+
+    def _root(self, i: int) -> int:
+        while self._parent[i] != i:
+            self._parent[i] = i = self._parent[self._parent[i]]
+        return i

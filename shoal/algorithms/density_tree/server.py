@@ -1,0 +1,227 @@
+"""The server half of density_tree: adds up noisy counts, and lets the tree grow where they show valleys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.density_tree.arrays import SNAPSHOT, Block, blocks_of
+from shoal.algorithms.density_tree.axes import Axes, oblique_axes
+from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
+from shoal.algorithms.density_tree.identities import Identities
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Leaf
+from shoal.algorithms.density_tree.options import DensityTreeOptions
+from shoal.algorithms.density_tree.saved import restored_tree, tree_state
+from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
+from shoal.algorithms.density_tree.snapshot import cluster_arrays, predict, term_arrays
+from shoal.algorithms.density_tree.terms import Terms
+from shoal.algorithms.density_tree.tree import Cut, Node, cut_leaf, cuts_of, is_filled, leaves_of, new_leaf, take_back
+from shoal.algorithms.rows import check_rows
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, Contribution, State
+
+STATE_VERSION: Final = 1
+FADE_READINGS: Final = 400
+"""readings after which everything counted has faded by the option `decay`"""
+RECENT_READINGS: Final = 4000.0
+"""readings of all clusters in which the recent readings of a leaf fade to 1/e"""
+OBLIQUE_PATIENCE: Final = 500.0
+"""readings on an oblique axis after which it is drawn anew if it shows nothing"""
+
+
+class DensityTreeServer:
+    """Absorbs noisy counts of windows and grows the tree. Options: `DensityTreeOptions`.
+
+    Everything is in unit coordinates. The state is a function of the contributions in their order; the tree changes
+    after a fixed number of readings, never by the clock.
+    """
+
+    half = "density_tree server"
+
+    def __init__(self, dimensions: int, **options: Any) -> None:
+        self.options = DensityTreeOptions.from_mapping(options)
+        self.d = dimensions
+        self._noise_variance = self.options.noise_variance
+        self._oblique = self.options.oblique_axes if dimensions > 1 else 0
+        self._next_leaf = 0
+        self._root: Node = new_leaf(
+            self._new_id(), np.zeros(dimensions), np.ones(dimensions), Axes.features(dimensions), self._oblique
+        )
+        self._identities = Identities()
+        self._readings = 0
+        self._grown = 0
+        self.dropped = 0
+        """counted blocks that fitted no leaf any more"""
+        self._snapshot: dict[str, NDArray[Any]]
+        self._publish()
+
+    @property
+    def terms(self) -> Terms:
+        """The terms under which clients count now."""
+        return Terms.from_arrays(self._snapshot)
+
+    @property
+    def terms_version(self) -> int:
+        """Readings absorbed when the terms changed last."""
+        return self._grown
+
+    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
+        """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        checked = [(blocks_of(one.arrays, one.client), int(one.arrays["places"][0])) for one in contributions]
+        for blocks, places in checked:
+            self._absorb(blocks, places)
+
+    def _absorb(self, blocks: Sequence[Block], places: int) -> None:
+        if self.options.decay < 1.0:
+            for each in self._leaves:
+                each.fade(self.options.decay ** (places / FADE_READINGS))
+        by_id = {leaf.leaf_id: leaf for leaf in self._leaves}
+        asked: dict[int, int] = {}
+        for block in blocks:
+            asked[block.leaf] = asked.get(block.leaf, 0) + 1
+        faded = math.exp(-places / RECENT_READINGS)
+        for each in self._leaves:
+            each.recent, each.recent_noise = each.recent * faded, each.recent_noise * faded**2
+        for block in blocks:
+            leaf = by_id.get(block.leaf)
+            if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
+                self.dropped += 1
+                continue
+            leaf.add(block.axis, block.counts, places / asked[block.leaf], self._noise_variance)
+            leaf.recent += float(block.counts.sum())
+            leaf.recent_noise += len(block.counts) * self._noise_variance
+        self._readings += places
+        if self._readings - self._grown >= self.options.grow_readings:
+            self.grow()
+
+    def grow(self) -> None:
+        """Take back cuts that have filled up, cut leaves at their valleys, and look closer at the others."""
+        options = self.options
+        self._take_back()
+        for leaf in self._leaves:
+            valleys = leaf.best_valleys(options.depth, options.cut_significance)
+            axis = int(valleys.significance.argmax())
+            if valleys.significance[axis] >= options.cut_significance and len(self._leaves) < options.leaves_max:
+                ids = self._new_id(), self._new_id()
+                at = float(valleys.position[axis])
+                parts = cut_leaf(leaf, axis, at, valleys.hint, ids, self._oblique)
+                self._replace(leaf, Cut(leaf, axis, at, float(valleys.bin_width[axis]), parts))
+            else:
+                leaf.zoom_in(options.cut_significance, options.finest)
+                self._renew_oblique(leaf)
+        self._grown = self._readings
+        self._publish()
+
+    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+        """rows (n, d) in unit coordinates -> (n,) cluster of each row as its number in the snapshot.
+
+        Raises `InvalidData`.
+        """
+        return predict(self._snapshot, check_rows(rows, self.d))
+
+    def snapshot(self) -> Arrays:
+        """The `SNAPSHOT` arrays as of the last change of the tree, as copies."""
+        return {name: array.copy() for name, array in self._snapshot.items()}
+
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        return {
+            "version": STATE_VERSION,
+            "half": self.half,
+            "options": self.options.as_dict(),
+            "width": self.d,
+            "readings": self._readings,
+            "grown": self._grown,
+            "next_leaf": self._next_leaf,
+            "dropped": self.dropped,
+            "tree": tree_state(self._root),
+            "snapshot": self.snapshot(),
+            **self._identities.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d)
+        fresh = type(self)(self.d, **self.options.as_dict())
+        fresh._restore_from(saved, state)
+        vars(self).update(vars(fresh))
+
+    def _restore_from(self, saved: StateReader, state: State) -> None:
+        self._readings, self._grown = saved.read_int("readings"), saved.read_int("grown")
+        saved.check(self._grown <= self._readings, "the tree changed after readings not yet absorbed")
+        self._next_leaf, self.dropped = saved.read_int("next_leaf"), saved.read_int("dropped")
+        saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
+        self._root = restored_tree(state["tree"], self.d)
+        self._identities = Identities()
+        self._identities.restore_from(saved)
+        known = set(self._identities.clusters)
+        saved.check(
+            known >= {leaf.identity for leaf in self._leaves}, "a leaf is part of a cluster that does not exist"
+        )
+        snapshot = state.get("snapshot")
+        names = set(self._snapshot)
+        saved.check(isinstance(snapshot, Mapping) and set(snapshot) == names, "its snapshot lacks arrays")
+        self._snapshot = {name: np.array(array) for name, array in state["snapshot"].items()}
+
+    @property
+    def _leaves(self) -> list[Leaf]:
+        return leaves_of(self._root)
+
+    def _new_id(self) -> int:
+        self._next_leaf += 1
+        return self._next_leaf - 1
+
+    def _replace(self, old: Node, new: Node) -> None:
+        if self._root is old:
+            self._root = new
+        for cut in cuts_of(self._root):
+            if old in cut.parts:
+                cut.parts = (new, cut.parts[1]) if cut.parts[0] is old else (cut.parts[0], new)
+
+    def _take_back(self) -> None:
+        for cut in list(cuts_of(self._root)):
+            left, right = cut.parts
+            if not (isinstance(left, Leaf) and isinstance(right, Leaf)):
+                continue
+            if is_filled(cut, [left], [right], self.options.filled):
+                self._replace(cut, take_back(cut, self._new_id()))
+
+    def _renew_oblique(self, leaf: Leaf) -> None:
+        """Draw oblique axes anew that were counted long enough and show nothing."""
+        if not self._oblique:
+            return
+        hint = leaf.best_valleys(self.options.depth, self.options.cut_significance).hint
+        for axis in range(leaf.kept, len(leaf.axes)):
+            zoomed = leaf.zoom[axis] != NO_ZOOM
+            mass = float((leaf.fine if zoomed else leaf.coarse)[axis].sum())
+            noise = float((leaf.fine_noise if zoomed else leaf.coarse_noise)[axis].sum())
+            if mass <= max(OBLIQUE_PATIENCE, 4.0 * math.sqrt(noise)) or hint[axis] >= 1.0 + mass / OBLIQUE_PATIENCE:
+                continue
+            support = np.where(leaf.zoom[: self.d] != NO_ZOOM, leaf.span[: self.d] / BINS, 1.0)
+            width = (leaf.high - leaf.low) * support
+            leaf.redraw(axis, oblique_axes(leaf.oblique_drawn, 1, width, leaf.leaf_id))
+
+    def _publish(self) -> None:
+        """Make the snapshot, which holds until the tree changes again."""
+        leaves, options = self._leaves, self.options
+        mass = masses(leaves)
+        cluster = cluster_leaves(self._root, mass, options.filled)
+        identity = self._identities.assign(leaves, mass, cluster, self._readings)
+        if self._readings:
+            self._identities.update_activity(
+                identity,
+                np.bincount(cluster, weights=[leaf.recent for leaf in leaves]).astype(np.float64),
+                np.bincount(cluster, weights=[leaf.recent_noise for leaf in leaves]).astype(np.float64),
+            )
+        shares = []
+        for leaf in leaves:
+            hint = leaf.best_valleys(options.depth, options.cut_significance).hint
+            asked = axes_asked(len(leaf.axes), options.window_readings, self._noise_variance)
+            shares.append(axis_shares(leaf, hint, asked))
+        arrays = term_arrays(self._root, shares)
+        arrays |= cluster_arrays(self._root, mass, cluster, identity, self._identities, self._readings)
+        self._snapshot = {name: arrays[name] for name in SNAPSHOT}

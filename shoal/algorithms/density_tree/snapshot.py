@@ -1,0 +1,122 @@
+"""The snapshot of density_tree: the terms under which clients count, and the clusters of the leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.density_tree.axes import NO_AXES, Axes, Ints
+from shoal.algorithms.density_tree.identities import Identities
+from shoal.algorithms.density_tree.leaf import BINS, Leaf
+from shoal.algorithms.density_tree.tree import Node, cuts_of, leaf_of, leaves_of
+from shoal.algorithms.streaming import Arrays, Rows
+from shoal.algorithms.view import ClusteringView
+from shoal.kernels.distance import Floats
+
+CENTRE_SIGNIFICANCE = 2.0
+"""standard deviations from which a bin at the edge of a leaf's support counts towards its centre"""
+_AXES = ("first", "second", "first_weight", "second_weight")
+
+
+def term_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, NDArray[Any]]:
+    """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their shares, leaf by leaf."""
+    leaves, cuts = leaves_of(root), list(cuts_of(root))
+    position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}
+    position.update({id(leaf): -1 - i for i, leaf in enumerate(leaves)})
+    cut_axes, axes = NO_AXES, NO_AXES
+    for cut in cuts:
+        cut_axes = cut_axes.with_more(cut.leaf.axes.take([cut.axis]))
+    for leaf in leaves:
+        axes = axes.with_more(leaf.axes)
+    parts = [[position[id(part)] for part in cut.parts] for cut in cuts]
+    return {
+        **_axis_arrays("cut", cut_axes),
+        "cut_at": np.array([cut.at for cut in cuts], dtype=np.float64),
+        "cut_parts": np.array(parts, dtype=np.int64).reshape(-1, 2),
+        "leaf_id": np.array([leaf.leaf_id for leaf in leaves], dtype=np.int64),
+        "axis_leaf": np.repeat(np.arange(len(leaves)), [len(leaf.axes) for leaf in leaves]),
+        **_axis_arrays("axis", axes),
+        "axis_start": np.concatenate([leaf.start for leaf in leaves]),
+        "axis_end": np.concatenate([leaf.end for leaf in leaves]),
+        "axis_zoom": np.concatenate([leaf.zoom for leaf in leaves]),
+        "axis_span": np.concatenate([leaf.span for leaf in leaves]),
+        "axis_epoch": np.concatenate([leaf.epoch for leaf in leaves]),
+        "axis_share": np.concatenate(shares),
+    }
+
+
+def cluster_arrays(
+    root: Node, mass: Floats, cluster: Ints, identity: Ints, identities: Identities, readings: int
+) -> dict[str, NDArray[Any]]:
+    """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters (c,)."""
+    leaves = leaves_of(root)
+    centre = np.array([_centre(leaf) for leaf in leaves])
+    facts = [identities.clusters[one] for one in identity.tolist()]
+    recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
+    return {
+        "low": np.array([leaf.low for leaf in leaves]),
+        "high": np.array([leaf.high for leaf in leaves]),
+        "mass": mass * readings,
+        "leaf_centre": centre,
+        "cluster": cluster,
+        "identity": identity,
+        "centre": _cluster_means(centre, mass, cluster),
+        "centre_mass": np.bincount(cluster, weights=mass) * readings,
+        "recent": np.maximum(recent, 0.0),
+        "active": np.array([one.active for one in facts], dtype=np.bool_),
+        "parent": np.array([one.parent for one in facts], dtype=np.int64),
+        "since": np.array([one.since for one in facts], dtype=np.int64),
+    }
+
+
+def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
+    """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on the leaves' boxes."""
+    axes = Axes(*(snapshot[f"cut_{part}"] for part in _AXES))
+    leaf = leaf_of(np.clip(rows, 0.0, 1.0), axes, snapshot["cut_at"], snapshot["cut_parts"])
+    return np.asarray(snapshot["cluster"][leaf])
+
+
+def view(snapshot: Arrays) -> ClusteringView:
+    """Its leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts."""
+    return ClusteringView.from_nodes(
+        snapshot["leaf_centre"],
+        snapshot["mass"],
+        snapshot["cluster"],
+        node_id=snapshot["leaf_id"],
+        centres=snapshot["centre"],
+        centre_mass=snapshot["centre_mass"],
+        active=snapshot["active"],
+        identity=snapshot["identity"],
+        parent=snapshot["parent"],
+        recent=snapshot["recent"],
+        accumulates=False,
+    )
+
+
+def _axis_arrays(name: str, axes: Axes) -> dict[str, NDArray[Any]]:
+    return {f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)}
+
+
+def _centre(leaf: Leaf) -> Floats:
+    """(d,) the mean of what was counted on each feature; the middle of the box where nothing is significant."""
+    middle = leaf.start[: leaf.d, None] + (np.arange(BINS) + 0.5) * leaf.bin_width[: leaf.d, None]
+    held = np.maximum(leaf.coarse[: leaf.d], 0.0)
+    for axis in range(leaf.d):
+        first, last = leaf.support(axis, CENTRE_SIGNIFICANCE)
+        held[axis, :first] = held[axis, last:] = 0.0
+    total = held.sum(axis=1)
+    found = (held * middle).sum(axis=1) / np.where(total > 0.0, total, 1.0)
+    return np.where(total > 0.0, found, (leaf.low + leaf.high) / 2.0)
+
+
+def _cluster_means(centre: Floats, mass: Floats, cluster: Ints) -> Floats:
+    """(c, d) the means of the leaves' centres by mass; plain means where a cluster has none."""
+    total, count = np.bincount(cluster, weights=mass), np.bincount(cluster)
+    own = total[cluster]
+    weight = np.where(own > 0.0, mass / np.where(own > 0.0, own, 1.0), 1.0 / count[cluster])
+    means = np.zeros((len(total), centre.shape[1]))
+    np.add.at(means, cluster, centre * weight[:, None])
+    return means

@@ -1,0 +1,205 @@
+"""The tree of cuts: which leaf a row falls into, and how leaves are cut and cuts are taken back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shoal.algorithms.density_tree.axes import Axes, Ints, oblique_axes
+from shoal.algorithms.density_tree.leaf import Leaf, rebinned
+from shoal.kernels.distance import Floats
+
+HEAVY_SHARE: Final = 0.75
+"""a part of a cut leaf with more than this share of its mass inherits all that was counted"""
+HINT_KEPT: Final = 0.7
+"""how much of the hint of a valley both parts of a cut leaf take over"""
+NEAR_BINS: Final = 16
+"""bins on either side of a cut in which the peaks beside it are sought"""
+SURE: Final = 2.0
+"""standard deviations above zero from which a density near a cut is one"""
+
+
+@dataclass
+class Cut:
+    """A leaf that was cut in two: rows below `at` on its axis fall into the first part."""
+
+    leaf: Leaf
+    """as it was when it was cut"""
+    axis: int
+    """position among the leaf's axes"""
+    at: float
+    step: float
+    """width of the bins in which the valley was found"""
+    parts: tuple[Node, Node]
+
+
+Node = Leaf | Cut
+
+
+def cuts_of(node: Node) -> Iterator[Cut]:
+    """The cuts below a node and itself, parents first."""
+    if isinstance(node, Cut):
+        yield node
+        for part in node.parts:
+            yield from cuts_of(part)
+
+
+def leaves_of(node: Node) -> list[Leaf]:
+    """The leaves below a node, from left to right."""
+    if isinstance(node, Leaf):
+        return [node]
+    return [leaf for part in node.parts for leaf in leaves_of(part)]
+
+
+def axis_in(leaf: Leaf, cut: Cut) -> int:
+    """Position of the axis of a cut among the axes of a leaf below it."""
+    if cut.axis < leaf.d:
+        return cut.axis
+    same = leaf.axes.same_as(cut.leaf.axes, cut.axis)
+    same[: leaf.d] = same[leaf.kept :] = False
+    return int(np.flatnonzero(same)[0])
+
+
+def new_leaf(leaf_id: int, low: Floats, high: Floats, kept: Axes, oblique: int) -> Leaf:
+    """A leaf with nothing counted, with its `kept` axes and `oblique` public ones that follow from its number."""
+    axes = kept.with_more(oblique_axes(0, oblique, high - low, leaf_id)) if oblique else kept
+    leaf = Leaf(leaf_id, low, high, axes, len(kept))
+    leaf.oblique_drawn = oblique
+    return leaf
+
+
+def cut_leaf(
+    leaf: Leaf, axis: int, at: float, hints: Floats, leaf_ids: tuple[int, int], oblique: int
+) -> tuple[Leaf, Leaf]:
+    """The two parts of a leaf. Both keep the histogram of the axis on their side; a heavy part keeps all of them."""
+    held = leaf.coarse[axis]
+    start, end = float(leaf.start[axis]), float(leaf.end[axis])
+    share = float(rebinned(held, start, end, start, at).sum()) / max(float(held.sum()), 1e-9)
+    parts = []
+    for right, heavy in ((False, share > HEAVY_SHARE), (True, share < 1 - HEAVY_SHARE)):
+        low, high = leaf.low.copy(), leaf.high.copy()
+        if axis < leaf.d:
+            (low if right else high)[axis] = at
+        kept = list(range(leaf.kept)) + [axis] * (axis >= leaf.kept)
+        part = new_leaf(leaf_ids[right], low, high, leaf.axes.take(kept), oblique)
+        if heavy and axis < leaf.kept:
+            kept = list(range(len(leaf.axes)))
+            part = Leaf(part.leaf_id, low, high, leaf.axes, leaf.kept)
+            part.oblique_drawn = leaf.oblique_drawn
+        _inherit_all(part, leaf, kept, axis, at, hints, right=right, heavy=heavy)
+        part.recent, part.recent_noise = leaf.recent * (share if not right else 1.0 - share), leaf.recent_noise
+        parts.append(part)
+    return parts[0], parts[1]
+
+
+def _inherit_all(
+    part: Leaf, leaf: Leaf, kept: list[int], cut_axis: int, at: float, hints: Floats, *, right: bool, heavy: bool
+) -> None:
+    part.identity = leaf.identity
+    for new, old in enumerate(kept):
+        part.start[new], part.end[new] = max(part.start[new], leaf.start[old]), min(part.end[new], leaf.end[old])
+        if old == cut_axis:
+            (part.start if right else part.end)[new] = at
+        else:
+            part.hint[new] = HINT_KEPT * max(hints[old], leaf.hint[old])
+        if heavy or old == cut_axis:
+            _inherit(part, new, leaf, old)
+
+
+def _inherit(part: Leaf, new: int, leaf: Leaf, old: int) -> None:
+    """Let axis `new` of a part take over what axis `old` of the leaf has counted in the part's range."""
+    part.exposure[new] = leaf.exposure[old]
+    if part.start[new] == leaf.start[old] and part.end[new] == leaf.end[old]:
+        for mine, theirs in (
+            (part.coarse, leaf.coarse), (part.coarse_noise, leaf.coarse_noise), (part.fine, leaf.fine),
+            (part.fine_noise, leaf.fine_noise),
+        ):  # fmt: skip
+            mine[new] = theirs[old]
+        part.zoom[new], part.span[new] = leaf.zoom[old], leaf.span[old]
+        part.fine_exposure[new] = leaf.fine_exposure[old]
+        return
+    was, now = (leaf.start[old], leaf.end[old]), (part.start[new], part.end[new])
+    part.coarse[new] = rebinned(leaf.coarse[old], *was, *now)
+    part.coarse_noise[new] = rebinned(leaf.coarse_noise[old], *was, *now)
+
+
+def density(side: list[Leaf], cut: Cut, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Readings per unit of length on a cut's axis in intervals (n,), over the leaves of a side; and its variance."""
+    mass, variance = np.zeros(len(low)), np.zeros(len(low))
+    for leaf in side:
+        more, uncertain = leaf.density(axis_in(leaf, cut), low, high)
+        mass, variance = mass + more, variance + uncertain
+    length = high - low
+    return mass / length, variance / length**2
+
+
+def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float) -> bool:
+    """Whether the valley of a cut is none any more between the leaves of its two sides.
+
+    The density on both sides of it must exceed `filled` times the lower of the two peaks, by a standard deviation. It
+    is judged at the bin width at which the valley was found.
+    """
+    if min(leaf.exposure[axis_in(leaf, cut)] for leaf in left + right) <= 0.0:
+        return False
+    at, step = cut.at, cut.step
+    beside = [
+        density(side, cut, np.array([low]), np.array([low + step])) for side, low in ((left, at - step), (right, at))
+    ]
+    lowest, error = min((float(value[0]), math.sqrt(variance[0])) for value, variance in beside)
+    start, end = float(cut.leaf.start[cut.axis]), float(cut.leaf.end[cut.axis])
+    peaks = []
+    for side, first, last in (
+        (left, max(start, at - NEAR_BINS * step), at), (right, at, min(end, at + NEAR_BINS * step)),
+    ):  # fmt: skip
+        low = np.arange(first, last - 0.99 * step, step / 2)
+        peaks.append(float(density(side, cut, low, low + step)[0].max(initial=0.0)))
+    return lowest > filled * min(peaks) + error and lowest > SURE * error
+
+
+def take_back(cut: Cut, leaf_id: int) -> Leaf:
+    """The leaf that a cut between two leaves was made in, with what both parts have counted at equal exposure."""
+    leaf, parts = cut.leaf, [part for part in cut.parts if isinstance(part, Leaf)]
+    leaf.leaf_id = leaf_id
+    heavier = max(parts, key=lambda part: part.recent)
+    leaf.identity, leaf.recent = heavier.identity, sum(part.recent for part in parts)
+    leaf.recent_noise = sum(part.recent_noise for part in parts)
+    for axis in range(len(leaf.axes)):
+        leaf.zoom[axis], leaf.span[axis], leaf.hint[axis] = -1, 0, 0.0
+        leaf.fine[axis] = leaf.fine_noise[axis] = leaf.fine_exposure[axis] = 0.0
+        leaf.epoch[axis] += 1
+        if axis >= leaf.kept and axis != cut.axis:
+            continue
+        own = [axis_in(part, cut) if axis == cut.axis else axis for part in parts]
+        exposure = min(part.exposure[i] for part, i in zip(parts, own, strict=True))
+        if axis == cut.axis:
+            leaf.coarse[axis] = leaf.coarse_noise[axis] = leaf.exposure[axis] = 0.0
+        if exposure <= 0.0:
+            continue
+        for part, i in zip(parts, own, strict=True):
+            share = exposure / part.exposure[i]
+            ranges = (part.start[i], part.end[i], leaf.start[axis], leaf.end[axis])
+            leaf.coarse[axis] += share * rebinned(part.coarse[i], *ranges)
+            leaf.coarse_noise[axis] += share**2 * rebinned(part.coarse_noise[i], *ranges)
+        leaf.exposure[axis] += exposure
+    return leaf
+
+
+def leaf_of(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> Ints:
+    """rows (n, d) and the cuts' axes, places (s,) and parts (s, 2) -> (n,) leaf of each row.
+
+    Part i >= 0 is cut i, part -1 - i is leaf i; cut 0 is the root, and without cuts there is one leaf.
+    """
+    node = np.zeros(len(rows), dtype=np.int64) if len(at) else np.full(len(rows), -1)
+    row = np.arange(len(rows))
+    open_rows = np.flatnonzero(node >= 0)
+    while len(open_rows):
+        cut, which = node[open_rows], row[open_rows]
+        position = rows[which, axes.first[cut]] * axes.first_weight[cut]
+        position += rows[which, axes.second[cut]] * axes.second_weight[cut]
+        node[open_rows] = parts[cut, (position >= at[cut]).astype(np.int64)]
+        open_rows = open_rows[node[open_rows] >= 0]
+    return -1 - node

@@ -1,0 +1,214 @@
+"""density_tree: what it finds, what it forgets, and what late counts cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from shoal.algorithms.density_tree import DensityTreeOptions, DensityTreeServer
+from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree.axes import Axes, oblique_axes
+from shoal.algorithms.density_tree.leaf import BINS, Leaf
+from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
+from shoal.algorithms.density_tree.terms import SHARE_ONE, Terms
+from shoal.algorithms.streaming import Contribution
+from shoal.errors import InvalidData, SettingsError
+from shoal.privacy.count_noise import count_noise
+
+WINDOW = 400
+
+
+def blobs(
+    n: int, centres: list[list[float]], seed: int, spread: float = 0.03
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    generator = np.random.default_rng(seed)
+    middle = np.array(centres)
+    of = generator.integers(len(middle), size=n)
+    return np.clip(middle[of] + generator.normal(0, spread, (n, middle.shape[1])), 0, 1), of
+
+
+def learnt(
+    rows: NDArray[np.float64], epsilon: float | None, delay: int = 0, clients: int = 20, **options: float
+) -> DensityTreeServer:
+    """The server after the rows, dealt to clients in turn; clients see each snapshot `delay` updates late."""
+    noise = None if epsilon is None else count_noise(epsilon)
+    variance = 0.0 if noise is None else noise.variance
+    server = DensityTreeServer(rows.shape[1], noise_variance=variance, window_readings=WINDOW, **options)
+    snapshots = [server.terms]
+    owner = np.arange(len(rows)) % clients
+    windows = [
+        (own[min(first + WINDOW, len(own)) - 1], client, own[first : first + WINDOW])
+        for client in range(clients)
+        for own in [np.flatnonzero(owner == client)]
+        for first in range(0, len(own), WINDOW)
+    ]
+    for number, (_, client, own) in enumerate(sorted(windows, key=lambda each: each[:2])):
+        terms = snapshots[max(0, len(snapshots) - 1 - delay)]
+        counted = terms.count(rows[own], np.ones(len(own), dtype=bool), str(client).encode(), number)
+        private = counted.counts
+        if noise is not None:
+            private = private + noise.draw(number.to_bytes(4, "little"), len(private))
+        server.absorb([Contribution(str(client), number, counted.update(private))], b"")
+        snapshots.append(server.terms)
+    return server
+
+
+CORNERS = [[0.2, 0.2, 0.5], [0.8, 0.2, 0.5], [0.2, 0.8, 0.5], [0.8, 0.8, 0.2], [0.8, 0.8, 0.8]]
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, None])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_separate_clusters_are_found_at_an_epsilon_that_protects(epsilon: float | None, seed: int) -> None:
+    rows, truth = blobs(20_000, CORNERS, seed)
+    server = learnt(rows, epsilon)
+    assert adjusted_rand_score(truth, server.predict(rows)) > 0.97
+    assert len(np.unique(server.predict(rows))) == 5
+
+
+def test_one_cluster_and_a_plain_are_not_cut() -> None:
+    for rows in (blobs(20_000, [[0.5, 0.4]], 3, 0.1)[0], np.random.default_rng(3).uniform(size=(20_000, 2))):
+        for epsilon in (1.0, 4.0, None):
+            assert len(np.unique(learnt(rows, epsilon).predict(rows))) == 1
+
+
+def test_a_cluster_that_is_not_seen_any_more_is_kept_and_becomes_quiet() -> None:
+    first, _ = blobs(12_000, CORNERS[:2], 4)
+    later, _ = blobs(40_000, CORNERS[1:2], 5)
+    server = learnt(np.concatenate([first, later]), 4.0)
+    view = DENSITY_TREE.view(server.snapshot())
+    assert len(set(server.predict(np.array(CORNERS[:2])).tolist())) == 2
+    gone, here = server.predict(np.array(CORNERS[:2]))
+    assert view.active.tolist()[here]
+    assert not view.active.tolist()[gone]
+
+
+def test_identities_last_while_other_clusters_come() -> None:
+    rows = np.concatenate([blobs(12_000, CORNERS[:2], 6)[0], blobs(24_000, CORNERS, 7)[0]])
+    noise = count_noise(4.0)
+    server = DensityTreeServer(3, noise_variance=noise.variance)
+    seen: list[list[int]] = []
+    for number, first in enumerate(range(0, len(rows), WINDOW)):
+        window = rows[first : first + WINDOW]
+        counted = server.terms.count(window, np.ones(len(window), dtype=bool), b"client", number)
+        private = counted.counts + noise.draw(number.to_bytes(4, "little"), len(counted.counts))
+        server.absorb([Contribution("client", number, counted.update(private))], b"")
+        identity = server.snapshot()["identity"]
+        seen.append(identity[server.predict(np.array(CORNERS[:2]))].tolist())
+    halfway = seen[12_000 // WINDOW - 1]
+    assert len(set(halfway)) == 2
+    assert seen[-1] == halfway
+
+
+@pytest.mark.parametrize(("delay", "least"), [(5, 0.97), (50, 0.9)])
+def test_snapshots_that_are_read_late_cost_little(delay: int, least: float) -> None:
+    rows, truth = blobs(60_000, CORNERS, 8)
+    server = learnt(rows, 4.0, delay)
+    assert server.dropped > 0
+    assert adjusted_rand_score(truth, server.predict(rows)) > least
+
+
+def test_what_no_single_feature_shows_is_found_on_oblique_axes() -> None:
+    generator = np.random.default_rng(2)
+    along, across = generator.uniform(0.1, 0.7, 60_000), np.where(generator.integers(2, size=60_000), 0.09, -0.09)
+    across = across + generator.normal(0, 0.015, 60_000)
+    rows = np.stack([along + across + 0.1, along - across + 0.1], axis=1)
+    rows = np.concatenate([rows, generator.uniform(0.4, 0.6, size=(60_000, 2))], axis=1)
+    truth = across > 0
+    assert adjusted_rand_score(truth, learnt(rows, 4.0).predict(rows)) < 0.1
+    assert adjusted_rand_score(truth, learnt(rows, 4.0, oblique_axes=6).predict(rows)) > 0.9
+
+
+def test_a_cluster_that_moves_is_followed_when_counts_fade() -> None:
+    generator = np.random.default_rng(3)
+    n = 60_000
+    of = generator.integers(2, size=n)
+    middle = np.where(of, 0.2, 0.5 + 0.35 * np.arange(n) / n)
+    rows = np.clip(np.stack([middle, np.full(n, 0.5)], axis=1) + generator.normal(0, 0.03, (n, 2)), 0, 1)
+    server = learnt(rows, 4.0, decay=0.98)
+    assert adjusted_rand_score(of[-4000:], server.predict(rows[-4000:])) > 0.95
+
+
+def test_counts_of_a_leaf_that_is_gone_are_dropped_and_counted() -> None:
+    rows, _ = blobs(4000, CORNERS, 9)
+    server = DensityTreeServer(3)
+    old = server.terms.count(rows[:WINDOW], np.ones(WINDOW, dtype=bool), b"client", 0)
+    for number in range(10):
+        window = rows[number * WINDOW : (number + 1) * WINDOW]
+        counted = server.terms.count(window, np.ones(WINDOW, dtype=bool), b"client", number)
+        server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
+    assert len(server.snapshot()["leaf_id"]) > 1
+    before, dropped = server.snapshot(), server.dropped
+    server.absorb([Contribution("late", 0, old.update(old.counts))], b"")
+    assert server.dropped == dropped + 3
+    for name, array in server.snapshot().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_an_update_that_contradicts_itself_is_refused_with_the_client_named() -> None:
+    server = DensityTreeServer(2)
+    counted = server.terms.count(np.full((10, 2), 0.5), np.ones(10, dtype=bool), b"client", 0)
+    arrays = {**counted.update(counted.counts), "cells": np.array([16, 15])}
+    with pytest.raises(InvalidData, match="plant7"):
+        server.absorb([Contribution("plant7", 0, arrays)], b"")
+
+
+def test_axes_are_asked_in_proportion_to_their_shares_by_every_client() -> None:
+    leaf = Leaf(0, np.zeros(8), np.ones(8), Axes.features(8), 8)
+    hint = np.array([4.0, 0, 0, 0, 0, 0, 0, 2.0])
+    share = axis_shares(leaf, hint, 2)
+    assert share.sum() == 2 * SHARE_ONE
+    assert share.max() <= SHARE_ONE
+    assert share.argmax() == 0
+    server = DensityTreeServer(8, noise_variance=count_noise(1.0).variance)
+    arrays = {**server.snapshot(), "axis_share": share}
+    terms = Terms.from_arrays(arrays)
+    asked = np.array([terms.asked(b"client", number) for number in range(400)])
+    assert (asked[:, 0] != asked[:, 1]).all()
+    np.testing.assert_allclose(np.bincount(asked.ravel(), minlength=8) / 400, share / SHARE_ONE, atol=0.02)
+
+
+@pytest.mark.parametrize(("epsilon", "asked"), [(0.5, 1), (1.0, 2), (2.0, 4), (4.0, 9)])
+def test_more_axes_are_asked_where_there_is_less_noise(epsilon: float, asked: int) -> None:
+    assert axes_asked(16, 400, count_noise(epsilon).variance) == asked
+    assert axes_asked(3, 400, count_noise(epsilon).variance) == min(3, asked)
+    assert axes_asked(16, 400, 0.0) == 16
+
+
+def test_every_oblique_axis_comes_once_before_any_comes_again() -> None:
+    weights = np.concatenate([oblique_axes(n, 1, np.ones(4), start=3).dense(4) for n in range(36)])
+    np.testing.assert_array_equal(weights, oblique_axes(0, 36, np.ones(4), start=3).dense(4))
+    np.testing.assert_allclose(np.abs(weights).sum(axis=1), 1)
+    assert ((weights != 0).sum(axis=1) == 2).all()
+    gaps = np.abs(weights[:, None] - weights[None]).sum(axis=2) + np.eye(36)
+    assert gaps.min() > 0.1
+    first_six = {tuple(np.flatnonzero(axis)) for axis in weights[:6]}
+    assert len(first_six) >= 5, "the first axes already combine most features"
+
+
+def test_fine_bins_lie_over_the_support() -> None:
+    server = learnt(blobs(20_000, [[0.3, 0.7]], 11, 0.01)[0], None)
+    arrays = server.snapshot()
+    assert (arrays["axis_zoom"] >= 0).all()
+    width = arrays["axis_span"] / BINS
+    first = arrays["axis_zoom"] / BINS
+    assert ((first <= [0.28, 0.68]) & (first + width >= [0.32, 0.72])).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"leaves_max": 0},
+        {"depth": 0.9},
+        {"decay": 1.1},
+        {"finest": 0.0},
+        {"noise_variance": -1.0},
+        {"oblique_axes": 1.5},
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, float]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        DensityTreeServer(2, **wrong)
+    with pytest.raises(SettingsError, match="no option"):
+        DensityTreeOptions.from_mapping({"leafs": 3})

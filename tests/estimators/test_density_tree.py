@@ -1,0 +1,104 @@
+"""DensityTree: clusters from private counts, with the interfaces of scikit-learn and river."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from shoal import DensityTree
+from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.protocol.codec import pack, unpack
+
+CENTRES = np.array([[2.0, 25.0], [8.0, 25.0], [5.0, 85.0]])
+LOW, HIGH = [0.0, 5.0], [10.0, 105.0]
+
+
+def plant(n: int = 20_000, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(n, 2) readings in their units and the cluster of each."""
+    generator = np.random.default_rng(seed)
+    of = generator.integers(3, size=n)
+    return CENTRES[of] + generator.normal(0, [0.3, 3.0], (n, 2)), of
+
+
+def model(**parameters: Any) -> DensityTree:
+    return DensityTree(**{"low": LOW, "high": HIGH, "clients": 10, **parameters})
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, None])
+def test_it_finds_the_clusters_in_the_units_of_the_rows(epsilon: float | None) -> None:
+    rows, truth = plant()
+    found = model(epsilon=epsilon).fit(rows)
+    assert found.n_clusters_ == 3
+    assert adjusted_rand_score(truth, found.labels_) > 0.98
+    nearest = np.abs((found.cluster_centers_[:, None] - CENTRES) / [10, 100]).sum(axis=2).min(axis=0)
+    assert nearest.max() < 0.06
+    assert sorted(found.active_.tolist()) == sorted(found.identities_.tolist())
+
+
+def test_clients_may_be_named_and_share_what_they_learn() -> None:
+    rows, truth = plant()
+    found = model().fit(rows, clients=[f"room {i % 7}" for i in range(len(rows))])
+    assert adjusted_rand_score(truth, found.predict(rows)) > 0.98
+    with pytest.raises(InvalidData, match="it must name the client of each"):
+        model().fit(rows, clients=["one"])
+
+
+def test_readings_wait_until_their_window_is_full_and_fit_closes_it() -> None:
+    rows, _ = plant(30)
+    waiting = model(clients=1, window_readings=4000).partial_fit(rows)
+    assert waiting.n_clusters_ == 1
+    assert set(waiting.labels_) == {0}
+    assert (
+        model(clients=1, window_readings=4000, epsilon=None).fit(rows)._federation.state()["clients"]["0"]["windows"]
+        == 1
+    )
+
+
+def test_another_seed_is_other_noise_and_the_same_seed_the_same() -> None:
+    rows, _ = plant(5000)
+    states = [pack(model(random_state=seed).fit(rows).state()["federation"]) for seed in (1, 1, 2)]
+    assert states[0] == states[1] != states[2]
+
+
+@pytest.mark.parametrize("cut", [1, 700, 4999])
+def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
+    rows, _ = plant(5000)
+    through = model().partial_fit(rows[:cut])
+    restored = model().restore(unpack(pack(through.state())))
+    for one in (through, restored):
+        one.partial_fit(rows[cut:])
+    assert pack(restored.state()) == pack(through.state())
+    with pytest.raises(InvalidState):
+        model(clients=2).restore(through.state())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epsilon": 0.0}, {"epsilon": 100.0}, {"window_readings": 0}, {"clients": 0}, {"random_state": -1},
+     {"low": [0.0, 5.0, 1.0]}, {"high": [10.0, 5.0]}, {"low": "cold"}, {"leaves_max": 0}],
+)  # fmt: skip
+def test_a_parameter_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        model(**wrong).fit(plant(50)[0])
+
+
+def test_values_beyond_the_bounds_count_as_the_bounds() -> None:
+    rows, _ = plant(5000)
+    far = np.where(rows == rows.max(axis=0), 1e9, rows)
+    near = np.where(rows == rows.max(axis=0), HIGH, rows)
+    assert pack(model().fit(far).state()) == pack(model().fit(near).state())
+
+
+def test_one_reading_at_a_time_is_learnt_by_feature_name() -> None:
+    frame = pd.DataFrame(plant(6000)[0], columns=["warm", "dry"])
+    found = DensityTree(low=[5.0, 0.0], high=[105.0, 10.0], epsilon=None)
+    assert found.predict_one({"warm": 2.0, "dry": 25.0}) == -1
+    for reading in frame.to_dict("records"):
+        found.learn_one(reading)
+    assert found.feature_names_in_.tolist() == ["dry", "warm"]
+    assert len({found.predict_one({"warm": warm, "dry": dry}) for warm, dry in CENTRES.tolist()}) == 3
