@@ -42,7 +42,7 @@ def _check_rounds(model: Model, contract: Contract) -> None:
     rounds_algorithm(model.algorithm).check_features(contract.width)
     round_policy(model)
     if requested_clusters(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
-        finders = " or ".join(streaming_names())
+        finders = ", ".join(streaming_names())
         raise SettingsError(
             f'clusters = "auto" takes the clusters of another model: add one of {finders}, or give a number'
         )
