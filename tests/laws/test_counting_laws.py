@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import Claims
 from shoal.algorithms.counting import Counter, CountingAlgorithm
 from shoal.algorithms.registry import counting_names, load_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
-from shoal.errors import InvalidState, SettingsError
+from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy.count_noise import count_noise
 from shoal.protocol.codec import pack, unpack
 from tests.laws.test_streaming_laws import assert_fits
@@ -160,6 +161,38 @@ def test_the_grouping_of_contributions_into_calls_makes_no_difference(algorithm:
     for contribution in contributions:
         other.server.absorb([contribution], b"")
     assert pack(one.server.state()) == pack(other.server.state())
+
+
+@laws
+@given(st.integers(1, 4), st.integers(1, 900), st.integers(0, 10**6), st.sampled_from([None, 0.1, 1.0, 20.0]))
+def test_every_honest_window_is_accepted(
+    algorithm: CountingAlgorithm, d: int, n: int, seed: int, epsilon: float | None
+) -> None:
+    federation = Federation(algorithm, d, epsilon).learn(clustered(3000, d))
+    contribution = federation.contribution(np.random.default_rng(seed).uniform(size=(n, d)))
+    assert algorithm.check_claims is not None
+    algorithm.check_claims(federation.options, contribution.arrays, Claims(n, np.zeros(d), np.ones(d)))
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda arrays: {"count": arrays["count"] + 1000},
+        lambda arrays: {"count": arrays["count"] - 2**40},
+        lambda arrays: {"count": np.where(np.arange(len(arrays["count"])) == 3, 10**9, arrays["count"])},
+        lambda arrays: {"count": arrays["count"][:-1]},
+        lambda arrays: {"leaf": arrays["leaf"] - 10},
+        lambda arrays: {"epoch": arrays["epoch"] - 10},
+        lambda arrays: {"cells": np.append(arrays["cells"][:-1], 99)},
+        lambda arrays: {"places": arrays["places"] + 1},
+    ],
+)
+def test_counts_that_no_window_has_are_rejected(algorithm: CountingAlgorithm, forge: Any) -> None:
+    federation = Federation(algorithm, 2).learn(clustered(3000, 2))
+    honest = dict(federation.contribution(clustered(WINDOW, 2)).arrays)
+    assert algorithm.check_claims is not None
+    with pytest.raises(InvalidData, match="do not agree"):
+        algorithm.check_claims(federation.options, honest | forge(honest), Claims(WINDOW, np.zeros(2), np.ones(2)))
 
 
 def test_an_algorithm_of_counts_has_no_half_that_learns_rows(algorithm: CountingAlgorithm) -> None:
