@@ -1,8 +1,8 @@
 """The contract of algorithms that learn from counts: clients count whole windows of readings, and counts get noise.
 
 Where noise is added to each reading before anything learns from it, the noise has to hide all that a reading says. A
-count says far less of one reading, so the same guarantee takes far less noise. What is counted is decided by public
-terms, which the server publishes in its snapshots; the true counts stay on the client.
+count says far less of one reading, so the same guarantee takes far less noise. What is counted is decided by a
+public *plan*, which the server publishes in its snapshots; the true counts stay on the client.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class Counted(Protocol):
 
 
 class Counter(Protocol):
-    """The half of a counting algorithm that runs on a client. It has no state but the terms."""
+    """The half of a counting algorithm that runs on a client. It has no state but the plan."""
 
     @property
-    def terms_digest(self) -> bytes:
-        """32 bytes that identify the terms under which the next window is counted."""
+    def plan_digest(self) -> bytes:
+        """32 bytes that identify the plan under which the next window is counted."""
         ...
 
     def adopt(self, snapshot: Arrays) -> None:
-        """Count under the terms of this snapshot from now on."""
+        """Count under the plan of this snapshot from now on."""
         ...
 
     def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> Counted:
         """Count one window of a client: rows (n, d) in unit coordinates, of which the `valid` (n,) are readings.
 
         A row that is not valid keeps its place and is counted nowhere. The cells that are counted, and the cell that
-        a reading falls into, depend on the terms, the public name of the client and the number of its window, and for
+        a reading falls into, depend on the plan, the public name of the client and the number of its window, and for
         a reading's cell on that reading and its place; on no other reading.
         """
         ...

@@ -139,10 +139,10 @@ class CountingFederation:
         private = counted.counts
         if client.mechanism is not None:
             places = (client.windows, client.published, client.published + len(window) - 1)
-            private = client.mechanism.release(private, places, self._counter.terms_digest)
-        before = self.server.terms_version
+            private = client.mechanism.release(private, places, self._counter.plan_digest)
+        before = self.server.plan_version
         self.server.absorb([Contribution(name, client.windows, counted.update(private))], b"")
-        if self.server.terms_version != before:
+        if self.server.plan_version != before:
             self._counter.adopt(self.server.snapshot())
         client.windows += 1
         client.published += len(window)

@@ -15,8 +15,8 @@ class CountMechanism:
     """Adds noise to the counts of one client's windows for one model. It keeps nothing between windows.
 
     The noise is a secret function of everything that it depends on: the key, the client, its source, the model, the
-    tables, the window, the terms that the window was counted under, and the true counts. The same window counted again
-    under the same terms gets the same noise, so that repeating it reveals nothing new; anything else gets other noise.
+    tables, the window, the plan that the window was counted under, and the true counts. The same window counted again
+    under the same plan gets the same noise, so that repeating it reveals nothing new; anything else gets other noise.
     """
 
     def __init__(self, noise: CountNoise, key: bytes, client: str, source: bytes, model: str) -> None:
@@ -34,12 +34,12 @@ class CountMechanism:
         """16 hexadecimal digits that show whether key, client, source, model and tables are those of an earlier run."""
         return hashlib.shake_256(self._prefix).hexdigest(8)
 
-    def release(self, counts: Counts, window: tuple[int, int, int], terms: bytes) -> Counts:
+    def release(self, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
         """True counts (cells,) -> private counts (cells,).
 
-        `window`: its number, and the places of the first and the last reading in it; `terms`: the 32 bytes that
-        identify the terms it was counted under.
+        `window`: its number, and the places of the first and the last reading in it; `plan`: the 32 bytes that
+        identify the plan it was counted under.
         """
         name = b"".join(part.to_bytes(8, "little") for part in window)
-        seed = hashlib.sha256(self._prefix + name + terms + counts.astype("<i8").tobytes()).digest()
+        seed = hashlib.sha256(self._prefix + name + plan + counts.astype("<i8").tobytes()).digest()
         return counts + self._noise.draw(seed, len(counts))

@@ -11,8 +11,8 @@ from shoal.algorithms.density_tree import DensityTreeOptions, DensityTreeServer
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.leaf import BINS, Leaf
+from shoal.algorithms.density_tree.plan import SHARE_ONE, CountingPlan
 from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
-from shoal.algorithms.density_tree.terms import SHARE_ONE, Terms
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.privacy.count_noise import count_noise
@@ -36,7 +36,7 @@ def learnt(
     noise = None if epsilon is None else count_noise(epsilon)
     variance = 0.0 if noise is None else noise.variance
     server = DensityTreeServer(rows.shape[1], noise_variance=variance, window_readings=WINDOW, **options)
-    snapshots = [server.terms]
+    snapshots = [server.plan]
     owner = np.arange(len(rows)) % clients
     windows = [
         (own[min(first + WINDOW, len(own)) - 1], client, own[first : first + WINDOW])
@@ -45,13 +45,13 @@ def learnt(
         for first in range(0, len(own), WINDOW)
     ]
     for number, (_, client, own) in enumerate(sorted(windows, key=lambda each: each[:2])):
-        terms = snapshots[max(0, len(snapshots) - 1 - delay)]
-        counted = terms.count(rows[own], np.ones(len(own), dtype=bool), str(client).encode(), number)
+        plan = snapshots[max(0, len(snapshots) - 1 - delay)]
+        counted = plan.count(rows[own], np.ones(len(own), dtype=bool), str(client).encode(), number)
         private = counted.counts
         if noise is not None:
             private = private + noise.draw(number.to_bytes(4, "little"), len(private))
         server.absorb([Contribution(str(client), number, counted.update(private))], b"")
-        snapshots.append(server.terms)
+        snapshots.append(server.plan)
     return server
 
 
@@ -91,7 +91,7 @@ def test_identities_last_while_other_clusters_come() -> None:
     seen: list[list[int]] = []
     for number, first in enumerate(range(0, len(rows), WINDOW)):
         window = rows[first : first + WINDOW]
-        counted = server.terms.count(window, np.ones(len(window), dtype=bool), b"client", number)
+        counted = server.plan.count(window, np.ones(len(window), dtype=bool), b"client", number)
         private = counted.counts + noise.draw(number.to_bytes(4, "little"), len(counted.counts))
         server.absorb([Contribution("client", number, counted.update(private))], b"")
         identity = server.snapshot()["identity"]
@@ -133,10 +133,10 @@ def test_a_cluster_that_moves_is_followed_when_counts_fade() -> None:
 def test_counts_of_a_leaf_that_is_gone_are_dropped_and_counted() -> None:
     rows, _ = blobs(4000, CORNERS, 9)
     server = DensityTreeServer(3)
-    old = server.terms.count(rows[:WINDOW], np.ones(WINDOW, dtype=bool), b"client", 0)
+    old = server.plan.count(rows[:WINDOW], np.ones(WINDOW, dtype=bool), b"client", 0)
     for number in range(10):
         window = rows[number * WINDOW : (number + 1) * WINDOW]
-        counted = server.terms.count(window, np.ones(WINDOW, dtype=bool), b"client", number)
+        counted = server.plan.count(window, np.ones(WINDOW, dtype=bool), b"client", number)
         server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
     assert len(server.snapshot()["leaf_id"]) > 1
     before, dropped = server.snapshot(), server.dropped
@@ -148,7 +148,7 @@ def test_counts_of_a_leaf_that_is_gone_are_dropped_and_counted() -> None:
 
 def test_an_update_that_contradicts_itself_is_refused_with_the_client_named() -> None:
     server = DensityTreeServer(2)
-    counted = server.terms.count(np.full((10, 2), 0.5), np.ones(10, dtype=bool), b"client", 0)
+    counted = server.plan.count(np.full((10, 2), 0.5), np.ones(10, dtype=bool), b"client", 0)
     arrays = {**counted.update(counted.counts), "cells": np.array([16, 15])}
     with pytest.raises(InvalidData, match="plant7"):
         server.absorb([Contribution("plant7", 0, arrays)], b"")
@@ -163,8 +163,8 @@ def test_axes_are_asked_in_proportion_to_their_shares_by_every_client() -> None:
     assert share.argmax() == 0
     server = DensityTreeServer(8, noise_variance=count_noise(1.0).variance)
     arrays = {**server.snapshot(), "axis_share": share}
-    terms = Terms.from_arrays(arrays)
-    asked = np.array([terms.asked(b"client", number) for number in range(400)])
+    plan = CountingPlan.from_arrays(arrays)
+    asked = np.array([plan.asked(b"client", number) for number in range(400)])
     assert (asked[:, 0] != asked[:, 1]).all()
     np.testing.assert_allclose(np.bincount(asked.ravel(), minlength=8) / 400, share / SHARE_ONE, atol=0.02)
 

@@ -53,7 +53,7 @@ SNAPSHOT = {
     "parent": ArraySpec("<i8", ("c",)),
     "since": ArraySpec("<i8", ("c",)),
 }
-"""the terms under which clients count, and the clusters. Of each cut its axis, its place and its two parts (i >= 0 is
+"""the plan under which clients count, and the clusters. Of each cut its axis, its place and its two parts (i >= 0 is
 cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is never given again, its box, the readings
 in it and their mean; of each axis, leaf by leaf, its two features and their weights, its range, the coarse bin from
 which fine bins lie over `span` coarse bins (-1: none), its epoch, and its share in parts of 65536; of each cluster its

@@ -15,10 +15,10 @@ from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
 from shoal.algorithms.density_tree.identities import Identities
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Leaf
 from shoal.algorithms.density_tree.options import DensityTreeOptions
+from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.saved import restored_tree, tree_state
 from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
-from shoal.algorithms.density_tree.snapshot import cluster_arrays, predict, term_arrays
-from shoal.algorithms.density_tree.terms import Terms
+from shoal.algorithms.density_tree.snapshot import cluster_arrays, plan_arrays, predict
 from shoal.algorithms.density_tree.tree import Cut, Node, cut_leaf, cuts_of, is_filled, leaves_of, new_leaf, take_back
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
@@ -60,13 +60,13 @@ class DensityTreeServer:
         self._publish()
 
     @property
-    def terms(self) -> Terms:
-        """The terms under which clients count now."""
-        return Terms.from_arrays(self._snapshot)
+    def plan(self) -> CountingPlan:
+        """The plan under which clients count now."""
+        return CountingPlan.from_arrays(self._snapshot)
 
     @property
-    def terms_version(self) -> int:
-        """Readings absorbed when the terms changed last."""
+    def plan_version(self) -> int:
+        """Readings absorbed when the plan changed last: it changes whenever the tree does."""
         return self._grown
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
@@ -222,6 +222,6 @@ class DensityTreeServer:
             hint = leaf.best_valleys(options.depth, options.cut_significance).hint
             asked = axes_asked(len(leaf.axes), options.window_readings, self._noise_variance)
             shares.append(axis_shares(leaf, hint, asked))
-        arrays = term_arrays(self._root, shares)
+        arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(self._root, mass, cluster, identity, self._identities, self._readings)
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.algorithms.density_tree.axes import Ints
 from shoal.algorithms.density_tree.leaf import Leaf
-from shoal.algorithms.density_tree.terms import SHARE_ONE
+from shoal.algorithms.density_tree.plan import SHARE_ONE
 from shoal.kernels.distance import Floats
 
 ASKED_BY_NOISE: Final = 0.27

@@ -1,4 +1,4 @@
-"""The snapshot of density_tree: the terms under which clients count, and the clusters of the leaves."""
+"""The snapshot of density_tree: the plan under which clients count, and the clusters of the leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CENTRE_SIGNIFICANCE = 2.0
 _AXES = ("first", "second", "first_weight", "second_weight")
 
 
-def term_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, NDArray[Any]]:
+def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, NDArray[Any]]:
     """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their shares, leaf by leaf."""
     leaves, cuts = leaves_of(root), list(cuts_of(root))
     position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}

@@ -1,4 +1,4 @@
-"""The terms of counting: all that a client needs to know of the tree, and how it counts a window under them.
+"""The plan of counting: all that a client needs to know of the tree, and how it counts a window under it.
 
 Every reading is counted once: in one leaf, on one of the few axes that this window asks of the leaf, in one cell. Which
 axes are asked, and which of them a reading falls to, follows from public hashes; so the only thing that depends on
@@ -27,12 +27,12 @@ SHARE_ONE: Final = 1 << SHARE_BITS
 _WINDOW_STEP: Final = 0x9E3779B97F4A7C15
 """the golden ratio in 64 bits: multiples of it fill a circle more evenly than those of any other number"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
-TERM_ARRAYS: Final = (
+PLAN_ARRAYS: Final = (
     "cut_first", "cut_second", "cut_first_weight", "cut_second_weight", "cut_at", "cut_parts", "leaf_id",
     "axis_leaf", "axis_first", "axis_second", "axis_first_weight", "axis_second_weight", "axis_start", "axis_end",
     "axis_zoom", "axis_span", "axis_epoch", "axis_share",
 )  # fmt: skip
-"""the arrays of a snapshot that are the terms"""
+"""the arrays of a snapshot that are the plan"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CountedWindow:
 
 
 @dataclass(frozen=True)
-class Terms:
+class CountingPlan:
     """s cuts, l leaves, A axes of all leaves together, leaf by leaf."""
 
     cut_axes: Axes
@@ -86,10 +86,10 @@ class Terms:
     """32 bytes over all of it"""
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Terms:
+    def from_arrays(cls, arrays: Arrays) -> CountingPlan:
         """From the arrays of a snapshot."""
         digest = hashlib.sha256()
-        for name in TERM_ARRAYS:
+        for name in PLAN_ARRAYS:
             digest.update(np.ascontiguousarray(arrays[name]).tobytes() + name.encode())
         return cls(
             Axes(*(arrays[f"cut_{part}"] for part in ("first", "second", "first_weight", "second_weight"))),
