@@ -133,7 +133,9 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
     assert state.params is not None, "an open round has parameters"
     participation = state.participation
     try:
-        policy_state, counted = select_answers(rules.policy, state.policy_state, participation.answers, state.round)
+        policy_state, counted = select_answers(
+            rules.policy, state.policy_state, participation.answers, state.round, rules.algorithm.robust
+        )
         params = rules.algorithm.combine(state.params, counted)
         rules.check_params(params)
     except (InvalidData, MessageRejected) as refused:

@@ -57,6 +57,12 @@ class StateReader:
         self.check(bool((array >= least).all()), f"{name} holds numbers below {least}")
         return array
 
+    def read_names(self, name: str) -> list[str]:
+        value = self._entry(name)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise InvalidState(f"{name} must be a list of names")
+        return list(value)
+
     def check(self, holds: bool, problem: str) -> None:
         if not holds:
             raise InvalidState(f"saved state contradicts itself: {problem}")

@@ -102,6 +102,11 @@ class Rounds(Table):
     late_rounds: Whole = Field(
         default=3, ge=0, le=10**6, description="rounds by which an answer may be late and still count"
     )
+    robust: Literal["none", "median", "trimmed", "clip"] = Field(
+        default="none",
+        description="bound what a single client can do to the model: combine answers by their `median`, by a `trimmed` "
+        "mean or with a `clip` (docs/explanation/robustness.md); `none`: exactly the sums",
+    )
 
 
 class Model(Table):

@@ -26,8 +26,8 @@ def round_policy(model: Model) -> Policy:
     """What counts besides the answers of a round, for a model in rounds. Raises `SettingsError`."""
     rounds, algorithm = model.rounds, rounds_algorithm(model.algorithm)
     kind = rounds.between or ("decay" if algorithm.additive else "cache")
-    policy = Policy(kind, rounds.decay, rounds.cache_rounds, rounds.late_rounds)
-    policy.check(algorithm)
+    policy = Policy(kind, rounds.decay, rounds.cache_rounds, rounds.late_rounds, rounds.robust)
+    policy.check(algorithm, model.options)
     return policy
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed_permutation
+from shoal.algorithms.fcac.origins import Origins
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
@@ -25,6 +26,7 @@ class CAEFC(ArtNetwork):
     def _reset(self) -> None:
         super()._reset()
         self._edges = Edges()
+        self._origins = Origins() if self.options.client_share_max < 1 else None
 
     @property
     def n_deleted_edges(self) -> int:
@@ -43,8 +45,12 @@ class CAEFC(ArtNetwork):
         return self._edges.arrays()
 
     def clusters(self) -> NDArray[np.int64]:
-        """(K,) cluster of each node, numbered by first node. A node without edges is one cluster."""
-        return self._edges.components()
+        """(K,) cluster of each node, numbered by first node. A node without edges is one cluster.
+
+        With `client_share_max` below 1 no client alone joins two of them (`shoal.algorithms.fcac.origins`)."""
+        if self._origins is None:
+            return self._edges.components()
+        return self._origins.groups(self.edges()[0], self.options.client_share_max)
 
     def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
         """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything is learnt. Raises `InvalidData`."""
@@ -65,15 +71,17 @@ class CAEFC(ArtNetwork):
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
         """As `absorb`, with the order within the two groups given by `permute`."""
         width = self._width
-        weights, counts = [], []
+        weights, counts, clients = [], [], list[str]()
         for contribution in contributions:
             weight, count = _nodes_of(contribution, width)
             if len(weight):
                 width = weight.shape[1]
                 weights.append(weight)
                 counts.append(count)
+                clients += [contribution.client] * len(weight)
         if weights:
-            self._learn(np.concatenate(weights)[np.concatenate(feed_order(counts, permute))])
+            order = np.concatenate(feed_order(counts, permute))
+            self._learn(np.concatenate(weights)[order], [clients[position] for position in order.tolist()])
 
     def snapshot(self) -> Arrays:
         """`SNAPSHOT` arrays, as copies."""
@@ -100,8 +108,20 @@ class CAEFC(ArtNetwork):
         super()._create_node(row)
         self._edges.add_node()
 
+    def _learn(self, rows: Floats, clients: Sequence[str] = ()) -> None:
+        if self._width is None and len(rows):
+            # The first rows make a new network.
+            self._width = rows.shape[1]
+            self._reset()
+        if self._origins is not None:
+            self._origins.expect(clients or [""] * len(rows))
+        super()._learn(rows)
+
     def _step(self, row: Floats) -> None:
         super()._step(row)
+        if self._origins is not None:
+            winner = self.last_step.first if self.last_step.case in (2, 3) else self.size - 1
+            self._origins.count(winner)
         if self.lambda_ is not None and self._counter % self.lambda_ == 0 and self._nodes.size > 1:
             self._remove_isolated()
 
@@ -123,6 +143,8 @@ class CAEFC(ArtNetwork):
         if not connected.all():
             self._nodes.keep(connected)
             self._edges.keep(connected)
+            if self._origins is not None:
+                self._origins.keep(connected)
 
     def state(self) -> State:
         edge, edge_age = self.edges()
@@ -131,6 +153,7 @@ class CAEFC(ArtNetwork):
             "edge_age": edge_age,
             "n_deleted_edges": self._edges.n_deleted,
             "deleted_age_sum": self._edges.deleted_age_sum,
+            **({} if self._origins is None else self._origins.state()),
         }
 
     def _restore_from(self, saved: StateReader) -> None:
@@ -140,6 +163,8 @@ class CAEFC(ArtNetwork):
         edge_age = saved.read_ints("edge_age", (len(edge),), least=1)
         self._edges.n_deleted = saved.read_int("n_deleted_edges")
         self._edges.deleted_age_sum = saved.read_int("deleted_age_sum", least=self._edges.n_deleted)
+        if self._origins is not None:
+            self._origins = Origins.restored(saved, k)
         for _ in range(k):
             self._edges.add_node()
         for (a, b), age in zip(edge.tolist(), edge_age.tolist(), strict=True):

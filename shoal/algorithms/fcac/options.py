@@ -32,6 +32,9 @@ class FcacOptions:
     nodes_max: int | None = None
     """largest number of nodes, to bound memory on an endless stream (not in the paper): when it is reached, the nearest
     node learns a row that would have become a node. None: no limit"""
+    client_share_max: float = 1.0
+    """on the server, nodes with more than this share of their inputs from one client belong to one group of other nodes
+    at most, so that no client alone can join two clusters (not in the paper). 1.0: no bound"""
     contribute: str = "changed"
     """"changed": a contribution has the nodes created or won since the last one; "all": every node each time"""
 
@@ -42,6 +45,8 @@ class FcacOptions:
         self._check("diversity_cut", _is_number(cut) and 0 < cut < math.inf, "above 0")
         for name in ("second_winner_factor", "neighbour_factor"):
             self._check(name, getattr(self, name) <= 1, "at most 1")
+        share = self.client_share_max
+        self._check("client_share_max", _is_number(share) and 0 < share <= 1, "above 0, at most 1")
         for name in ("initial_rows", "diversity_nodes_min"):
             self._check(name, _is_count(getattr(self, name)) and getattr(self, name) >= 2, "a whole number, at least 2")
         nodes_max = self.nodes_max

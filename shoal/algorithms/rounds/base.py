@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.rounds.arrays import Params, Stats, centre_shift, centre_view, nearest_centre
 from shoal.algorithms.rounds.options import Option, Options, resolve_options
+from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import ClusteringView, Summary
 from shoal.kernels.distance import Floats
@@ -84,6 +85,8 @@ class RoundsAlgorithm:
     can give: masses that add up to more than the readings, sums outside of mass times box, impossible moments
     (`shoal.algorithms.claims` has the parts). It accepts the answer to any n rows from the box, also to the parameters
     of an earlier round, and comes after the checks of `update`. None: the table alone is checked"""
+    robust: RobustForm | str = "it does not declare which parts of an answer can be compared between clients"
+    """how answers are combined robustly, or why they cannot be (`shoal.algorithms.rounds.robust`)"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
 

@@ -27,6 +27,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, is_number, resolve_options
+from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared_distances
 from shoal.kernels.lloyd import means
@@ -111,6 +112,7 @@ FCM: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    robust=RobustForm(mass="mass", moments=("sum",)),
     additive=True,
     check_claims=check_claims,
 )

@@ -37,6 +37,7 @@ from shoal.algorithms.rounds.fcm import FUZZIFIER, fuzzy_sums
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
+from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared_distances
 from shoal.kernels.lloyd import best_kmeans, lloyd, means
@@ -171,6 +172,11 @@ def _regrouped(params: Params, centres: Floats, support: Floats) -> Params:
     return {**params, "centre": found, "weight": np.bincount(shares, support, len(found)).astype(np.float64)}
 
 
+def _refuse_regrouped(options: Options) -> str:
+    regrouped = options.get("average") == "avg2"
+    return 'average = "avg2" clusters the centres of all clients instead of averaging them' if regrouped else ""
+
+
 FFCM: Final = RoundsAlgorithm(
     name="ffcm",
     snapshot=PARAMS,
@@ -180,5 +186,6 @@ FFCM: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
+    robust=RobustForm(mass="support", moments=("prototype",), sums=False, refuses=_refuse_regrouped),
     paper_only=True,
 )

@@ -186,6 +186,7 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
+    robust="its clients send components in an order of their own, so none can be compared with that of another",
     shift=gmm.shift,
     predict=gmm.predict,
     paper_only=True,

@@ -27,6 +27,7 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
+    CLUSTERED_ANSWERS,
     LOCAL_CLUSTERS,
     candidates,
     check_local_counts,
@@ -170,6 +171,7 @@ KFED: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
+    robust=CLUSTERED_ANSWERS,
     shift=shift,
     forget=forget_centres,
 )

@@ -26,6 +26,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.options import CLUSTERS, Options, resolve_options
+from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import assign_block, means
@@ -104,6 +105,7 @@ KMEANS: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    robust=RobustForm(mass="count", moments=("sum",), totals=("inertia",)),
     additive=True,
     check_claims=check_claims,
 )

@@ -90,5 +90,6 @@ KMEANS_LOCAL: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=kmeans.check_claims,
+    robust=kmeans.KMEANS.robust,
     paper_only=True,
 )

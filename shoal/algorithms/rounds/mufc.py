@@ -32,6 +32,7 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import (
+    CLUSTERED_ANSWERS,
     LOCAL_CLUSTERS,
     candidates,
     check_local_counts,
@@ -179,6 +180,7 @@ MUFC: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
+    robust=CLUSTERED_ANSWERS,
     shift=shift,
     forget=forget_centres,
 )

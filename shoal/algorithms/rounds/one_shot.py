@@ -29,6 +29,12 @@ LOCAL_CLUSTERS: Final = Option(
     "number of clusters that each client looks for (k'); 0: as many as `clusters`",
 )
 
+CLUSTERED_ANSWERS: Final = (
+    "its server clusters what clients send, so answers far from all others get a cluster of their own instead of being "
+    "outvoted"
+)
+"""why answers of algorithms of one round cannot be combined robustly"""
+
 # Client half.
 
 

@@ -7,13 +7,15 @@ each holds rows of other clusters, the answers of one round alone lose the clust
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from shoal.algorithms.rounds.base import RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.options import Options
+from shoal.algorithms.rounds.robust import METHODS, RobustForm, combine_robustly
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidState, SettingsError
@@ -38,18 +40,27 @@ class Policy:
     """cache: rounds after which a client's last answer no longer counts"""
     late_rounds: int = 3
     """rounds by which an answer may be late and still count"""
+    robust: str = "none"
+    """how the answers of a round are combined: one of `shoal.algorithms.rounds.robust.METHODS`"""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise SettingsError(f"policy {self.kind!r}, must be one of {', '.join(KINDS)}")
+        if self.robust not in METHODS:
+            raise SettingsError(f"robust = {self.robust!r}, must be one of {', '.join(METHODS)}")
         if not 0 < self.decay < 1:
             raise SettingsError(f"decay = {self.decay!r}, must be above 0 and below 1")
         for name, value in (("cache_rounds", self.cache_rounds), ("late_rounds", self.late_rounds)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise SettingsError(f"{name} = {value!r}, must be a whole number, at least 0")
 
-    def check(self, algorithm: RoundsAlgorithm) -> None:
-        """Raises `SettingsError` for `decay` with an algorithm whose answers cannot be added up."""
+    def check(self, algorithm: RoundsAlgorithm, options: Options | None = None) -> None:
+        """Raises `SettingsError` for `decay` with an algorithm whose answers cannot be added up, and for a robust
+        combination of answers that cannot be combined so."""
+        form = algorithm.robust
+        reason = form if isinstance(form, str) else form.refuses(options or {})
+        if self.robust != "none" and reason:
+            raise SettingsError(f'robust = "{self.robust}" does not go with {algorithm.name}: {reason}; leave it out')
         if self.kind == "decay" and not algorithm.additive:
             raise SettingsError(f"the answers of {algorithm.name} are not sums and cannot decay; choose fresh or cache")
 
@@ -105,10 +116,15 @@ class PolicyState:
 
 
 def select_answers(
-    policy: Policy, state: PolicyState, answers: Sequence[Answer], round_number: int
+    policy: Policy,
+    state: PolicyState,
+    answers: Sequence[Answer],
+    round_number: int,
+    robust: RobustForm | str = "",
 ) -> tuple[PolicyState, list[Stats]]:
     """The answers received in round `round_number` -> the next state, and the statistics to combine.
 
+    With a robust policy and the algorithm's form `robust`, the answers of a round count as one that stands for all.
     Late answers to earlier rounds may be among them. The order of `answers` does not change a bit of the result: they
     are taken in the order of the clients' names. Of several answers of one client the one to the newest round counts;
     one to a round not newer than the client's newest, or more than `late_rounds` behind, does not.
@@ -122,21 +138,30 @@ def select_answers(
     selected = [newest[client] for client in sorted(newest)]
     newest_answered = {**state.newest_answered, **{answer.client: answer.round for answer in selected}}
     if policy.kind == "fresh":
-        return PolicyState(newest_answered), [answer.stats for answer in selected]
+        return PolicyState(newest_answered), _combined(policy, robust, [answer.stats for answer in selected])
     if policy.kind == "decay":
-        sums = _decayed_sum(policy, state.sums, selected, round_number)
+        sums = _decayed_sum(policy, robust, state.sums, selected, round_number)
         return PolicyState(newest_answered, sums=sums), [] if sums is None else [sums]
     cached = {**state.cached, **newest}
     oldest = round_number - policy.cache_rounds
     cached = {client: cached[client] for client in sorted(cached) if cached[client].round >= oldest}
-    return PolicyState(newest_answered, cached=cached), [answer.stats for answer in cached.values()]
+    counted = _combined(policy, robust, [answer.stats for answer in cached.values()])
+    return PolicyState(newest_answered, cached=cached), counted
 
 
-def _decayed_sum(policy: Policy, sums: Stats | None, answers: Sequence[Answer], round_number: int) -> Stats | None:
-    total = None if sums is None else {name: policy.decay * array for name, array in sums.items()}
-    for answer in answers:
-        factor = policy.decay ** (round_number - answer.round)
-        weighted = {name: factor * array for name, array in answer.stats.items()}
+def _combined(policy: Policy, robust: RobustForm | str, answers: Sequence[Stats]) -> list[Stats]:
+    return list(answers) if isinstance(robust, str) else combine_robustly(robust, policy.robust, answers)
+
+
+def _decayed_sum(
+    policy: Policy, robust: RobustForm | str, sums: Stats | None, answers: Sequence[Answer], round_number: int
+) -> Stats | None:
+    total: Stats | None = None if sums is None else {name: policy.decay * array for name, array in sums.items()}
+    faded: Iterable[Stats] = (
+        {name: policy.decay ** (round_number - answer.round) * array for name, array in answer.stats.items()}
+        for answer in answers
+    )
+    for weighted in faded if policy.robust == "none" else _combined(policy, robust, list(faded)):
         total = weighted if total is None else {name: array + weighted[name] for name, array in total.items()}
     return total
 

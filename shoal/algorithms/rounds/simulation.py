@@ -51,7 +51,7 @@ def run_rounds(
         if n_sampled < len(clients):
             sampled = sorted(generator.choice(len(clients), size=n_sampled, replace=False).tolist())
         answers = [Answer(names[client], number, algorithm.answer(params, clients[client])) for client in sampled]
-        state, counted = select_answers(policy, state, answers, number)
+        state, counted = select_answers(policy, state, answers, number, algorithm.robust)
         before, params = params, algorithm.combine(params, counted)
         shifts.append(algorithm.shift(before, params))
         if shifts[-1] < tolerance or shifts[-1] == 0.0:
