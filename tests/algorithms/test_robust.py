@@ -132,7 +132,7 @@ def test_one_of_ten_clients_moves_no_centre_by_a_tenth_of_the_box(name: str, met
         assert displacement(federation.centres, wanted) <= 0.1, attack
         federation.quarantine()
         federation.run(3)
-        assert displacement(federation.centres, alone) <= 0.02, f"{attack}, three rounds after its quarantine"
+        assert displacement(federation.centres, alone) <= 0.05, f"{attack}, three rounds after its quarantine"
 
 
 def test_without_it_one_client_moves_a_centre_across_the_box() -> None:
@@ -191,9 +191,9 @@ def test_any_finite_answer_combines_to_finite_parameters_without_a_warning(seed:
     rng = np.random.default_rng(seed)
     algorithm = rounds_algorithm(name)
     params, answers = answers_of(name, [rows[:50] for rows in split("alike", seed % 5)][:4])
-    wild = {
-        key: np.abs(rng.normal(0, 10.0 ** rng.integers(-300, 300), value.shape)) for key, value in answers[0].items()
-    }
+    scale = 10.0 ** rng.integers(-300, 300, len(answers[0]))
+    parts = zip(answers[0].items(), scale, strict=True)
+    wild = {key: np.abs(rng.normal(0, size, value.shape)) for (key, value), size in parts}
     combined = combine_robustly(form_of(name), method, [wild, *answers[1:]])
     assert all(np.isfinite(array).all() for one in combined for array in one.values())
     assert np.isfinite(algorithm.combine(params, combined)["centre"]).all()

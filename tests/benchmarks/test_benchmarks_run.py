@@ -143,3 +143,13 @@ def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -
     ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 2
     assert not any(tmp_path.iterdir())
+
+
+def test_every_method_of_robust_combination_is_measured_with_its_price_and_recovery(tmp_path: Path) -> None:
+    result = run("robustness", tmp_path)
+    assert {case["robust"] for case in result["rounds"]} == {"none", "median", "trimmed", "clip"}
+    for case in result["rounds"]:
+        assert set(case["displacement"]) == set(case["recovery_rounds"]) == {"1", "2", "3"}
+        assert case["price"] >= 0
+    assert next(case["price"] for case in result["rounds"] if case["robust"] == "none") == 0
+    assert {case["share_max"] for case in result["bridges"]} == {1.0, 0.9}

@@ -34,7 +34,7 @@ def test_a_rounds_table_left_out_empty_or_of_defaults_is_the_same() -> None:
 
 @pytest.mark.parametrize("name", sorted(Rounds.model_fields))
 def test_every_difference_in_rounds_is_another_contract(name: str) -> None:
-    other = {"between": "cache", "fraction": 0.5, "quorum": 0.5, "decay": 0.25}.get(name, 7)
+    other = {"between": "cache", "fraction": 0.5, "quorum": 0.5, "decay": 0.25, "robust": "clip"}.get(name, 7)
     assert agreed(heaps(rounds={name: other})).digest != agreed(heaps()).digest
 
 
@@ -51,6 +51,7 @@ def test_every_difference_in_rounds_is_another_contract(name: str) -> None:
         {"tolerance": -1},
         {"wake_s": 0},
         {"between": "never"},
+        {"robust": "mean"},
         {"decay": 1},
         {"cache_rounds": -1},
         {"late_rounds": True},
@@ -97,3 +98,11 @@ def test_clusters_auto_needs_a_streaming_model() -> None:
 def test_a_streaming_algorithm_has_no_rounds_table() -> None:
     with pytest.raises(SettingsError, match="fcac has no rounds"):
         check_models(agreed({"name": "clusters", "algorithm": "fcac", "rounds": {}}))
+
+
+def test_a_model_whose_answers_cannot_be_combined_robustly_is_refused_with_the_reason() -> None:
+    with pytest.raises(
+        SettingsError, match='models.heaps: robust = "median" does not go with kfed: its server clusters'
+    ):
+        check_models(agreed(heaps("kfed", rounds={"robust": "median"})))
+    check_models(agreed(heaps("kmeans", rounds={"robust": "median"})))

@@ -290,6 +290,7 @@ DBSCAN: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
+    robust="a cell is dense by the rows of all clients, so there is no place of a cluster to compare",
     shift=shift,
     predict=predict,
     view=view,
