@@ -32,7 +32,15 @@ EXTERNAL = frozenset(
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
 LONG = (
-    *("tests/house", "tests/deploy", "tests/benchmarks", "tests/evaluation", "tests/extending", "tests/onebox"),
+    *(
+        "tests/house",
+        "tests/hostile",
+        "tests/deploy",
+        "tests/benchmarks",
+        "tests/evaluation",
+        "tests/extending",
+        "tests/onebox",
+    ),
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
     *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),

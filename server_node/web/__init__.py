@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from server_node.status import StatusBoard
 from server_node.web.access import Access, make_access
 from server_node.web.app import PublishName, create_app
+from server_node.web.connections import DEFAULT_LIMITS, Limits
 from server_node.web.server import TlsFiles, WebServer
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.server_settings import ServerSettings
@@ -25,7 +26,10 @@ def configured_server(
     tls = None
     if settings.certificate_file is not None and settings.key_file is not None:
         tls = TlsFiles(settings.certificate_file, settings.key_file)
-    return page_server(board, registry, settings.host, settings.port, publish_name, access=access, tls=tls)
+    limits = Limits(settings.connections_max, settings.requests_per_s, settings.request_s)
+    return page_server(
+        board, registry, settings.host, settings.port, publish_name, access=access, tls=tls, limits=limits
+    )
 
 
 def page_server(
@@ -37,15 +41,17 @@ def page_server(
     *,
     access: Access | None = None,
     tls: TlsFiles | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> WebServer:
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
     `publish_name` publishes the names that people give to clusters on the page; None: it takes none. `access`: who may
     send requests; by default everybody who calls it by its address or a name of the loopback. `tls`: its certificate.
+    `limits`: how much others may ask of it.
     """
     access = access or make_access(host)
-    app = create_app(board, registry, predict, publish_name, access)
-    return WebServer(app, host, port, tls, needs_token=bool(access.token))
+    app = create_app(board, registry, predict, publish_name, access, limits)
+    return WebServer(app, host, port, tls, limits, needs_token=bool(access.token))
 
 
 def predict(snapshot: Snapshot, rows: NDArray[np.float64]) -> NDArray[np.int64]:

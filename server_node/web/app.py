@@ -23,26 +23,29 @@ from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.access import Access
 from server_node.web.access_control import AccessControl
 from server_node.web.bodies import read_body
-from server_node.web.event_stream import EventStream
+from server_node.web.connections import DEFAULT_LIMITS, Limits, bounded_by_descriptors
+from server_node.web.event_stream import SUBSCRIBERS_MAX, EventResponse, EventStream
 from server_node.web.headers import HEADERS, SecurityHeaders
 from server_node.web.naming import BODY_BYTES_MAX as NAME_BYTES_MAX
 from server_node.web.naming import check_sender, parse_request
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
 from server_node.web.posted_rows import parse_rows
+from server_node.web.rate_limit import RateLimit
 from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
 from shoal.errors import InvalidData, ShoalError
 from shoal.protocol.messages import ClusterName, Snapshot
+from shoal.telemetry.events import log_event
 
 Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
 """(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
@@ -76,13 +79,16 @@ def create_app(
     predict: Predict,
     publish_name: PublishName | None = None,
     access: Access = LOOPBACK_ONLY,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams.
 
-    `publish_name` publishes requests to name clusters; None: they are not accepted. `access`: who may send requests.
+    `publish_name` publishes requests to name clusters; None: they are not accepted. `access`: who may send
+    requests; `limits`: how many.
     """
     closing = threading.Event()
-    endpoints = Endpoints(board, registry, predict, publish_name, closing)
+    subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
+    endpoints = Endpoints(board, registry, predict, publish_name, closing, subscribers_max)
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
@@ -98,8 +104,17 @@ def create_app(
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SecurityHeaders), Middleware(AccessControl, access)],
-        exception_handlers={HTTPException: _http_error, ShoalError: _shoal_error, Exception: _internal_error},
+        middleware=[
+            Middleware(SecurityHeaders),
+            Middleware(RateLimit, limits.requests_per_s),
+            Middleware(AccessControl, access),
+        ],
+        exception_handlers={
+            HTTPException: _http_error,
+            ClientDisconnect: _aborted,
+            ShoalError: _shoal_error,
+            Exception: _internal_error,
+        },
     )
     app.state.closing = closing
     return app
@@ -115,6 +130,7 @@ class Endpoints:
         predict: Predict,
         publish_name: PublishName | None,
         closing: threading.Event,
+        subscribers_max: int,
     ) -> None:
         self._board, self._registry = board, registry
         self._predict, self._publish_name = predict, publish_name
@@ -123,7 +139,7 @@ class Endpoints:
         self._files = {path: ((static / name).read_bytes(), media_type) for path, (name, media_type) in FILES.items()}
         contents = b"".join(content for content, _ in self._files.values())
         self._renderer = PageRenderer(hashlib.sha256(contents).hexdigest()[:16])
-        self._event_stream = EventStream(board, self._renderer, closing)
+        self._event_stream = EventStream(board, self._renderer, closing, subscribers_max)
 
     async def livez(self, request: Request) -> Response:
         """200 while the process runs."""
@@ -204,11 +220,7 @@ class Endpoints:
 
     async def events(self, request: Request) -> Response:
         """The status as server-sent events; `Last-Event-ID` is the etag of the one that the subscriber has already."""
-        if self._event_stream.is_full:
-            raise HTTPException(503, "too many event streams are open; try again later")
-        events = self._event_stream.events(request.headers.get("last-event-id", ""))
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return EventResponse(self._event_stream, request.headers.get("last-event-id", ""))
 
     async def file(self, request: Request) -> Response:
         """A file of the page."""
@@ -262,6 +274,12 @@ async def _shoal_error(request: Request, error: Exception) -> Response:
         _log.error("%s failed: %s", request.url.path, error)
         return JSONResponse({"error": "the server cannot answer this now"}, 503)
     return JSONResponse({"error": str(error)}, 422)
+
+
+async def _aborted(request: Request, error: Exception) -> Response:
+    """The client has closed the connection before the end of its body: nobody reads this response."""
+    log_event("request_aborted", address=request.client.host if request.client else "")
+    return Response(status_code=400)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from server_node.status import StatusBoard
 from server_node.web.page_renderer import PageRenderer, RenderedStatus
@@ -19,36 +23,66 @@ SUBSCRIBERS_MAX = 64
 class EventStream:
     """The statuses of a board as events. All subscribers share one renderer, so each status is rendered once."""
 
-    def __init__(self, board: StatusBoard, renderer: PageRenderer, closing: threading.Event) -> None:
+    def __init__(
+        self,
+        board: StatusBoard,
+        renderer: PageRenderer,
+        closing: threading.Event,
+        subscribers_max: int = SUBSCRIBERS_MAX,
+    ) -> None:
         self._board, self._renderer, self._closing = board, renderer, closing
-        self._subscribers = 0
+        self._subscribers, self._subscribers_max = 0, subscribers_max
 
-    @property
-    def is_full(self) -> bool:
-        """Whether as many clients subscribe as are allowed at once."""
-        return self._subscribers >= SUBSCRIBERS_MAX
+    @contextmanager
+    def subscription(self) -> Iterator[bool]:
+        """Whether one more client may subscribe; if so, it counts as a subscriber inside the context."""
+        if self._subscribers >= self._subscribers_max:
+            yield False
+            return
+        self._subscribers += 1
+        try:
+            yield True
+        finally:
+            self._subscribers -= 1
 
     async def events(self, last_etag: str) -> AsyncIterator[bytes]:
         """Events until the server closes or the subscriber leaves.
 
         `last_etag` is the etag of the status that the subscriber has already, or empty.
         """
-        self._subscribers += 1
-        try:
-            yield f"retry: {RETRY_MS}\n\n".encode()
-            idle_s = 0.0
-            while not self._closing.is_set():
-                rendered = self._renderer.render(self._board.status)
-                if rendered.etag != last_etag:
-                    last_etag, idle_s = rendered.etag, 0.0
-                    yield _event(rendered)
-                elif idle_s >= HEARTBEAT_S:
-                    idle_s = 0.0
-                    yield b"event: heartbeat\ndata: no change\n\n"
-                await asyncio.sleep(INTERVAL_S)
-                idle_s += INTERVAL_S
-        finally:
-            self._subscribers -= 1
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        idle_s = 0.0
+        while not self._closing.is_set():
+            rendered = self._renderer.render(self._board.status)
+            if rendered.etag != last_etag:
+                last_etag, idle_s = rendered.etag, 0.0
+                yield _event(rendered)
+            elif idle_s >= HEARTBEAT_S:
+                idle_s = 0.0
+                yield b"event: heartbeat\ndata: no change\n\n"
+            await asyncio.sleep(INTERVAL_S)
+            idle_s += INTERVAL_S
+
+
+class EventResponse(Response):
+    """The response to a subscriber. It is counted while it is sent, and refused when as many are as may be.
+
+    Between the count and the first byte nothing else runs, so that the limit is exact.
+    """
+
+    def __init__(self, stream: EventStream, last_etag: str) -> None:
+        super().__init__()
+        self._stream, self._last_etag = stream, last_etag
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._stream.subscription() as granted:
+            if granted:
+                headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+                events = self._stream.events(self._last_etag)
+                response: Response = StreamingResponse(events, media_type="text/event-stream", headers=headers)
+            else:
+                response = JSONResponse({"error": "too many event streams are open; try again later"}, 503)
+            await response(scope, receive, send)
 
 
 def _event(rendered: RenderedStatus) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import ssl
 import threading
@@ -13,10 +14,16 @@ import uvicorn
 from starlette.applications import Starlette
 
 from server_node.web.access import is_loopback
+from server_node.web.connections import DEFAULT_LIMITS, Limits, Listener
+from server_node.web.timed_protocol import TimedProtocol, WithoutMalformed
 from shoal.errors import SettingsError
 
 STOP_GRACE_S = 0.5
 """how long a response in progress may take once the server stops, before its connection is closed"""
+
+
+_uvicorn_log = logging.getLogger("uvicorn.error")
+_WITHOUT_MALFORMED = WithoutMalformed()
 
 
 class TlsFiles(NamedTuple):
@@ -48,11 +55,12 @@ class WebServer:
         host: str = "127.0.0.1",
         port: int = 0,
         tls: TlsFiles | None = None,
+        limits: Limits = DEFAULT_LIMITS,
         *,
         needs_token: bool = False,
     ) -> None:
         self._app, self._host, self._port = app, host, port
-        self._tls, self._needs_token = tls, needs_token
+        self._tls, self._limits, self._needs_token = tls, limits, needs_token
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -75,7 +83,7 @@ class WebServer:
         if self._server is not None:
             raise RuntimeError("a web server starts once only; create a new one")
         context = None if self._tls is None else self._tls.context()
-        listening = _listening_socket(self._host, self._port)
+        listening = _listening_socket(self._host, self._port, self._limits)
         self._port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             self._app,
@@ -92,7 +100,9 @@ class WebServer:
         )
         config.load()
         config.ssl = context
-        self._server = uvicorn.Server(config)
+        config.http_protocol_class = type("Protocol", (TimedProtocol,), {"listener": listening})
+        _uvicorn_log.addFilter(_WITHOUT_MALFORMED)  # once only, however often it is called
+        self._server = SweepingServer(config, listening)
         self._thread = threading.Thread(
             target=self._server.run, args=([listening],), name=f"web:{self._port}", daemon=True
         )
@@ -120,7 +130,20 @@ class WebServer:
         self._thread.join()
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
+class SweepingServer(uvicorn.Server):
+    """A server that looks ten times a second for connections that have taken too long."""
+
+    def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
+        super().__init__(config)
+        self._listener = listener
+
+    async def on_tick(self, counter: int) -> bool:
+        """See `uvicorn.Server.on_tick`."""
+        self._listener.sweep()
+        return await super().on_tick(counter)
+
+
+def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
     """A socket that listens on the address. Raises `SettingsError`."""
     if not 0 <= port <= 65535:
         raise SettingsError(f"the web page cannot be served on port {port}; choose one from 0 to 65535")
@@ -130,7 +153,7 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError):
         raise SettingsError(f"no address {host!r} to serve the web page on; use 127.0.0.1 or 0.0.0.0") from None
-    listening = socket.socket(family, kind, protocol)
+    listening = Listener(family, kind, protocol, limits)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)

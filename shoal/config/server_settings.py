@@ -60,6 +60,27 @@ class ServerSettings(Settings):
         default=None, description="serve the page over TLS with this certificate, and those up to its root (PEM)"
     )
     key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
+    connections_max: int = Field(
+        default=256,
+        ge=16,
+        le=100_000,
+        description="connections to the page at once; beyond them those that have waited longest for a request are "
+        "closed. At most 64 of them, and at most half, are event streams",
+    )
+    requests_per_s: float = Field(
+        default=50.0,
+        ge=0,
+        le=10**6,
+        description="requests that one address may send per second, and twice as many at once; 0: no limit. Behind a "
+        "proxy all requests come from its address",
+    )
+    request_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="seconds within which the header of a request must have arrived; three times as many for its body, "
+        "and for a client to read on",
+    )
     client_keys: FilePath | None = Field(
         default=None,
         description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",

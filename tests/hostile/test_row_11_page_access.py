@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -114,17 +113,6 @@ def test_only_with_the_token_or_a_session_of_this_page_a_cluster_may_be_named(gu
     assert name(here | session | {"Sec-Fetch-Site": "same-site"}) == 403
     assert name(here | session | {"Content-Type": "text/plain"}) == 415
     assert name(here | {"Content-Type": "application/json"}) == 401
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate for 127.0.0.1 that vouches for itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", "key.pem", "-out", "certificate.pem", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder
 
 
 def test_the_page_is_served_over_tls_and_its_session_is_sent_over_tls_only(certificate: Path, tmp_path: Path) -> None:
