@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
 from server_node.lease import LeaseHolder
+from server_node.lease_renewal import LeaseRenewal
 from server_node.node import ServerNode
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.config.privacy import privacy_mode
@@ -28,10 +29,12 @@ def open_server(
     metrics: ServerMetrics | None = None,
     clock: Callable[[], float] = time.time,
     lease: LeaseHolder | None = None,
+    renewal: LeaseRenewal | None = None,
 ) -> Iterator[ServerNode]:
     """The server, resumed from the checkpoint in its folder; closed at the end.
 
-    `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end.
+    `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
+    `renewal`: renew it meanwhile.
     Raises `LeaseHeld`, `LeaseUncertain`, and as `Checkpoint`, `open_log` and `ServerNode.resume` do.
     """
     with ExitStack() as stack:
@@ -42,6 +45,8 @@ def open_server(
             ensure_topics(log, config.contract, config.log)
         else:  # which ensures the topics first
             stack.enter_context(lease.held(log, checkpoint.identity))
+        if renewal is not None:
+            stack.enter_context(renewal.running())
         node = ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
         node.resume()
         yield node

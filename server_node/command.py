@@ -14,6 +14,7 @@ import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
 from server_node.lease import LeaseHolder
+from server_node.lease_renewal import LeaseRenewal
 from server_node.name import name_publisher
 from server_node.node import ServerNode
 from server_node.status import StatusBoard
@@ -24,7 +25,7 @@ from shoal.errors import MissingExtra
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports import check_installed
+from shoal.transports import check_installed, open_log
 
 if TYPE_CHECKING:
     from server_node.web import WebServer
@@ -63,14 +64,15 @@ def server(
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
+    renewal = LeaseRenewal(lease, lambda: open_log(config.log))
 
     @contextmanager
     def build() -> Iterator[ServerNode]:
-        with open_server(config, rebuild, metrics, lease=lease) as node, updater.until_closed(node):
+        with open_server(config, rebuild, metrics, lease=lease, renewal=renewal) as node, updater.until_closed(node):
             yield node
 
     def on_step(node: ServerNode) -> None:
-        lease.renew()
+        renewal.check()
         updater.update(node)
 
     with stopped_by_signals() as stop, _page(page_server, config, board, metrics):

@@ -68,13 +68,20 @@ class LeaseHolder:
             self._watched = None  # the holder could not renew its lease in that time either
             raise
         yield
+        self._log = log
         self._release()
 
-    def renew(self) -> None:
-        """Before each step: look for a greater lease, and renew the own one, if it is time to.
+    @property
+    def renewal_in_s(self) -> float:
+        """Seconds until it is time to renew the lease."""
+        return max(0.0, self._renewal_due - self._clock())
+
+    def renew(self, log: Log | None = None) -> None:
+        """Look for a greater lease, and renew the own one, if it is time to; through `log`, where it is given.
 
         Raises `LeaseHeld`, and as the log does.
         """
+        self._log = log or self._log
         now = self._clock()
         if now < self._renewal_due:
             return

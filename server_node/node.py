@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from server_node.ingest import Ingest
+from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import ModelEvent
 from server_node.models.factory import make_models
@@ -77,6 +77,8 @@ class ServerNode:
         self._ingest = Ingest(contract, self._validator, self._models, self._reassembly, self._quarantine, clock, keys)
         self._rebuild = rebuild
         self._positions: Positions = {}
+        self._left: _Batch | None = None
+        """records that were read and are not processed yet"""
         self._ends_at_start: Positions = {}
         self._started_at = clock()
 
@@ -105,11 +107,13 @@ class ServerNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
         resumed from the checkpoint, may go on.
         """
-        batch = self._read(timeout_s)
+        batch = self._left or self._read(timeout_s)
         began = time.perf_counter()
-        ingested, rejected = self._process(batch.records)
+        ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
         ingest_s = time.perf_counter() - began
-        self._positions = self._unlearning.after(ingested, batch.positions)
+        self._positions = self._unlearning.after(ingested, reached)
+        if self._positions != reached:  # it reads the log again from another place
+            self._left = None
         caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
         events, published = self._run_timers(caught_up, now)
@@ -117,7 +121,7 @@ class ServerNode:
         if any(one.result == "quarantine_request" for one in ingested):
             records.append(self._quarantine.list_record(self._contract))
         # What the clock decided cannot be learnt again from the log.
-        due = self._outbox.should_store(len(batch.records), self._settings.batch_updates_max, now)
+        due = self._outbox.should_store(len(ingested), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
         if store:
             self._store(records, now)
@@ -135,7 +139,7 @@ class ServerNode:
         )
         if store:
             self._publish()
-        return bool(batch.records or records or events)
+        return bool(ingested or records or events)
 
     @property
     def up_to_date(self) -> bool:
@@ -179,10 +183,21 @@ class ServerNode:
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
         return _Batch(records, after, all(after.get(partition, 0) >= end for partition, end in ends.items()))
 
-    def _process(self, records: Iterable[Record]) -> tuple[list[IngestOutcome], list[OutboxRecord]]:
-        """What became of each record, and the records for the rejected topic."""
-        ingested = [self._ingest.process(record) for record in records]
-        return [one.outcome for one in ingested], [one.rejected for one in ingested if one.rejected is not None]
+    def _process(self, batch: _Batch, until_s: float) -> tuple[list[IngestOutcome], list[OutboxRecord], Positions]:
+        """What became of each record, the records for the rejected topic, and the next positions.
+
+        It stops after the first record at which the time `until_s` has passed, and keeps the others for the next step.
+        """
+        ingested: list[Ingested] = []
+        for record in batch.records:
+            if ingested and time.perf_counter() >= until_s:
+                break
+            ingested.append(self._ingest.process(record))
+        left = batch.records[len(ingested) :]
+        self._left = batch._replace(records=left) if left else None
+        reached = batch.positions | {record.partition: record.offset for record in reversed(left)}
+        rejected = [one.rejected for one in ingested if one.rejected is not None]
+        return [one.outcome for one in ingested], rejected, reached
 
     def _run_timers(self, caught_up: bool, now: float) -> tuple[list[ModelEvent], list[PublishedSnapshot]]:
         """What models did by the clock, and the snapshots due after it."""

@@ -34,6 +34,12 @@ class ServerSettings(Settings):
     batch_updates_max: int = Field(
         default=200, ge=1, le=10_000, description="most updates absorbed between two checkpoints"
     )
+    step_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=3600,
+        description="a step ends with the update at which so many seconds have passed; the others wait for the next",
+    )
     lease_renew_s: float = Field(
         default=5.0,
         gt=0,

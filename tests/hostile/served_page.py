@@ -80,7 +80,17 @@ def serving(
     """
     file = write_federation(folder)
     file.write_text(file.read_text(encoding="utf-8") + settings, encoding="utf-8")
-    command = [sys.executable, "-m", "shoal", "server", "--config", str(file), "--json"]
+    with started(file, ["-m", "shoal"], files_max=files_max, authority=authority) as page:
+        yield page
+
+
+@contextlib.contextmanager
+def started(
+    file: Path, program: list[str], *, files_max: int | None = None, authority: Path | None = None
+) -> Iterator[ServedPage]:
+    """The server of a federation file, run by a Python program with the arguments of `shoal`; killed at the end."""
+    folder = file.parent
+    command = [sys.executable, *program, "server", "--config", str(file), "--json"]
     if files_max is not None:
         command = ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', "sh", *command]
     log = folder / "server.txt"

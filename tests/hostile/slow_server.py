@@ -1,0 +1,24 @@
+"""`shoal server` on a machine so busy that each update takes long: `slow_server.py SECONDS ARGUMENT...`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from server_node.models.base import Processed
+from server_node.models.streaming import StreamingModel
+from shoal.cli.main import main
+from shoal.protocol.messages import Update
+
+SECONDS = float(sys.argv.pop(1))
+process = StreamingModel.process
+
+
+def process_slowly(model: StreamingModel, update: Update, now: float) -> Processed:
+    time.sleep(SECONDS)
+    return process(model, update, now)
+
+
+if __name__ == "__main__":
+    StreamingModel.process = process_slowly  # type: ignore[method-assign]
+    main()
