@@ -47,7 +47,9 @@ def open_server(
             stack.enter_context(lease.held(log, checkpoint.identity))
         if renewal is not None:
             stack.enter_context(renewal.running())
-        node = ServerNode(config.contract, config.server, log, checkpoint, rebuild, metrics, clock)
+        node = ServerNode(
+            config.contract, config.server, log, checkpoint, rebuild, metrics, clock, config.log.update_bytes_max
+        )
         node.resume()
         yield node
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from server_node.failed_records import RecordFailed
 from server_node.models.base import Processed, ServedModel
 from server_node.outcome import IngestOutcome
 from server_node.quarantine.register import QuarantineRegister
 from server_node.reassembly import Reassembly
-from shoal.config.contract import Contract
+from server_node.rejections import Rejections
 from shoal.errors import MessageRejected
-from shoal.protocol.messages import ClusterName, Rejected, Update, Wake
+from shoal.protocol.messages import ClusterName, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.signatures import OPERATOR, ClientKeys
 from shoal.protocol.validation import Validator
@@ -32,29 +33,33 @@ class Ingest:
 
     def __init__(
         self,
-        contract: Contract,
         validator: Validator,
         models: Mapping[str, ServedModel],
         reassembly: Reassembly,
         quarantine: QuarantineRegister,
         clock: Callable[[], float],
+        rejections: Rejections,
         keys: ClientKeys | None = None,
     ) -> None:
         """`keys` are the clients' signing keys; None: updates need no signature."""
-        self._rejected_topic = contract.rejected_topic
         self._validator = validator
         self._models = models
         self._reassembly = reassembly
         self._quarantine = quarantine
         self._clock = clock
+        self._rejections = rejections
         self._keys = keys
 
     def process(self, record: Record) -> Ingested:
-        """Validate one record and give its update, once that is whole, to its model."""
+        """Validate one record and give its update, once that is whole, to its model.
+
+        Raises `RecordFailed` for an error that no check foresees; then models may be half changed.
+        """
         at = self._clock()
         outcome = IngestOutcome(record.topic, record.partition, record.offset, at, "rejected")
         update: Update | None = None
         try:
+            self._rejections.check(record)
             if ("type", Wake.TYPE.encode()) in record.headers:
                 model = self._wake(Wake.decode(record.value, record.headers))
                 return Ingested(outcome._replace(result="wake_request", model=model))
@@ -73,7 +78,9 @@ class Ingest:
             return Ingested(self._take(update, record.value or b"", outcome))
         except MessageRejected as wrong:
             rejected = outcome._replace(reason=wrong.reason, detail=wrong.detail)
-            return Ingested(rejected, self._rejected(record, wrong))
+            return Ingested(rejected, self._rejections.record_of(record, wrong))
+        except Exception as error:
+            raise RecordFailed(record, error) from error
 
     def _take(self, update: Update, value: bytes, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
@@ -127,10 +134,3 @@ class Ingest:
             detail=request.detail,
             unlearn=unlearn,
         )
-
-    def _rejected(self, record: Record, wrong: MessageRejected) -> OutboxRecord:
-        rejected = Rejected(
-            record.value, record.key, wrong.reason, wrong.detail, *record[:3], original_headers=record.headers
-        )
-        # A record without a value would delete this key from the compacted topic, so its value is kept as empty bytes.
-        return OutboxRecord(self._rejected_topic, rejected.value or b"", rejected.record_key, rejected.headers)

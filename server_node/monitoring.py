@@ -14,6 +14,7 @@ from server_node.models.events import (
     ModelEvent,
     ModelRestarted,
     ModelSleeping,
+    OddClient,
     PoolTimedOut,
     RoundClosed,
     RoundFailed,
@@ -157,6 +158,8 @@ class ServerMonitoring:
                 self._round_closed(event)
             case RoundFailed():
                 log_event("round_failed", logging.WARNING, **fields)
+            case OddClient():
+                log_event("odd_client", logging.WARNING, **fields)
             case DriftDetected():
                 log_event("drift_detected", **fields)
             case ModelSleeping():

@@ -6,21 +6,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from server_node.failed_records import RecordFailed
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
-from server_node.models.events import ModelEvent
+from server_node.models.events import ModelEvent, OddClient
 from server_node.models.factory import make_models
 from server_node.monitoring import ServerMonitoring
 from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.quarantine.register import QuarantineRegister
-from server_node.quarantine.requests import request_signer
+from server_node.quarantine.requests import quarantine_records, request_signer
 from server_node.quarantine.unlearning import Unlearning
 from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
+from server_node.rejections import Rejections
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
+from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import privacy_mode
 from shoal.config.server_settings import ServerSettings
+from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
@@ -57,8 +61,12 @@ class ServerNode:
         rebuild: bool = False,
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.time,
+        update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
     ) -> None:
-        """`log` has the topics. Call `resume` before the first step."""
+        """`log` has the topics; `update_bytes_max` is the largest record for updates.
+
+        Call `resume` before the first step.
+        """
         self._contract = contract
         self._settings = settings
         self._log = log
@@ -69,18 +77,32 @@ class ServerNode:
         self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
         self.metrics = metrics or ServerMetrics()
         self._monitoring = ServerMonitoring(self.metrics, {model.name: model.algorithm for model in contract.models})
-        self._models = make_models(contract, settings, self._validator)
-        self._reassembly = Reassembly()
-        self._quarantine = QuarantineRegister()
-        self._unlearning = Unlearning(contract, log, self._models, self._reassembly, self._quarantine)
-        keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
-        self._ingest = Ingest(contract, self._validator, self._models, self._reassembly, self._quarantine, clock, keys)
+        self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
+        self._rejections = Rejections(contract, update_bytes_max)
         self._rebuild = rebuild
+        self._make_parts()
         self._positions: Positions = {}
         self._left: _Batch | None = None
         """records that were read and are not processed yet"""
         self._ends_at_start: Positions = {}
         self._started_at = clock()
+
+    def _make_parts(self) -> None:
+        """Everything that a checkpoint is restored into, as it is before the first update."""
+        contract, log = self._contract, self._log
+        self._models = make_models(contract, self._settings, self._validator)
+        self._reassembly = Reassembly()
+        self._quarantine = QuarantineRegister()
+        self._unlearning = Unlearning(contract, log, self._models, self._reassembly, self._quarantine)
+        self._ingest = Ingest(
+            self._validator,
+            self._models,
+            self._reassembly,
+            self._quarantine,
+            self._clock,
+            self._rejections,
+            self._keys,
+        )
 
     def resume(self) -> None:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.
@@ -88,6 +110,14 @@ class ServerNode:
         Raises `InvalidState`: a checkpoint of another contract, or none although snapshots have been published; and as
         the log does.
         """
+        restored = self._restore()
+        self._ends_at_start = dict(self._ends())
+        clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
+        self._monitoring.resumed(self._models, clients, restored=restored)
+        self._outbox.publish_pending()
+
+    def _restore(self) -> bool:
+        """Whether there was a checkpoint."""
         state = self._checkpoint.load()
         if state is None:
             self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
@@ -96,10 +126,7 @@ class ServerNode:
                 self._contract, self._log, state, self._models, self._reassembly, self._quarantine
             )
             self._unlearning.restore(state["unlearning"])
-        self._ends_at_start = dict(self._ends())
-        clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
-        self._monitoring.resumed(self._models, clients, restored=state is not None)
-        self._outbox.publish_pending()
+        return state is not None
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Read, ingest, look at timers, take snapshots, store, publish. True when anything was done.
@@ -109,7 +136,15 @@ class ServerNode:
         """
         batch = self._left or self._read(timeout_s)
         began = time.perf_counter()
-        ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
+        try:
+            ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
+        except RecordFailed as failed:
+            # Nothing is known of the models now: back to the checkpoint, as after a kill.
+            self._rejections.failed.add(failed)
+            self._left = None
+            self._make_parts()
+            self._restore()
+            return True
         ingest_s = time.perf_counter() - began
         self._positions = self._unlearning.after(ingested, reached)
         if self._positions != reached:  # it reads the log again from another place
@@ -118,6 +153,7 @@ class ServerNode:
         now = self._clock()
         events, published = self._run_timers(caught_up, now)
         records = [*rejected, *(record for one in published for record in self._records_of(one))]
+        records += self._quarantine_requests(events, now)
         if any(one.result == "quarantine_request" for one in ingested):
             records.append(self._quarantine.list_record(self._contract))
         # What the clock decided cannot be learnt again from the log.
@@ -211,6 +247,12 @@ class ServerNode:
             if model.snapshot_due(now) and not hidden:
                 published.append(model.take_snapshot(positions, self._statement, now))
         return events, published
+
+    def _quarantine_requests(self, events: Sequence[ModelEvent], now: float) -> Iterator[OutboxRecord]:
+        """Requests to quarantine the clients that keep answers from being combined. They count when they are read."""
+        for odd in (event for event in events if isinstance(event, OddClient)):
+            detail = f"{odd.model}: {odd.detail}"[:TEXT_CHARACTERS_MAX]
+            yield from quarantine_records(self._contract, odd.client, "quarantine", detail, now)
 
     def _records_of(self, published: PublishedSnapshot) -> Iterator[OutboxRecord]:
         """The snapshot, then what became of clusters with it."""

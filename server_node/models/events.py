@@ -45,9 +45,19 @@ class RoundClosed(ModelEvent):
 
 @dataclass(frozen=True)
 class RoundFailed(ModelEvent):
-    """The answers of a round cannot be combined, though each alone is valid; the round is opened again."""
+    """The answers of a round cannot be combined, though each alone is valid. Without those of odd clients the
+    round closes after all; it is opened again if none is found."""
 
     round: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class OddClient(ModelEvent):
+    """An answer or update of this client keeps those of the others from being combined: it is set aside, and the client
+    is to be put into quarantine."""
+
+    client: str
     detail: str
 
 

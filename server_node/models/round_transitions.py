@@ -7,7 +7,7 @@ one round now and then, to see whether the rows of its clients have moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -16,16 +16,18 @@ from server_node.models.events import (
     ModelEvent,
     ModelRestarted,
     ModelSleeping,
+    OddClient,
     RoundClosed,
     RoundFailed,
     RoundOpened,
 )
+from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
 from server_node.models.round_state import Phase, RoundState
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy, PolicyState, select_answers
 from shoal.config.contract import Contract, Model
 from shoal.config.models import requested_clusters
-from shoal.errors import InvalidData, MessageRejected
+from shoal.errors import ShoalError
 from shoal.protocol.round_request import RoundRequest
 
 
@@ -128,20 +130,15 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
 def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment) -> Transition:
     """Combine the answers to the next parameters, and open the next round or sleep.
 
-    Answers that are valid one by one but cannot be combined are dropped, and the round is opened again.
+    Of answers that are valid one by one but cannot be combined the odd ones are left out. If none is found, all are
+    dropped, and the round is opened again.
     """
     assert state.params is not None, "an open round has parameters"
     participation = state.participation
     try:
-        policy_state, counted = select_answers(
-            rules.policy, state.policy_state, participation.answers, state.round, rules.algorithm.robust
-        )
-        params = rules.algorithm.combine(state.params, counted)
-        rules.check_params(params)
-    except (InvalidData, MessageRejected) as refused:
-        failed = RoundFailed(rules.model.name, state.round, str(refused))
-        without = replace(state, participation=participation.without_answers())
-        return _after(failed, open_round(rules, without, state.round, moment))
+        policy_state, params = _combined(rules, state)
+    except COMPUTING_ERRORS as refused:
+        return _without_odd_answers(rules, state, by, moment, refused)
     expected, shift = _expected(rules, state, moment), float(rules.algorithm.shift(state.params, params))
     closed = replace(
         state,
@@ -159,6 +156,56 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
         rules.model.name, state.round, closed.combined_answers, len(expected), by, shift, duration_s=duration_s
     )
     return _after(event, _go_on(rules, closed, moment))
+
+
+def _combined(rules: RoundRules, state: RoundState) -> tuple[PolicyState, Params]:
+    """What the policy keeps, and the next parameters. Raises any of `COMPUTING_ERRORS`."""
+    assert state.params is not None, "an open round has parameters"
+    answers = state.participation.answers
+    policy_state, counted = select_answers(
+        rules.policy, state.policy_state, answers, state.round, rules.algorithm.robust
+    )
+    params = rules.algorithm.combine(state.params, counted)
+    rules.check_params(params)
+    return policy_state, params
+
+
+def _without_odd_answers(
+    rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment, refused: Exception
+) -> Transition:
+    """Close the round without the answers that keep the others from being combined, or open it again."""
+    detail = str(refused) if isinstance(refused, ShoalError) else f"combining raised {type(refused).__name__}"
+    failed = RoundFailed(rules.model.name, state.round, detail)
+    kept = {answer.client: answer.stats for answer in state.policy_state.cached.values()}
+    new = {answer.client: answer.stats for answer in state.participation.answers}
+    odd = odd_clients({**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules))
+    rest = _of_clients(state, ({**kept, **new}).keys() - set(odd))
+    if not odd or not rest.participation.answered(state.round):
+        rest = replace(rest, participation=state.participation.without_answers())
+        after = open_round(rules, rest, state.round, moment)
+    else:
+        after = close_round(rules, rest, by, moment)
+    named = (OddClient(rules.model.name, client, detail) for client in odd)
+    return Transition(after.state, (failed, *named, *after.events))
+
+
+def _of_clients(state: RoundState, clients: Collection[str]) -> RoundState:
+    """The state with the answers of these clients alone."""
+    received = {name: one for name, one in state.participation.received.items() if name in clients}
+    cached = {name: one for name, one in state.policy_state.cached.items() if name in clients}
+    return replace(
+        state,
+        participation=replace(state.participation, received=received),
+        policy_state=replace(state.policy_state, cached=cached),
+    )
+
+
+def _combines(state: RoundState, rules: RoundRules) -> bool:
+    try:
+        _combined(rules, state)
+    except COMPUTING_ERRORS:
+        return False
+    return True
 
 
 def sleep(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from server_node.lineage import Lineage
 from server_node.models.base import Processed, PublishedSnapshot
 from server_node.models.clients import Clients
-from server_node.models.events import ModelEvent, PoolTimedOut
+from server_node.models.events import ModelEvent, OddClient, PoolTimedOut
+from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
 from shoal.algorithms.registry import streaming_algorithm
@@ -51,6 +52,9 @@ class StreamingModel:
         self._pooled_updates = 0
         self._pool_size: int | None = None
         """while rebuilding: the updates that were pooled when the model began"""
+        self._odd: list[str] = []
+        """clients whose first updates were left out of the pool, until the next look at timers"""
+        self._odd_detail = ""
         self._updates_since_snapshot = 0
         self._name_pending = False
         """whether a cluster has been named since the newest snapshot"""
@@ -120,15 +124,22 @@ class StreamingModel:
         """Nothing: it never sleeps."""
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Merge the pool when the time for more clients is over."""
+        """Merge the pool when the time for more clients is over; name clients that were left out of it."""
+        events: list[ModelEvent] = []
+        if self._pool_timed_out(now):
+            assert self._pool is not None
+            self._merge_pool(self._pool)
+            events.append(PoolTimedOut(self.name, len(self.clients), self._pooled_updates))
+        events += [OddClient(self.name, client, self._odd_detail) for client in self._odd]
+        self._odd = []
+        return events
+
+    def _pool_timed_out(self, now: float) -> bool:
         if self._pool is None or self._pool_since is None or self._pool_size is not None:
-            return ()
+            return False
         # A clock that was set back must not lengthen the wait.
         self._pool_since = min(self._pool_since, now)
-        if now < self._pool_since + self._settings.pool_s:
-            return ()
-        self._merge_pool(self._pool)
-        return (PoolTimedOut(self.name, len(self.clients), self._pooled_updates),)
+        return now >= self._pool_since + self._settings.pool_s
 
     def snapshot_due(self, now: float) -> bool:
         """Whether enough updates have come, or enough time has passed, since the newest snapshot."""
@@ -208,7 +219,28 @@ class StreamingModel:
         pool = sorted(pool, key=lambda contribution: (contribution.client, contribution.sequence))
         self._pooled_updates = len(pool)
         self._pool, self._pool_bytes = None, 0
-        self._absorb(pool)
+        try:
+            self._absorb(pool)
+        except COMPUTING_ERRORS as refused:
+            self._odd = self._odd_clients(pool)
+            if not self._odd:
+                raise
+            self._odd_detail = f"merging the first updates raised {type(refused).__name__}"
+            self._half = self._empty_half()
+            self._absorb([one for one in pool if one.client not in self._odd])
+
+    def _odd_clients(self, pool: list[Contribution]) -> list[str]:
+        """Those whose first updates keep the others from being merged."""
+
+        def merges(clients: Collection[str]) -> bool:
+            some = [one for one in pool if one.client in clients]
+            try:
+                self._empty_half().absorb(some, self._key(some))
+            except COMPUTING_ERRORS:
+                return False
+            return True
+
+        return odd_clients({one.client: one.arrays for one in pool}, merges)
 
     def _key(self, contributions: list[Contribution]) -> bytes:
         """What any shuffling inside depends on: which updates are merged, never when."""

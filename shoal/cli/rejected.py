@@ -14,6 +14,7 @@ import click
 from shoal.cli.options import config_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData, LogError
+from shoal.protocol.rejected import VALUE_BYTES
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, latest
@@ -72,6 +73,8 @@ def requeue(file: Path, origin: str) -> None:
         kept = dict(record.headers)
         if "original_headers_cut" in kept:
             raise InvalidData(f"{origin}: its headers were too large to be kept, so it cannot be published as it was")
+        if VALUE_BYTES in kept:
+            raise InvalidData(f"{origin}: its value was too large to be kept, so it cannot be published as it was")
         topic, partition = _parse_origin(config, origin)
         headers = tuple((n.removeprefix(ORIGINAL), value) for n, value in record.headers if n.startswith(ORIGINAL))
         log.publish(topic, record.value, kept.get("key") or None, headers, partition)

@@ -6,13 +6,13 @@ true cannot be built: the same checks run where it is made and again where it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from shoal.config.limits import MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX
+from shoal.config.limits import MESSAGE_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import (
     CLUSTER_NAME_CHARACTERS_MAX,
@@ -222,46 +222,6 @@ class Snapshot(ModelMessage):
     def read_up_to(self) -> Positions:
         """partition -> the first update that is not in it."""
         return {pair[0]: pair[1] for pair in self.positions}
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A message that failed a check, as it is kept: its bytes untouched, the reason, and where it came from."""
-
-    value: bytes | None
-    key: bytes | None
-    reason: str
-    detail: str
-    topic: str
-    partition: int
-    offset: int
-    original_headers: Headers = field(default=())
-
-    @property
-    def record_key(self) -> bytes:
-        """The same for the same message: rejecting it twice changes nothing in the compacted view."""
-        return f"{self.topic}/{self.partition}/{self.offset}".encode()
-
-    @property
-    def headers(self) -> Headers:
-        """Reason and origin, then the original key and headers.
-
-        The original headers are cut at `ORIGINAL_HEADERS_BYTES_MAX`: their new names are longer, so a record full of
-        small headers would outgrow the topic.
-        """
-        why = (*envelope_headers("rejected"), ("reason", self.reason.encode()))
-        origin = (("detail", self.detail.encode()), ("origin", self.record_key), ("key", self.key or b""))
-        return why + origin + tuple(self._kept_headers())
-
-    def _kept_headers(self) -> Iterator[tuple[str, bytes]]:
-        left = ORIGINAL_HEADERS_BYTES_MAX
-        for name, value in self.original_headers:
-            kept = f"original.{name}"
-            left -= len(kept.encode()) + len(value)
-            if left < 0:
-                yield "original_headers_cut", b"1"
-                return
-            yield kept, value
 
 
 def _check_headers(wanted: str, headers: Headers) -> None:

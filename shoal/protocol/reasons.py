@@ -21,6 +21,7 @@ REASONS: Final[Mapping[str, str]] = {
     "sequence": "has an impossible sequence number",
     "cluster": "names a cluster that is not known",
     "chunks": "is a chunk that contradicts the others, or has no room",
+    "failed": "made the server fail when it was processed, twice",
     "signature": "is not signed with its client's key",
 }
 """every value of `MessageRejected.reason`, and what a message with this reason has done"""

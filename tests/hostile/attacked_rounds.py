@@ -21,9 +21,14 @@ class AttackedRounds(ServerFixture):
     """A folder with a log; its honest clients are those of `SITES`."""
 
     def __init__(
-        self, folder: Path, algorithm: str = "kmeans", options: dict[str, Any] | None = None, **settings: Any
+        self,
+        folder: Path,
+        algorithm: str = "kmeans",
+        options: dict[str, Any] | None = None,
+        between: str = "fresh",
+        **settings: Any,
     ) -> None:
-        contract = contract_with(algorithm, options, tolerance=0, deadline_s=10)
+        contract = contract_with(algorithm, options, tolerance=0, deadline_s=10, between=between)
         super().__init__(folder, contract, **{"pool_clients": 3, **settings})
         self._sequence: Counter[str] = Counter()
 

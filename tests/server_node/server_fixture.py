@@ -54,7 +54,16 @@ class ServerFixture:
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
-            node = ServerNode(agreed, self.settings, log, checkpoint, rebuild, metrics, self.clock)
+            node = ServerNode(
+                agreed,
+                self.settings,
+                log,
+                checkpoint,
+                rebuild,
+                metrics,
+                self.clock,
+                self.log_settings.update_bytes_max,
+            )
             node.resume()
             yield node
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from shoal.errors import MessageRejected
+from server_node.models import rounds
+from shoal.algorithms.registry import rounds_algorithm
+from shoal.algorithms.rounds.base import Params, Stats
+from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.validation import Validator
 from tests.server_node.rounds_harness import SITES, RoundsHarness, answer_all, contract_with, rows_of
 
@@ -90,18 +95,18 @@ def test_an_invalid_answer_is_rejected_and_the_round_continues() -> None:
 def test_answers_that_cannot_be_combined_fail_the_round_and_not_the_server(
     algorithm: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As with an algorithm that does not check what its clients claim.
-    monkeypatch.setattr(Validator, "check_answer_claims", lambda *_: None)
+    def fail(params: Params, answers: Sequence[Stats]) -> Params:
+        raise InvalidData("they do not fit together")
+
+    # As with an algorithm that finds nothing wrong with each answer, and then something with all of them.
+    monkeypatch.setattr(Validator, "check_answer_combines", lambda *_: None)
+    monkeypatch.setattr(rounds, "rounds_algorithm", lambda name: replace(rounds_algorithm(name), combine=fail))
     harness = RoundsHarness(contract_with(algorithm), pool_clients=2)
     first = harness.tick(0.0)
     assert first is not None
-    arrays = dict(harness.make_answer("attic", SITES["attic"]).arrays)
-    # The sum of two such masses overflows; each centre alone is within the bounds.
-    mass = np.full(3, 1.7e308)
-    huge = {**arrays, "count": mass} | ({"sum": np.full((3, 2), 0.5) * mass[:, None]} if "sum" in arrays else {})
-    with caplog.at_level(logging.WARNING, "shoal"), np.errstate(over="ignore", invalid="ignore"):
+    with caplog.at_level(logging.WARNING, "shoal"):
         for client in ("attic", "cellar"):
-            assert harness.answer(client, SITES["attic"], arrays=huge)
+            assert harness.answer(client, SITES[client])
         again = harness.tick(1.0)
     assert again is not None
     assert "round_failed" in caplog.text

@@ -1,0 +1,73 @@
+"""A rejected message as it is kept, with the reason and where it came from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+from shoal.config.limits import ORIGINAL_HEADERS_BYTES_MAX
+from shoal.protocol.messages import envelope_headers
+from shoal.transports.base import Headers
+
+CUT_BYTES: Final = 4096
+"""what is kept of a value that no topic of the federation accepts, and of such a key"""
+VALUE_BYTES: Final = "value_bytes"
+"""header: the length of a value that was cut"""
+VALUE_SHA256: Final = "value_sha256"
+"""header: its digest"""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A message that failed a check, as it is kept: its bytes untouched, the reason, and where it came from."""
+
+    value: bytes | None
+    key: bytes | None
+    reason: str
+    detail: str
+    topic: str
+    partition: int
+    offset: int
+    original_headers: Headers = field(default=())
+    cut: Headers = field(default=())
+    """of a value that was cut: its length and digest"""
+
+    def within(self, value_bytes_max: int) -> Self:
+        """With a value that the topic of rejected messages accepts.
+
+        A value of more than `value_bytes_max` bytes comes from no client, as the topic of updates does not accept it
+        either: a compressed record can grow to it. Its first `CUT_BYTES` are kept, its length and its digest.
+        """
+        key = None if self.key is None else self.key[:CUT_BYTES]
+        if self.value is None or len(self.value) <= value_bytes_max:
+            return replace(self, key=key)
+        size, digest = str(len(self.value)).encode(), hashlib.sha256(self.value).hexdigest().encode()
+        return replace(self, key=key, value=self.value[:CUT_BYTES], cut=((VALUE_BYTES, size), (VALUE_SHA256, digest)))
+
+    @property
+    def record_key(self) -> bytes:
+        """The same for the same message: rejecting it twice changes nothing in the compacted view."""
+        return f"{self.topic}/{self.partition}/{self.offset}".encode()
+
+    @property
+    def headers(self) -> Headers:
+        """Reason and origin, then the original key and headers.
+
+        The original headers are cut at `ORIGINAL_HEADERS_BYTES_MAX`: their new names are longer, so a record full of
+        small headers would outgrow the topic.
+        """
+        why = (*envelope_headers("rejected"), ("reason", self.reason.encode()))
+        origin = (("detail", self.detail.encode()), ("origin", self.record_key), ("key", self.key or b""))
+        return why + origin + self.cut + tuple(self._kept_headers())
+
+    def _kept_headers(self) -> Iterator[tuple[str, bytes]]:
+        left = ORIGINAL_HEADERS_BYTES_MAX
+        for name, value in self.original_headers:
+            kept = f"original.{name}"
+            left -= len(kept.encode()) + len(value)
+            if left < 0:
+                yield "original_headers_cut", b"1"
+                return
+            yield kept, value
