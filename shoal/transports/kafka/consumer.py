@@ -15,8 +15,9 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
 
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
-from shoal.transports.base import Positions, Record
+from shoal.transports.base import Headers, Positions, Record
 from shoal.transports.kafka.client_configs import MIB
+from shoal.transports.kafka.decompression import BatchTooLarge, batches_of, bound_decompression
 from shoal.transports.kafka.errors import connect, explained
 from shoal.transports.kafka.topics import Topics
 
@@ -38,6 +39,7 @@ class LogReader:
     def __init__(self, where: str, client_config: dict[str, Any], topics: Topics) -> None:
         self._where, self._client_config, self._topics = where, client_config, topics
         self._client: Any = None
+        bound_decompression()
         self._next: tuple[str, Positions] | None = None
         """the consumer's topic and positions; None when they are unknown"""
 
@@ -57,7 +59,7 @@ class LogReader:
                 client.close(autocommit=False, timeout_ms=int(1000 * CLOSE_S))
 
     def _read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
-        with self._consumer() as consumer:
+        with self._consumer() as consumer, batches_of(self._topics.get(topic).settings.record_bytes_max):
             if self._next != (topic, at):
                 self._seek(consumer, topic, at)
             records, after = self._take(consumer, topic, at, limit, timeout_s)
@@ -130,7 +132,8 @@ class LogReader:
     def _read_one(self, topic: str, at: Positions) -> tuple[list[Record], Positions]:
         """One record, from the first partition that has any; at least one partition begins with an undecodable record.
 
-        Such a record has a header name that is not UTF-8, or a compression that is not installed. Every writer can send
+        Such a record has a header name that is not UTF-8, a compression that is not installed, or is in a batch that
+        grows beyond what its topic accepts. Every writer can send
         one, and a reader that stopped at it could be stopped by any writer. Other records of its batch may be
         undecodable too.
         """
@@ -142,7 +145,9 @@ class LogReader:
                 records, after = self._read(topic, {partition: position}, 1, 0.0)
             except UNDECODABLE as error:
                 self.close()
-                why = ((UNREADABLE, type(error).__name__.encode()),)
+                why: Headers = ((UNREADABLE, type(error).__name__.encode()),)
+                if isinstance(error, BatchTooLarge):
+                    why += (("packed_bytes", str(error.packed).encode()), ("packed_sha256", error.sha256.encode()))
                 return [Record(topic, partition, position, 0, None, None, why)], at | {partition: position + 1}
             return records, at | after
         raise LogUnavailable(f"{self._where}: records of {topic} disappeared while they were read")
