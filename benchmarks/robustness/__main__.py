@@ -19,7 +19,7 @@ from benchmarks.robustness.federation import Federation, attacks, displacement, 
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.robust import METHODS
 
-ALGORITHMS: Mapping[str, Mapping[str, Any]] = {"kmeans": {}, "fcm": {}, "gmm": {}}
+ALGORITHMS: Mapping[str, Mapping[str, Any]] = {"kmeans": {}, "fcm": {}}
 SPLITS = ("alike", "dirichlet", "few")
 MALICIOUS = (1, 2, 3)
 RECOVERY_ROUNDS_MAX = 10

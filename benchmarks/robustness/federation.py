@@ -85,20 +85,8 @@ def _pull(answer: Mapping[str, Any], params: Params, rows: float, only: int | No
         if "prototype" in made:
             made["prototype"][number] = corner[number]
             continue
-        place = corner[number] - params.get("origin", np.zeros(2))
-        made["sum"][number] = mass * place
-        if "second" in made:
-            made["second"][number] = mass * _squares(place, made["second"].shape[1])
-    if "rows" in made:
-        made["rows"][0] = made["mass"].sum()
-        made["likelihood"][0] = 0.0
+        made["sum"][number] = mass * corner[number]
     return made
-
-
-def _squares(place: Floats, m: int) -> Floats:
-    """The second moment of rows that all lie at `place`, in the form of m numbers."""
-    full = [place[0] ** 2, place[0] * place[1], place[1] ** 2]
-    return np.array({1: [place @ place], 2: place**2, 3: full}[m])
 
 
 @dataclass

@@ -42,7 +42,6 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
-from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
@@ -262,11 +261,6 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
     return label_rows(rows, d, k, lambda block: densities(block)[1].argmax(axis=1))
 
 
-def _refuse_tied(options: Options) -> str:
-    tied = options.get("covariance") == "tied"
-    return "a covariance that all components share cannot be compared by component" if tied else ""
-
-
 GMM: Final = RoundsAlgorithm(
     name="gmm",
     snapshot=PARAMS,
@@ -275,7 +269,8 @@ GMM: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
-    robust=RobustForm(mass="mass", moments=("sum", "second"), totals=("rows", "likelihood"), refuses=_refuse_tied),
+    robust="the mass of a component decides which rows it draws, and where clients hold different clusters an honest mass "
+    "cannot be told from a malicious one",
     additive=True,
     check_claims=check_claims,
     shift=shift,

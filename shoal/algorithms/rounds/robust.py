@@ -1,15 +1,14 @@
 """Robust combination: answers of all clients -> one answer in which no client counts for more than its part.
 
-An answer says for each cluster how much mass a client has there, and where: sums of its rows and of their products,
-which are means and mean products once divided by the mass (its *moments*). Two bounds hold for every method:
+An answer says for each cluster how much mass a client has there, and where: a sum of its rows, which is a mean once it
+is divided by the mass (its *moments*). Two bounds hold for every method:
 
 - no client counts for more rows than `ROWS_FACTOR` times the median client;
 - where a cluster is, no client has more than `SHARE_MAX` of the say, as long as enough clients have rows there.
 
 The moments of a cluster are then those of one of three combinations of the clients' moments around their geometric
 median: the median itself; the mean without the 3/7 of the say that are farthest from it (`trimmed`); the mean of all,
-each moved towards it to within the median distance (`clip`). All three are weighted means of answers, so moments that
-are possible one by one are possible together: a covariance stays one.
+each moved towards it to within the median distance (`clip`).
 
 Sources: Y. Chen, L. Su, J. Xu (2017) for the geometric median of clients' answers; D. Yin and others (2018) for the
 trimmed mean; S. P. Karimireddy, L. He, M. Jaggi (2021) for clipping around a centre; E. Weiszfeld (1937) for the
