@@ -269,8 +269,8 @@ GMM: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
-    robust="the mass of a component decides which rows it draws, and where clients hold different clusters an honest mass "
-    "cannot be told from a malicious one",
+    robust="the mass of a component decides which rows it draws, and where clients hold different clusters an honest "
+    "mass cannot be told from a malicious one",
     additive=True,
     check_claims=check_claims,
     shift=shift,
