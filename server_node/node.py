@@ -139,11 +139,7 @@ class ServerNode:
         try:
             ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
         except RecordFailed as failed:
-            # Nothing is known of the models now: back to the checkpoint, as after a kill.
-            self._rejections.failed.add(failed)
-            self._left = None
-            self._make_parts()
-            self._restore()
+            self._go_back(failed)
             return True
         ingest_s = time.perf_counter() - began
         self._positions = self._unlearning.after(ingested, reached)
@@ -176,6 +172,13 @@ class ServerNode:
         if store:
             self._publish()
         return bool(ingested or records or events)
+
+    def _go_back(self, failed: RecordFailed) -> None:
+        """To the checkpoint, as after a kill: nothing is known of the models after a record that made one fail."""
+        self._rejections.failed.add(failed)
+        self._left = None
+        self._make_parts()
+        self._restore()
 
     @property
     def up_to_date(self) -> bool:
