@@ -39,6 +39,8 @@ class Batch(NamedTuple):
     times: list[float | None]
     """event time of each, seconds since 1970"""
     rejected: list[RejectedReading]
+    lost: int = 0
+    """readings before these that retention had removed, and that `accept_gap` has skipped"""
 
     @property
     def records(self) -> int:
@@ -56,6 +58,7 @@ class Intake:
         self._settings = settings
         self.positions: Positions = {}
         """the next offsets to read"""
+        self._lost = 0
 
     def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None) -> Batch:
         """The next batch. Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true.
@@ -65,10 +68,16 @@ class Intake:
         limit, accept_gap, left_s = self._settings.batch_readings_max, self._settings.accept_gap, timeout_s
         while True:
             wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)
-            records, self.positions = read_next(self._readings, READINGS, self.positions, limit, wait_s, accept_gap)
+            records, self.positions = read_next(
+                self._readings, READINGS, self.positions, limit, wait_s, accept_gap, self._count_lost
+            )
             left_s -= wait_s
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
-                return decode_batch(records, self._width)
+                lost, self._lost = self._lost, 0
+                return decode_batch(records, self._width)._replace(lost=lost)
+
+    def _count_lost(self, records: int) -> None:
+        self._lost += records
 
     def lag_records(self) -> int:
         """Number of records that are not read yet."""

@@ -93,6 +93,7 @@ class ClientMonitoring:
             return
         # Set here too, as no step may ever end: when nothing can be saved, the lag must still show.
         self._metrics.lag.labels(topic=READINGS).set(self._lag_records())
+        self._metrics.lost.labels(topic=READINGS).inc(0)
         statement = privacy.statement()
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
@@ -123,6 +124,7 @@ class ClientMonitoring:
         if self._metrics is not None:
             if stored_at is not None:
                 self._metrics.checkpoint_at.set(stored_at)
+            self._metrics.lost.labels(topic=READINGS).inc(outcome.batch.lost)
             if outcome.batch.records:
                 self._metrics.learn.observe(outcome.learn_s)
         for reason, number in Counter(rejected.reason for rejected in outcome.batch.rejected).items():

@@ -28,7 +28,7 @@ from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.outbox import Outbox
-from shoal.transports.base import Log, beginning
+from shoal.transports.base import Log, first_positions
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -98,7 +98,7 @@ class ClientNode:
         state = self._resources.checkpoint.load()
         new_log = False
         if state is None:
-            self._intake.positions = beginning(readings, READINGS)
+            self._intake.positions = first_positions(readings, READINGS)
         else:
             self._restore(state)
             new_log = state["updates_log"] != self._updates_log

@@ -51,10 +51,12 @@ class LeaseRenewal:
                         self._renew(log, stop)
                 except ShoalError as error:
                     if not error.retriable:
-                        raise
+                        self._error = error
+                        return
                     stop.wait(RETRY_S)
         except BaseException as error:
             self._error = error
+            raise
 
     def _renew(self, log: Log, stop: threading.Event) -> None:
         while not stop.wait(self._holder.renewal_in_s):

@@ -98,6 +98,10 @@ class ServerMonitoring:
         self._metrics.lag.labels(topic=topic).set(lag_records)
         self._metrics.margin.labels(topic=topic).set(margin_records)
 
+    def observe_lost(self, topic: str, records: int) -> None:
+        """So many records were removed by retention before they were read."""
+        self._metrics.lost.labels(topic=topic).inc(records)
+
     def _ingested(self, ingested: IngestOutcome) -> None:
         # After an error a node is built again from its checkpoint, and reads some records once more.
         newest = self._metrics.counted.get(ingested.partition, -1)

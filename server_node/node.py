@@ -218,7 +218,7 @@ class ServerNode:
     def _read(self, timeout_s: float) -> _Batch:
         topic, limit, gaps = self._contract.updates_topic, self._settings.batch_updates_max, self._settings.accept_gap
         ends = self._ends()
-        records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._allow_jumps)
+        records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._gap)
         # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
         return _Batch(records, after, all(after.get(partition, 0) >= end for partition, end in ends.items()))
 
@@ -274,7 +274,9 @@ class ServerNode:
         self._outbox.publish_pending()
         self._log.show_progress(f"{self._contract.federation}.server", self._contract.updates_topic, self._positions)
 
-    def _allow_jumps(self) -> None:
+    def _gap(self, records: int) -> None:
+        """So many updates were removed from the log before they were read."""
+        self._monitoring.observe_lost(self._contract.updates_topic, records)
         for model in self._models.values():
             model.clients.allow_jumps()
 

@@ -13,7 +13,7 @@ from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
-from shoal.transports.base import Log, Positions, Record, beginning, latest
+from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
 STATE_VERSION = 3
 
@@ -75,19 +75,20 @@ def start_fresh(contract: Contract, validator: Validator, log: Log, models: Mode
     """
     newest = latest(log, contract.snapshots_topic)
     published = {key: record for key, record in newest.items() if not is_for_servers(record)}
-    positions = beginning(log, contract.updates_topic)
+    oldest = beginning(log, contract.updates_topic)
     if published and not rebuild:
         raise InvalidState(
             f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
             "restore it, or let --rebuild learn everything again from the log"
         )
     whole_log = [name for name, model in models.items() if model.needs_whole_log]
-    if any(name.encode() in published for name in whole_log) and any(positions.values()):
+    if any(name.encode() in published for name in whole_log) and any(oldest.values()):
         raise LogError("the log no longer begins at its first update, so the model cannot be rebuilt from it")
     for name, model in models.items():
         if record := published.get(name.encode()):
             model.rebuild(_validated(validator, name, record))
-    return positions
+    # A server that never published reads from the first update ever, so that a log that has lost some is noticed.
+    return oldest if published else first_positions(log, contract.updates_topic)
 
 
 def _validated(validator: Validator, name: str, record: Record) -> Snapshot:

@@ -17,9 +17,12 @@ def read_next(
     limit: int,
     timeout_s: float,
     accept_gap: bool,
-    on_gap: Callable[[], None] = lambda: None,
+    on_gap: Callable[[int], None] = lambda _: None,
 ) -> tuple[Sequence[Record], Positions]:
-    """See `Log.read`. If records are gone, raise `OffsetOutOfRange`, or skip the gap and count it."""
+    """See `Log.read`. If records are gone, raise `OffsetOutOfRange`, or skip the gap, log it, and call `on_gap`.
+
+    `on_gap` gets the number of records that are gone.
+    """
     while True:
         try:
             return log.read(topic, at, limit, timeout_s)
@@ -29,4 +32,4 @@ def read_next(
             lost = gone.first - gone.asked
             log_event("gap_accepted", logging.WARNING, topic=topic, partition=gone.partition, records_lost=lost)
             at = {**at, gone.partition: gone.first}
-            on_gap()
+            on_gap(lost)

@@ -36,6 +36,12 @@ class ProcessMetrics:
         self.lag = Gauge(
             "shoal_consumer_lag_records", "Records in a topic that are not read yet", ["topic"], registry=self.registry
         )
+        self.lost = Counter(
+            "shoal_records_lost",
+            "Records that retention removed before they were read, and that accept_gap skipped",
+            ["topic"],
+            registry=self.registry,
+        )
         self.learn = Histogram(
             "shoal_learn_duration_seconds",
             "Time to learn one batch: of readings on a client, of updates on the server",

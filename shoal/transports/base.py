@@ -155,6 +155,11 @@ def beginning(log: Log, topic: str) -> Positions:
     return {partition: first for partition, (first, _) in log.bounds(topic).items()}
 
 
+def first_positions(log: Log, topic: str) -> Positions:
+    """The positions of the first records ever: a reader that begins there notices if retention has removed any."""
+    return dict.fromkeys(log.bounds(topic), 0)
+
+
 def latest(log: Log, topic: str) -> dict[bytes, Record]:
     """The newest record of each key, without tombstones; records without a key are ignored."""
     ends = {partition: end for partition, (_, end) in log.bounds(topic).items()}
