@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from server_node.lineage import Lineage
@@ -37,8 +37,14 @@ CLUSTERS_LABELLED_MAX = 100
 class ServerMonitoring:
     """Derives the metrics and the events of a server from the outcome of each of its steps."""
 
-    def __init__(self, metrics: ServerMetrics, algorithms: Mapping[str, str]) -> None:
-        """`algorithms` is model -> its algorithm."""
+    def __init__(
+        self,
+        metrics: ServerMetrics,
+        algorithms: Mapping[str, str],
+        error_of: Callable[[Snapshot], float | None] = lambda snapshot: None,
+    ) -> None:
+        """`algorithms` is model -> its algorithm; `error_of` gives how far the predictions of a model are off."""
+        self._error_of = error_of
         self._metrics = metrics
         self._algorithms = algorithms
         self._rejected: Counter[str] = Counter()
@@ -204,6 +210,8 @@ class ServerMonitoring:
         self._metrics.nodes.labels(**labels).set(snapshot.nodes)
         self._metrics.edges.labels(**labels).set(len(view.edges))
         self._metrics.version.labels(**labels).set(snapshot.version)
+        if (error := self._error_of(snapshot)) is not None:
+            self._metrics.prediction_error.labels(**labels).set(error)
         shown = {
             (snapshot.model, str(cluster.identity), cluster.name): cluster.recent_share
             for cluster in sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
@@ -18,6 +19,7 @@ from server_node.quarantine.requests import quarantine_records, request_signer
 from server_node.quarantine.unlearning import Unlearning
 from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
+from server_node.regression import prediction_error
 from server_node.rejections import Rejections
 from server_node.status import ServerStatus, client_statuses
 from shoal.config.contract import Contract
@@ -76,7 +78,8 @@ class ServerNode:
         self._statement = privacy_mode(contract).statement()
         self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
         self.metrics = metrics or ServerMetrics()
-        self._monitoring = ServerMonitoring(self.metrics, {model.name: model.algorithm for model in contract.models})
+        algorithms = {model.name: model.algorithm for model in contract.models}
+        self._monitoring = ServerMonitoring(self.metrics, algorithms, partial(prediction_error, contract=contract))
         self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._rejections = Rejections(contract, update_bytes_max)
         self._rebuild = rebuild

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.estimators.fcac import FCAC
     from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
     from shoal.estimators.federated_shapes import FederatedDBSCAN
+    from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
 
@@ -32,6 +33,7 @@ __all__ = [
     "FederatedFCM",
     "FederatedGMM",
     "FederatedKMeans",
+    "FederatedTSK",
     "Reading",
     "Snapshot",
     "Update",
@@ -47,6 +49,7 @@ _MODULES = {
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),
+    "shoal.estimators.tsk": ("FederatedTSK",),
     "shoal.protocol.messages": ("Snapshot", "Update"),
     "shoal.protocol.readings": ("Reading",),
 }

@@ -22,14 +22,15 @@ def init_hint_for(contract: Contract, model: Model, sources: Sequence[ServedMode
     first one of the contract that has found any. None while the model is to take over clusters and there are none yet.
     """
     low, high = np.zeros(contract.width), np.ones(contract.width)
+    names = [feature.name for feature in contract.features]
     # The seed is a function of the names, so that a restart draws the same start.
     digest = hashlib.sha256(f"shoal start 1\n{contract.federation}\n{model.name}".encode()).digest()
     seed = int.from_bytes(digest[:4], "little")
     for source in sorted(sources, key=lambda source: source.view is None or source.view.identity is None):
         centres, mass = known_clusters(source)
         if len(centres):
-            return InitHint(low, high, seed, centres, mass)
-    return None if requested_clusters(model) == "auto" else InitHint(low, high, seed)
+            return InitHint(low, high, seed, centres, mass, names)
+    return None if requested_clusters(model) == "auto" else InitHint(low, high, seed, features=names)
 
 
 def known_clusters(source: ServedModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -24,7 +24,7 @@ from server_node.models.events import (
 from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
 from server_node.models.round_state import Phase, RoundState
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
-from shoal.algorithms.rounds.policies import Policy, PolicyState, select_answers
+from shoal.algorithms.rounds.policies import Policy, PolicyState, epoch_changed, select_answers
 from shoal.config.contract import Contract, Model
 from shoal.config.models import requested_clusters
 from shoal.errors import ShoalError
@@ -140,9 +140,13 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
     except COMPUTING_ERRORS as refused:
         return _without_odd_answers(rules, state, by, moment, refused)
     expected, shift = _expected(rules, state, moment), float(rules.algorithm.shift(state.params, params))
+    first_round = state.first_round
+    if epoch_changed(rules.algorithm, state.params, params):
+        policy_state, first_round = policy_state.without_earlier_answers(), state.round + 1
     closed = replace(
         state,
         params=params,
+        first_round=first_round,
         initial=False,
         closed_rounds=state.closed_rounds + 1,
         policy_state=policy_state,

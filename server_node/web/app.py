@@ -27,6 +27,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from server_node.regression import rule_base, rules_json
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.access import Access
 from server_node.web.access_control import AccessControl
@@ -40,6 +41,7 @@ from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
 from server_node.web.posted_rows import parse_rows
 from server_node.web.rate_limit import RateLimit
+from server_node.web.predictions import first_predicting, predicted_feature, predictions_json
 from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
@@ -60,7 +62,7 @@ LOOPBACK_ONLY = Access()
 SCRIPTS = (
     *("page", "live", "theme", "tabs", "counters", "format"),
     *("map", "map_text", "axes", "marks", "chart"),
-    *("clusters", "naming", "clients", "sorting", "privacy", "session"),
+    *("clusters", "rules", "naming", "clients", "sorting", "privacy", "session"),
 )
 FILES = {
     "/": ("page.html", "text/html"),
@@ -95,6 +97,7 @@ def create_app(
         Route("/metrics", endpoints.metrics),
         Route("/snapshot", endpoints.snapshot),
         Route("/predict", endpoints.predict, methods=["POST"]),
+        Route("/rules", endpoints.rules),
         Route("/clusters/{identity}/name", endpoints.name, methods=["POST"]),
         Route("/privacy", endpoints.privacy),
         Route("/status", endpoints.status),
@@ -175,22 +178,41 @@ class Endpoints:
     async def predict(self, request: Request) -> Response:
         """The cluster of each posted reading: its number in this version, and its identity over all versions.
 
-        Both are -1 before the first snapshot. Readings are clipped to the bounds of the contract.
+        Both are -1 before the first snapshot. Readings are clipped to the bounds of the contract. Of a model that
+        predicts a feature, also the predictions.
         """
         status = self._board.status
         model = _requested_model(request, status)
-        readings = parse_rows(await read_body(request, ROWS_BYTES_MAX), status.contract.width)
+        target = predicted_feature(status.contract, model.name)
+        readings = parse_rows(await read_body(request, ROWS_BYTES_MAX), status.contract.width, target)
         snapshot = model.snapshot
         if snapshot is None or not len(readings):
             version = snapshot.version if snapshot else 0
             none = [-1] * len(readings)
-            return JSONResponse({"clusters": none, "identities": none, "version": version})
+            more = predictions_json(target, None, readings, status.contract)
+            return JSONResponse({"clusters": none, "identities": none, "version": version, **more})
         bounds = declared_bounds(status.contract)
         rows = bounds.to_unit(bounds.clip(readings)[0])
         clusters = await to_thread.run_sync(self._predict, snapshot, rows, abandon_on_cancel=True)
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
-        return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version})
+        more = await to_thread.run_sync(predictions_json, target, snapshot, rows, status.contract)
+        return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version, **more})
+
+    async def rules(self, request: Request) -> Response:
+        """The rules by which a model predicts a feature, by default the first one that does. 404 if there are none."""
+        status = self._board.status
+        model = _requested_model(request, status, first_predicting(status.contract))
+        if predicted_feature(status.contract, model.name) is None:
+            raise HTTPException(404, f"model {model.name} predicts no feature, so it has no rules")
+        snapshot = model.snapshot
+        base = None if snapshot is None else rule_base(snapshot, status.contract)
+        if snapshot is None or base is None:
+            missing = {"error": "no rules yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}
+            return JSONResponse(missing, 404)
+        return Response(
+            _json(rules_json(snapshot, base, model.lineage, status.contract)), media_type="application/json"
+        )
 
     async def name(self, request: Request) -> Response:
         """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.
@@ -228,10 +250,10 @@ class Endpoints:
         return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
 
 
-def _requested_model(request: Request, status: ServerStatus) -> ModelStatus:
-    """The model named in the query, the contract's first one by default. Raises `HTTPException`."""
+def _requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:
+    """The model named in the query, by default `default` or the contract's first one. Raises `HTTPException`."""
     configured = status.contract.models
-    name = request.query_params.get("model", configured[0].name)
+    name = request.query_params.get("model", default or configured[0].name)
     for model in configured:
         if model.name == name:
             return status.models.get(name) or ModelStatus(name, model.algorithm)

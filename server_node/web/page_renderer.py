@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from server_node.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
+from server_node.web.predictions import rules_table
 from server_node.web.privacy_text import privacy_text
 from server_node.web.projection import Points, axis_sample, scatter, steady_axes
 from server_node.web.snapshot_json import view_of
@@ -130,6 +131,7 @@ class ModelRenderer:
             },
             "edges": _edges(view.edges, kept, len(view.nodes)),
             **clusters_table(view, model, contract, features),
+            "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
 
     def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:

@@ -15,8 +15,11 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 ROWS_MAX = 10_000
 
 
-def parse_rows(body: bytes, width: int) -> NDArray[np.float64]:
+def parse_rows(body: bytes, width: int, target: int | None = None) -> NDArray[np.float64]:
     """The body of a request, `{"rows": [[...], ...]}` or `[[...], ...]` -> readings (n, width), all finite.
+
+    For a model that predicts the feature at position `target`, rows may lack its value or have null in its place, and
+    readings have 0 there.
 
     Raises `InvalidData`; its message is one line, states what to send and quotes nothing of the body.
     """
@@ -31,8 +34,17 @@ def parse_rows(body: bytes, width: int) -> NDArray[np.float64]:
         raise InvalidData(f"{len(rows)} rows; send at most {ROWS_MAX} at a time")
     readings = np.empty((len(rows), width))
     for i, row in enumerate(rows):
-        readings[i] = _checked_row(row, i, width)
+        readings[i] = _checked_row(row if target is None else _with_target(row, width, target), i, width)
     return readings
+
+
+def _with_target(row: Any, width: int, target: int) -> Any:
+    """A row without the target, or with null there, with 0 in its place; anything else as it is."""
+    if not isinstance(row, list):
+        return row
+    if len(row) == width - 1:
+        return [*row[:target], 0.0, *row[target:]]
+    return [*row[:target], 0.0, *row[target + 1 :]] if len(row) == width and row[target] is None else row
 
 
 def _checked_row(row: Any, i: int, width: int) -> list[float]:

@@ -120,6 +120,8 @@ class StreamingAlgorithm:
     """The declaration of a streaming algorithm: how its halves are made, and which arrays travel between them."""
 
     in_rounds: ClassVar[bool] = False
+    regression: ClassVar[None] = None
+    """no streaming algorithm predicts a feature; algorithms in rounds may"""
 
     name: str
     client: Callable[[Mapping[str, Any], int | None], ClientHalf]

@@ -10,7 +10,7 @@ import click
 
 from shoal.algorithms.registry import is_in_rounds, load_algorithm
 from shoal.cli.options import json_option
-from shoal.config.models import check_models
+from shoal.config.models import check_models, target_of
 from shoal.config.privacy import privacy_mode
 from shoal.config.reference import settings_table
 from shoal.config.settings import Config, load_config
@@ -54,6 +54,8 @@ def _contract_lines(config: Config) -> list[str]:
     for model in contract.models:
         baseline = "  (baseline of a paper, only for comparison)" if load_algorithm(model.algorithm).paper_only else ""
         lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}{baseline}")
+        if (target := target_of(model, contract)) is not None:
+            lines.append(f"predicts    {contract.features[target].name}  (other models learn it as any feature)")
         if is_in_rounds(model.algorithm):
             lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
     return lines

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.algorithms.registry import is_in_rounds, rounds_algorithm, streaming_algorithm, streaming_names
+from shoal.algorithms.registry import (
+    is_in_rounds,
+    load_algorithm,
+    rounds_algorithm,
+    streaming_algorithm,
+    streaming_names,
+)
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Model
 from shoal.errors import SettingsError
@@ -37,9 +43,20 @@ def requested_clusters(model: Model) -> Any:
     return model.options.get("clusters", None if option is None else option.default)
 
 
+def target_of(model: Model, contract: Contract) -> int | None:
+    """The position of the feature that a model predicts; None for one that predicts none. Raises `SettingsError`."""
+    regression = load_algorithm(model.algorithm).regression
+    if regression is None:
+        return None
+    if contract.width < 2:
+        raise SettingsError(f"{model.algorithm} predicts one feature from others, and there is only one")
+    return regression.target(model.options, contract.width, [feature.name for feature in contract.features])
+
+
 def _check_rounds(model: Model, contract: Contract) -> None:
     rounds_algorithm(model.algorithm).check(model.options)
     rounds_algorithm(model.algorithm).check_features(contract.width)
+    target_of(model, contract)
     round_policy(model)
     if requested_clusters(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
         finders = ", ".join(streaming_names())

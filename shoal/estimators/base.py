@@ -13,7 +13,7 @@ from shoal.algorithms.rows import check_rows
 from shoal.errors import InvalidData, SettingsError
 
 try:
-    from sklearn.base import BaseEstimator, ClusterMixin
+    from sklearn.base import BaseEstimator, ClusterMixin, RegressorMixin
     from sklearn.exceptions import NotFittedError as _NotFitted
 except ImportError:
     _NotFitted = AttributeError
@@ -38,11 +38,21 @@ except ImportError:
             labels: NDArray[np.int64] = self.fit(X, **kwargs).labels_  # type: ignore[attr-defined]  # a mixin
             return labels
 
+    class RegressorMixin:  # type: ignore[no-redef]  # used when scikit-learn is not installed
+        """The part of scikit-learn's class that is needed without it: the coefficient of determination."""
+
+        def score(self, X: ArrayLike, y: ArrayLike) -> float:
+            """1 less the squared errors of `predict(X)` relative to the squared deviations of y from its mean."""
+            values = np.asarray(y, dtype=np.float64)
+            errors = values - self.predict(X)  # type: ignore[attr-defined]  # a mixin
+            return float(1.0 - (errors @ errors) / np.square(values - values.mean()).sum())
+
 
 __all__ = [
     "BaseEstimator",
     "ClusterMixin",
     "NotFittedError",
+    "RegressorMixin",
     "Table",
     "as_table",
     "check_n_features",

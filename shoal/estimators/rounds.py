@@ -21,39 +21,13 @@ from shoal.estimators.base import BaseEstimator, ClusterMixin, NotFittedError, a
 from shoal.kernels.distance import Floats
 
 
-class RoundsEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """An algorithm in rounds as an estimator. A subclass names its algorithm and gives its options.
-
-    Attributes
-    ----------
-    cluster_centers_ : ndarray of shape (c, d)
-    labels_ : ndarray of shape (n,)
-        Clusters of all rows of `fit`, one client after the other, or in the order of a single table.
-    labels_by_client_ : list of ndarray
-    n_rounds_ : int
-    shifts_ : list of float
-        How far each round moved the model.
-    params_ : mapping of str to ndarray
-        The parameters that the service would publish.
-    n_features_in_ : int
-    """
+class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Runs an algorithm in rounds over tables in memory. A subclass names its algorithm and gives its options."""
 
     ALGORITHM: ClassVar[str]
 
-    def fit(self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None) -> Self:
-        """Run the rounds.
-
-        Parameters
-        ----------
-        X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
-            One table for each client, of which some may be empty; or a single table.
-        y : ignored
-        clients : array-like of shape (n,), optional
-            For a single table, the name of the client that has each row; by default one client has all.
-
-        Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
-        """
-        tables, position = _split_by_client(X, clients)
+    def _run_rounds(self, tables: list[Floats]) -> RoundsAlgorithm:
+        """Run the rounds over one table for each client; sets what all subclasses have. Returns the algorithm."""
         algorithm = self._algorithm()
         box = self._box(tables)
         params = algorithm.start(self._options(), len(box.low), self._init_hint(tables, box))
@@ -69,20 +43,7 @@ class RoundsEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # sci
         )
         self.params_: Params = result.params
         self.shifts_, self.n_rounds_ = result.shifts, len(result.shifts)
-        self.cluster_centers_: Floats = algorithm.view(result.params).centres
-        self.n_features_in_ = len(box.low)
-        self.labels_by_client_ = [algorithm.predict(result.params, rows) for rows in tables]
-        labels = np.concatenate(self.labels_by_client_)
-        self.labels_ = labels if position is None else labels[position]
-        return self
-
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
-        if not hasattr(self, "params_"):
-            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
-        rows = as_table(X)
-        check_n_features(rows, self.n_features_in_, self)
-        return self._algorithm().predict(self.params_, rows.reshape(-1, self.n_features_in_))
+        return algorithm
 
     def _algorithm(self) -> RoundsAlgorithm:
         return rounds_algorithm(self.ALGORITHM)
@@ -113,7 +74,55 @@ class RoundsEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # sci
         return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
 
 
-def _split_by_client(
+class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
+    """An algorithm in rounds that clusters, as an estimator.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (c, d)
+    labels_ : ndarray of shape (n,)
+        Clusters of all rows of `fit`, one client after the other, or in the order of a single table.
+    labels_by_client_ : list of ndarray
+    n_rounds_ : int
+    shifts_ : list of float
+        How far each round moved the model.
+    params_ : mapping of str to ndarray
+        The parameters that the service would publish.
+    n_features_in_ : int
+    """
+
+    def fit(self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None) -> Self:
+        """Run the rounds.
+
+        Parameters
+        ----------
+        X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
+            One table for each client, of which some may be empty; or a single table.
+        y : ignored
+        clients : array-like of shape (n,), optional
+            For a single table, the name of the client that has each row; by default one client has all.
+
+        Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
+        """
+        tables, position = split_by_client(X, clients)
+        algorithm = self._run_rounds(tables)
+        self.cluster_centers_: Floats = algorithm.view(self.params_).centres
+        self.n_features_in_ = self.cluster_centers_.shape[1]
+        self.labels_by_client_ = [algorithm.predict(self.params_, rows) for rows in tables]
+        labels = np.concatenate(self.labels_by_client_)
+        self.labels_ = labels if position is None else labels[position]
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
+        if not hasattr(self, "params_"):
+            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
+        rows = as_table(X)
+        check_n_features(rows, self.n_features_in_, self)
+        return self._algorithm().predict(self.params_, rows.reshape(-1, self.n_features_in_))
+
+
+def split_by_client(
     X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None
 ) -> tuple[list[Floats], NDArray[np.int64] | None]:
     """-> one table per client; and (n,) the positions of a single table's rows in all tables, or None if unchanged."""

@@ -124,6 +124,12 @@ class ServerMetrics(ProcessMetrics):
             ["model", "cluster", "name"],
             registry=self.registry,
         )
+        self.prediction_error = Gauge(
+            "shoal_prediction_error",
+            "How far the predictions of a model are off (root of the mean squared error), in the unit of its target",
+            ["model"],
+            registry=self.registry,
+        )
         self.edges = Gauge("shoal_edges", "Edges of a model", ["model"], registry=self.registry)
         self.cluster_events = Counter(
             "shoal_cluster_events",

@@ -18,6 +18,7 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.federated_shapes import FederatedDBSCAN
 from shoal.estimators.rounds import RoundsEstimator
+from shoal.estimators.tsk import FederatedTSK
 from shoal.kernels.matching import matched_distance
 
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
@@ -81,11 +82,13 @@ def test_a_mixture_has_weights_and_covariances() -> None:
 
 
 def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None:
-    shared = {"clusters"} | {"tolerance"}  # n_clusters; and the tolerance of FFCM's fits, which the paper does not give
+    # n_clusters; the tolerance of FFCM's fits, which the paper does not give; and y of a regressor.
+    shared = {"clusters", "tolerance", "target"}
     renamed = {"steps": "local_steps"}
     reached = {}
     for estimator in FORMS:
         reached.setdefault(estimator._algorithm().name, estimator.get_params())
+    reached["tsk"] = FederatedTSK().get_params()
     assert set(reached) == set(rounds_names())
     for name, params in reached.items():
         wanted = {renamed.get(option, option) for option in set(rounds_algorithm(name).options) - shared}

@@ -18,6 +18,7 @@ from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.federated_shapes import FederatedDBSCAN
+from shoal.estimators.tsk import FederatedTSK
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}
 TEN_FEATURES = dict.fromkeys(("check_dtype_object", "check_fit2d_1sample"), "ten features are more than a grid takes")
@@ -33,6 +34,8 @@ IN_ROUNDS = [
     KFED(3),
     MUFC(3),
     FederatedDBSCAN(),
+    FederatedTSK(3),
+    FederatedTSK(3, consequents="gradient", step=0.5, max_rounds=300),
 ]
 """every algorithm in rounds, of a single client"""
 

@@ -21,6 +21,7 @@ from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.federated_shapes import FederatedDBSCAN
+from shoal.estimators.tsk import FederatedTSK
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import LABELS
 from shoal.runtime.checkpoint import Checkpoint
@@ -106,6 +107,7 @@ ESTIMATORS = {
     "ffcm": FederatedFCM(average="avg1"),
     "gmm": FederatedGMM(),
     "gmm_local": FederatedGMM(average="unweighted"),
+    "tsk": FederatedTSK(),
 }
 
 
@@ -124,7 +126,10 @@ def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: P
     wanted["random_state"] = int(first["seed"][0]) if "seed" in first else 0
     estimator = ESTIMATORS[algorithm]
     estimator.set_params(**{name: value for name, value in wanted.items() if name in estimator.get_params()})
-    found = estimator.fit(windows)
+    if isinstance(estimator, FederatedTSK):
+        found = estimator.fit([rows[:, :-1] for rows in windows], [rows[:, -1] for rows in windows])
+    else:
+        found = estimator.fit(windows)
     assert found.params_.keys() == params.keys()
     assert all(np.array_equal(found.params_[name], params[name]) for name in params)
 

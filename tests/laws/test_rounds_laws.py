@@ -38,9 +38,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "diag", "average": "weighted"},
         {"covariance": "spherical", "average": "weighted"},
     ],
+    # After three rounds the first is still looking for its conditions, the others fit consequents.
+    "tsk": [{}, {"condition_rounds": 0, "ridge": 0.01}, {"condition_rounds": 1, "consequents": "gradient"}],
 }
 """options under which each law holds as well; an algorithm that is not here runs with its own defaults"""
 DEGREE = {"count": 0, "mass": 0, "rows": 0, "likelihood": 0, "sum": 1, "inertia": 2, "second": 2}
+DEGREE |= dict.fromkeys(("total", "square", "gram", "cross", "energy"), 0)  # of standardised rows
 """of each array of an additive answer: by which power of the rows it grows"""
 RAN: set[tuple[str, str]] = set()
 laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,6 +7,7 @@ import { showCounters } from "./counters.js";
 import { subscribe } from "./live.js";
 import { NodeMap } from "./map.js";
 import { describeMap, offerAxes, showMissing } from "./map_text.js";
+import { showRules } from "./rules.js";
 import { showPrivacy, showRejected } from "./privacy.js";
 import { offerLogOut } from "./session.js";
 import { Tabs } from "./tabs.js";
@@ -80,6 +81,7 @@ function show() {
   tabs.show(status.models, model);
   showNotice();
   showMap(model);
+  showRules(model);
   showRejected(status.rejected);
   if (privacyShown !== status.contract) {
     // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims
+from shoal.algorithms.regression import Regression
 from shoal.algorithms.rounds.arrays import Params, Stats, centre_shift, centre_view, nearest_centre
 from shoal.algorithms.rounds.options import Option, Options, resolve_options
 from shoal.algorithms.rounds.robust import RobustForm
@@ -41,6 +42,13 @@ class InitHint:
     """(h, d) centres that another model has found"""
     weights: Floats | None = None
     """(h,) rows assigned to each of them; None counts one each"""
+    features: Sequence[str] = ()
+    """names of the d features, if they have any"""
+
+
+def first_epoch(params: Params) -> int:
+    """The epoch of algorithms that have only one."""
+    return 0
 
 
 @dataclass(frozen=True)
@@ -84,9 +92,14 @@ class RoundsAlgorithm:
     """(parameters, an answer, what is claimed of its rows) -> nothing. Raises `InvalidData` for an answer that no rows
     can give: masses that add up to more than the readings, sums outside of mass times box, impossible moments
     (`shoal.algorithms.claims` has the parts). It accepts the answer to any n rows from the box, also to the parameters
-    of an earlier round, and comes after the checks of `update`. None: the table alone is checked"""
+    of an earlier round of the same epoch, and comes after the checks of `update`. None: the table alone is checked"""
     robust: RobustForm | str = "it does not declare which parts of an answer can be compared between clients"
     """how answers are combined robustly, or why they cannot be (`shoal.algorithms.rounds.robust`)"""
+    epoch: Callable[[Params], int] = first_epoch
+    """parameters -> the number of their epoch. What clients answered to parameters of another epoch does not count: a
+    late answer, and under `decay` and `cache` earlier ones, as for sums in coordinates that have changed"""
+    regression: Regression | None = None
+    """of an algorithm that predicts one feature, the target, from the others; None for the others"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import RoundsAlgorithm, Stats
+from shoal.algorithms.rounds.base import Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.options import Options
 from shoal.algorithms.rounds.robust import METHODS, RobustForm, combine_robustly
 from shoal.algorithms.state_reader import StateReader
@@ -92,6 +92,10 @@ class PolicyState:
         sums = None if client in self.newest_answered else self.sums
         return PolicyState(answered, sums, {name: one for name, one in self.cached.items() if name != client})
 
+    def without_earlier_answers(self) -> PolicyState:
+        """The state in which no answer counts again, for a new epoch; which answers are new is still known."""
+        return PolicyState(self.newest_answered)
+
     def state(self) -> State:
         """As plain values and arrays, for `shoal.protocol.codec.pack`."""
         return {
@@ -147,6 +151,11 @@ def select_answers(
     cached = {client: cached[client] for client in sorted(cached) if cached[client].round >= oldest}
     counted = _combined(policy, robust, [answer.stats for answer in cached.values()])
     return PolicyState(newest_answered, cached=cached), counted
+
+
+def epoch_changed(algorithm: RoundsAlgorithm, before: Params, after: Params) -> bool:
+    """Whether answers to the parameters `before` no longer count for those `after`."""
+    return algorithm.epoch(before) != algorithm.epoch(after)
 
 
 def _combined(policy: Policy, robust: RobustForm | str, answers: Sequence[Stats]) -> list[Stats]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
+from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, epoch_changed, select_answers
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 
@@ -53,6 +53,8 @@ def run_rounds(
         answers = [Answer(names[client], number, algorithm.answer(params, clients[client])) for client in sampled]
         state, counted = select_answers(policy, state, answers, number, algorithm.robust)
         before, params = params, algorithm.combine(params, counted)
+        if epoch_changed(algorithm, before, params):
+            state = state.without_earlier_answers()
         shifts.append(algorithm.shift(before, params))
         if shifts[-1] < tolerance or shifts[-1] == 0.0:
             break

@@ -1,0 +1,222 @@
+"""The server half of tsk: what the answers of a round combine to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shoal.algorithms.regression import target_position
+from shoal.algorithms.rounds.arrays import (
+    Params,
+    Stats,
+    check_shape,
+    choice_array,
+    float_array,
+    int_array,
+    read_choice,
+    read_float,
+    read_int,
+    reject_unless,
+    sum_answers,
+)
+from shoal.algorithms.rounds.base import InitHint
+from shoal.algorithms.rounds.initialization import starting_centres
+from shoal.algorithms.rounds.options import Options, resolve_options
+from shoal.algorithms.tsk.arrays import (
+    STAGES,
+    STATS,
+    empty_sums,
+    epoch,
+    has_conditions,
+    standardised_centres,
+    target_of,
+)
+from shoal.algorithms.tsk.options import FORMS, OPTIONS
+from shoal.errors import SettingsError
+from shoal.kernels.distance import Floats
+from shoal.kernels.fuzzy_rules import expand_gram, merged_rules, solve_ridge, squared_error
+from shoal.kernels.moments import unpack_symmetric
+
+COEFFICIENTS_MAX: Final = 2000
+"""rules times features: the normal equations have as many unknowns"""
+WIDTH_MIN: Final = 0.1
+"""of a condition, in standard deviations of all rows"""
+STILL: Final = 1e-3
+"""the conditions are found when a round moves no centre farther, in standard deviations of all rows"""
+MASS_SHARE_MIN: Final = 0.01
+"""of the rows; rules with less do not tell whether the conditions are outdated"""
+CONSTANT: Final = 1e-12
+"""a feature whose variance is not above this part of its mean square is constant"""
+
+
+class Consequents(NamedTuple):
+    """The consequents of r rules."""
+
+    solution: Floats
+    """(r, d) coefficients of x"""
+    error: Floats
+    """(1,) mean squared error, standardised"""
+
+
+def start(options: Options, d: int, hint: InitHint) -> Params:
+    """The first centres, standardised by the box. Raises `SettingsError`."""
+    option = resolve_options("tsk", OPTIONS, options)
+    target = target_position(option["target"], d, hint.features)
+    most = max(1, COEFFICIENTS_MAX // d)
+    if option["clusters"] != "auto" and option["clusters"] > most:
+        raise SettingsError(f"clusters = {option['clusters']}, must be at most {most} for {d} features")
+    centre = starting_centres(option["clusters"], d, hint)
+    if len(centre) > most:
+        centre = starting_centres(most, d, hint)
+    half = (hint.high - hint.low) / 2
+    scale = np.where(half > 0, half, 1.0)
+    return {
+        "centre": centre,
+        "weight": np.zeros(len(centre)),
+        "width": np.tile(scale, (len(centre), 1)),
+        "consequent": np.zeros_like(centre),
+        "baseline": np.zeros_like(centre),
+        "origin": hint.low + half,
+        "scale": scale,
+        "error": np.empty(0),
+        "target": int_array(target),
+        "stage": choice_array("conditions", STAGES),
+        "epoch": int_array(0),
+        "steps": int_array(0),
+        "form": choice_array(option["consequents"], FORMS),
+        "condition_rounds": int_array(option["condition_rounds"]),
+        **{name: float_array(option[name]) for name in ("fuzzifier", "ridge", "step", "outdated")},
+    }
+
+
+def combine(params: Params, answers: Sequence[Stats]) -> Params:
+    """Standardise by the rows of all clients, move the conditions, or fit the consequents: what the stage needs."""
+    sums = sum_answers(params, STATS, answers)
+    if sums is None or not sums["rows"][0] > 0:
+        return dict(params)
+    for name, expected in empty_sums(params).items():
+        check_shape(sums[name], expected, name)
+    reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
+    reject_unless((sums["square"] >= 0).all() and sums["energy"][0] >= 0, "a sum of squares below 0")
+    means = _means(params, sums)
+    moved = {**params, "weight": sums["mass"], "steps": params["steps"] + 1}
+    if has_conditions(params):
+        return _next_consequents(moved, sums, means)
+    return _next_conditions(moved, sums, means)
+
+
+def _means(params: Params, sums: Stats) -> Floats:
+    """The weighted mean row of each rule (k, d), standardised; the centre of a rule without mass."""
+    mass = sums["mass"][:, None]
+    return np.where(mass > 0, sums["total"] / np.where(mass > 0, mass, 1.0), standardised_centres(params))
+
+
+def _spread(params: Params, sums: Stats, centres: Floats) -> Floats:
+    """The weighted standard deviation of rows about `centres` (k, d), in row coordinates; of a rule without mass, 1."""
+    mass, means = sums["mass"][:, None], _means(params, sums)
+    safe = np.where(mass > 0, mass, 1.0)
+    variance = np.where(mass > 0, sums["square"] / safe - means * means + np.square(means - centres), 1.0)
+    return np.asarray(np.sqrt(np.maximum(variance, WIDTH_MIN**2)) * params["scale"])
+
+
+def _next_conditions(moved: Params, sums: Stats, means: Floats) -> Params:
+    """The centres of fuzzy c-means on the inputs, and in the last round the widths.
+
+    In the first round only the coordinates change. Until the conditions are found, all rules have one consequent, that
+    of linear regression, so that predictions do not depend on them.
+    """
+    linear = _least_squares(moved, sums["gram"], sums["cross"], sums)
+    found = {**moved, "consequent": np.repeat(linear.solution, len(means), axis=0), "error": linear.error}
+    number, rounds = int(moved["steps"][0]) - 1, read_int(moved, "condition_rounds", 0)
+    if number == 0:
+        return _restandardised(found, sums)
+    before = standardised_centres(moved)
+    is_input = np.arange(means.shape[1]) != target_of(moved)
+    centres = np.where(is_input & (number > rounds), before, means)
+    shift = np.abs(centres - before)[:, is_input].max(initial=0.0)
+    found["centre"] = moved["origin"] + centres * moved["scale"]
+    if shift > STILL and number < rounds:
+        return found
+    return _entered({**found, "width": _spread(moved, sums, centres)}, "consequents")
+
+
+def _restandardised(found: Params, sums: Stats) -> Params:
+    """The same model in the coordinates in which the rows of all clients have mean 0 and variance 1."""
+    target, n = target_of(found), sums["rows"][0]
+    moments = unpack_symmetric(sums["gram"], len(found["scale"]))[0]
+    mean, square = moments[target] / n, moments.diagonal() / n
+    mean[target], square[target] = sums["cross"][0, target] / n, sums["energy"][0] / n
+    variance = square - mean * mean
+    ratio = np.where(variance > CONSTANT * square, np.sqrt(np.maximum(variance, 0.0)), 1.0)
+    # y = a + b x in the old coordinates, where old = mean + ratio * new.
+    consequent = found["consequent"] * ratio
+    constant = found["consequent"] @ np.where(np.arange(len(mean)) == target, 1.0, mean) - mean[target]
+    consequent[:, target] = constant
+    return {
+        **found,
+        "consequent": consequent / ratio[target],
+        "error": found["error"] / ratio[target] ** 2,
+        "origin": found["origin"] + mean * found["scale"],
+        "scale": found["scale"] * ratio,
+        "width": np.tile(found["scale"] * ratio, (len(consequent), 1)),
+        "epoch": found["epoch"] + 1,
+    }
+
+
+def _next_consequents(moved: Params, sums: Stats, means: Floats) -> Params:
+    """The next consequents; or, where the rows of a rule have moved far, the conditions are to be found again."""
+    is_input = np.arange(means.shape[1]) != target_of(moved)
+    found = {**moved, "baseline": means} if moved["steps"][0] == 1 else dict(moved)
+    counted = sums["mass"] > MASS_SHARE_MIN * sums["rows"][0]
+    drift = np.abs(means - found["baseline"])[counted][:, is_input].max(initial=0.0)
+    if drift > read_float(moved, "outdated", above=0.0):
+        linear = _least_squares(moved, *merged_rules(sums["gram"], sums["cross"]), sums)
+        consequent = np.repeat(linear.solution, len(means), axis=0)
+        return _entered({**found, "consequent": consequent, "error": linear.error}, "conditions")
+    if read_choice(moved, "form", FORMS) == "gradient":
+        fitted = _gradient_step(moved, sums)
+    else:
+        fitted = _least_squares(moved, sums["gram"], sums["cross"], sums)
+    found["consequent"], found["error"] = fitted
+    # What is known of the target in each rule is for people: no condition depends on it.
+    known = ~is_input & (sums["mass"] > 0)[:, None]
+    found["centre"] = np.where(known, moved["origin"] + means * moved["scale"], moved["centre"])
+    found["width"] = np.where(known, _spread(moved, sums, means), moved["width"])
+    return found
+
+
+def _least_squares(params: Params, gram: Floats, cross: Floats, sums: Stats) -> Consequents:
+    """The solution of the summed normal equations, with the ridge on their diagonal."""
+    matrix = expand_gram(gram, *cross.shape)
+    return _measured(matrix, cross, solve_ridge(matrix, cross.ravel(), read_float(params, "ridge", above=0.0)), sums)
+
+
+def _gradient_step(params: Params, sums: Stats) -> Consequents:
+    """Eq. 4 and 5, the mean over all rows: the mean of the clients' steps, each weighted by its number of rows."""
+    matrix, before = expand_gram(sums["gram"], *sums["cross"].shape), params["consequent"].ravel()
+    gradient = (matrix @ before - sums["cross"].ravel()) / sums["rows"][0]
+    return _measured(matrix, sums["cross"], before - read_float(params, "step", above=0.0) * gradient, sums)
+
+
+def _measured(matrix: Floats, cross: Floats, solution: Floats, sums: Stats) -> Consequents:
+    error = squared_error(matrix, cross.ravel(), float(sums["energy"][0]), solution) / sums["rows"][0]
+    return Consequents(solution.reshape(cross.shape), float_array(error))
+
+
+def _entered(params: Params, stage: str) -> Params:
+    return {
+        **params,
+        "stage": choice_array(stage, STAGES),
+        "epoch": params["epoch"] + 1,
+        "steps": int_array(0),
+    }
+
+
+def shift(before: Params, after: Params) -> float:
+    """The greatest change of a coefficient; infinite while conditions are sought."""
+    if not has_conditions(before) or epoch(before) != epoch(after):
+        return math.inf
+    return float(np.abs(after["consequent"] - before["consequent"]).max(initial=0.0))
