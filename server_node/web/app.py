@@ -27,7 +27,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from server_node.regression import rule_base, rules_json
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
 from server_node.web.access import Access
 from server_node.web.access_control import AccessControl
@@ -40,8 +39,8 @@ from server_node.web.naming import check_sender, parse_request
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
 from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
 from server_node.web.posted_rows import parse_rows
+from server_node.web.predictions import first_predicting, predicted_feature, predictions_json, rules_response
 from server_node.web.rate_limit import RateLimit
-from server_node.web.predictions import first_predicting, predicted_feature, predictions_json
 from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
@@ -202,17 +201,7 @@ class Endpoints:
     async def rules(self, request: Request) -> Response:
         """The rules by which a model predicts a feature, by default the first one that does. 404 if there are none."""
         status = self._board.status
-        model = _requested_model(request, status, first_predicting(status.contract))
-        if predicted_feature(status.contract, model.name) is None:
-            raise HTTPException(404, f"model {model.name} predicts no feature, so it has no rules")
-        snapshot = model.snapshot
-        base = None if snapshot is None else rule_base(snapshot, status.contract)
-        if snapshot is None or base is None:
-            missing = {"error": "no rules yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}
-            return JSONResponse(missing, 404)
-        return Response(
-            _json(rules_json(snapshot, base, model.lineage, status.contract)), media_type="application/json"
-        )
+        return rules_response(_requested_model(request, status, first_predicting(status.contract)), status.contract)
 
     async def name(self, request: Request) -> Response:
         """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.

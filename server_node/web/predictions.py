@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 
-from server_node.regression import named_rules, predicted_values, rule_base
+from server_node.regression import named_rules, predicted_values, rule_base, rules_json
+from server_node.status import ModelStatus
 from shoal.algorithms.rule_text import written
 from shoal.config.contract import Contract
 from shoal.config.models import target_of
 from shoal.protocol.messages import Snapshot
 
+NOT_YET = "No snapshot has been published yet."
 RULES_MAX = 100
 """rules sent to the page: those with most rows"""
 
@@ -39,6 +43,17 @@ def predictions_json(
     if snapshot is not None:
         values = predicted_values(snapshot, rows, contract).tolist()
     return {"target": feature.name, "unit": feature.unit, "predictions": values}
+
+
+def rules_response(model: ModelStatus, contract: Contract) -> JSONResponse:
+    """The rules of a model as JSON; 404 for one that predicts no feature, and before the first snapshot."""
+    if predicted_feature(contract, model.name) is None:
+        raise HTTPException(404, f"model {model.name} predicts no feature, so it has no rules")
+    snapshot = model.snapshot
+    base = None if snapshot is None else rule_base(snapshot, contract)
+    if snapshot is None or base is None:
+        return JSONResponse({"error": "no rules yet", "waiting_for": model.waiting_for or NOT_YET}, 404)
+    return JSONResponse(rules_json(snapshot, base, model.lineage, contract))
 
 
 def rules_table(snapshot: Snapshot, contract: Contract) -> dict[str, Any] | None:

@@ -26,5 +26,6 @@ TSK: Final = RoundsAlgorithm(
     predict=strongest_rule,
     check_claims=check_claims,
     epoch=epoch,
+    robust="its normal equations couple all rules, so there is no place of one rule to compare between clients",
     regression=Regression(target=named_target, predict=predicted_target, rules=rule_base),
 )
