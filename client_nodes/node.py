@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from client_nodes.conflicts import check_no_conflict
 from client_nodes.intake import Intake
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
@@ -67,7 +68,7 @@ class ClientNode:
         self._clock = clock
         self.metrics = metrics
         validator = Validator(contract)
-        publisher = Publisher(contract, validator, update_bytes_max)
+        self._publisher = publisher = Publisher(contract, validator, update_bytes_max)
         self._intake = Intake(resources.readings, contract.width, settings)
         self._learner = Learner(contract, client, publisher, settings, clock())
         self._snapshots = Snapshots(contract, validator, log)
@@ -86,6 +87,7 @@ class ClientNode:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.
 
         Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and the readings log,
+        or the server has refused an update because another one has its number;
         `SettingsError` when a noise key is missing, and as the logs do.
         """
         readings = self._resources.readings
@@ -102,6 +104,8 @@ class ClientNode:
         else:
             self._restore(state)
             new_log = state["updates_log"] != self._updates_log
+        if not new_log:
+            check_no_conflict(self._log, self._contract, self._client, self._publisher.digests)
         if new_log:
             self._learner.reset_published()
             self._round_answers.reset_published()
@@ -191,6 +195,7 @@ class ClientNode:
             "updates_log": self._updates_log,
             "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
             "privacy": self._mechanism.state(),
+            "published": self._publisher.digests.state(),
             "learner": self._learner.state(),
             "round_answers": self._round_answers.state(),
             "labels": None if self._labels is None else self._labels.state(),
@@ -200,6 +205,7 @@ class ClientNode:
     def _restore(self, state: dict[str, Any]) -> None:
         check_state(state, self._contract, self._readings_log)
         self._mechanism.restore(state["privacy"])
+        self._publisher.digests.restore(state["published"])
         self._learner.restore(state["learner"])
         self._round_answers.restore(state["round_answers"])
         if self._labels is not None and state["labels"] is not None:

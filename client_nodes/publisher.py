@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from client_nodes.conflicts import PublishedDigests
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.config.contract import Contract
 from shoal.protocol.chunking import split_update
+from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
@@ -32,6 +34,8 @@ class Publisher:
         self._topic = contract.updates_topic
         self._validator = validator
         self._record_bytes_max = record_bytes_max
+        self.digests = PublishedDigests()
+        """of the newest updates"""
 
     def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
         """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made.
@@ -41,11 +45,13 @@ class Publisher:
         self._validator.check_update(update)
         if params is not None:
             self._validator.check_answer_claims(update, params)
-        chunks = split_update(update, load_algorithm(update.algorithm).update, self._record_bytes_max)
+        table = load_algorithm(update.algorithm).update
+        chunks = split_update(update, table, self._record_bytes_max)
         key, headers = update.model.encode(), Update.headers()
-        return EncodedUpdate(
-            update.model, [OutboxRecord(self._topic, chunk.encode(), key, headers) for chunk in chunks]
-        )
+        records = [OutboxRecord(self._topic, chunk.encode(), key, headers) for chunk in chunks]
+        digest = content_digest(chunks[0], records[0].value or b"", table)
+        self.digests.add(update.model, update.sequence, digest)
+        return EncodedUpdate(update.model, records)
 
 
 def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
 from server_node.models.base import Processed, ServedModel
+from server_node.models.sequences import Content
 from server_node.outcome import IngestOutcome
 from server_node.quarantine.register import QuarantineRegister
 from server_node.reassembly import Reassembly
 from server_node.rejections import Rejections
+from shoal.algorithms.registry import load_algorithm
 from shoal.errors import MessageRejected
+from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import ClusterName, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.signatures import OPERATOR, ClientKeys
@@ -85,16 +88,18 @@ class Ingest:
     def _take(self, update: Update, value: bytes, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
         model, processed = self._models[update.model], Processed(False)
+        table = load_algorithm(update.algorithm).update
+        content = Content(content_digest(update, value, table), update.made_at)
         if update.chunks == 1:
-            processed = model.process(update, outcome.at)
-        elif not model.clients.knows(update.client, update.sequence):
+            processed = model.process(update, outcome.at, content)
+        elif not model.clients.knows(update.client, update.sequence, content):
             whole = self._reassembly.take(update, value)
             if whole is None:
                 return outcome._replace(result="chunk")
             # Each chunk can be valid, and all of them together too large.
             self._validator.check_update(whole)
             update = whole
-            processed = model.process(update, outcome.at)
+            processed = model.process(update, outcome.at, content)
         if processed.new:
             self._reassembly.drop(update.model, update.client)
         return outcome._replace(

@@ -27,6 +27,7 @@ from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import privacy_mode
 from shoal.config.server_settings import ServerSettings
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
+from shoal.protocol.conflicts import CONFLICTS_KEY, CONFLICTS_MAX, ConflictList
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
@@ -153,6 +154,8 @@ class ServerNode:
         events, published = self._run_timers(caught_up, now)
         records = [*rejected, *(record for one in published for record in self._records_of(one))]
         records += self._quarantine_requests(events, now)
+        if any(one.reason == "conflict" for one in ingested):
+            records.append(self._conflict_list())
         if any(one.result == "quarantine_request" for one in ingested):
             records.append(self._quarantine.list_record(self._contract))
         # What the clock decided cannot be learnt again from the log.
@@ -259,6 +262,12 @@ class ServerNode:
         for odd in (event for event in events if isinstance(event, OddClient)):
             detail = f"{odd.model}: {odd.detail}"[:TEXT_CHARACTERS_MAX]
             yield from quarantine_records(self._contract, odd.client, "quarantine", detail, now)
+
+    def _conflict_list(self) -> OutboxRecord:
+        """The record that tells clients at their start that their updates are refused because of their numbers."""
+        found = [[name, *one] for name, model in self._models.items() for one in model.clients.conflicts()]
+        message = ConflictList(self._contract.federation, found[-CONFLICTS_MAX:])
+        return OutboxRecord(self._contract.snapshots_topic, message.encode(), CONFLICTS_KEY, ConflictList.headers())
 
     def _records_of(self, published: PublishedSnapshot) -> Iterator[OutboxRecord]:
         """The snapshot, then what became of clusters with it."""

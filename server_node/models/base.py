@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from server_node.lineage import Lineage
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
+from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.cluster_events import ClusterEventMessage
@@ -91,8 +92,11 @@ class ServedModel(Protocol):
         """Whether it does nothing by itself until updates, time or a wake request come."""
         ...
 
-    def process(self, update: Update, now: float) -> Processed:
-        """Take in one validated update. Raises `MessageRejected` ("sequence", "arrays", "bounds", "claims")."""
+    def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
+        """Take in one validated update; `content` tells it from another one with its number.
+
+        Raises `MessageRejected` ("sequence", "conflict", "arrays", "bounds", "claims").
+        """
         ...
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:

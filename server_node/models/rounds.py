@@ -21,6 +21,7 @@ from server_node.models.publisher import ModelPublisher
 from server_node.models.round_quarantine import quarantined, unlearned
 from server_node.models.round_state import Phase, RoundState, restore_round_state
 from server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
+from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus, RoundStatus
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params
@@ -100,8 +101,8 @@ class RoundsModel:
         """The newest parameters; None before it has started."""
         return self._state.params
 
-    def process(self, update: Update, now: float) -> Processed:
-        """Take in one validated answer. Raises `MessageRejected` ("sequence", "arrays", "bounds", "claims")."""
+    def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
+        """Take in one validated answer. Raises `MessageRejected`, with the reasons of `ServedModel.process`."""
         assert update.round is not None, "the validator lets no answer pass without its round"
         state = self._state
         if update.round > state.round:
@@ -110,7 +111,7 @@ class RoundsModel:
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
             self._validator.check_answer_combines(self._model, state.params, update)
-        again = not self.clients.take(update.client, update.sequence, 0, now)
+        again = not self.clients.take(update.client, update.sequence, 0, now, content)
         if again or (usable and update.round <= state.newest_answer_of(update.client)):
             return Processed(False, "repeated")
         if not usable:

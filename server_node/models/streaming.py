@@ -12,6 +12,7 @@ from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent, OddClient, PoolTimedOut
 from server_node.models.odd_answers import COMPUTING_ERRORS, odd_clients
 from server_node.models.publisher import ModelPublisher
+from server_node.models.sequences import NO_CONTENT, Content
 from server_node.status import ModelStatus
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
@@ -84,9 +85,9 @@ class StreamingModel:
         """Whether updates came after the newest snapshot."""
         return self._updates_since_snapshot > 0
 
-    def process(self, update: Update, now: float) -> Processed:
-        """Take in one validated update. Raises `MessageRejected` ("sequence")."""
-        if not self.clients.take(update.client, update.sequence, update.readings, now):
+    def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
+        """Take in one validated update. Raises `MessageRejected` ("sequence", "conflict")."""
+        if not self.clients.take(update.client, update.sequence, update.readings, now, content):
             return Processed(False)
         self._updates_since_snapshot += 1
         self._publisher.count_update(update)

@@ -19,6 +19,7 @@ REASONS: Final[Mapping[str, str]] = {
     "bounds": "holds a value outside the bounds of the contract",
     "claims": "claims what no rows within the bounds can give: its numbers do not agree",
     "sequence": "has an impossible sequence number",
+    "conflict": "has the sequence number of another update of this client",
     "cluster": "names a cluster that is not known",
     "chunks": "is a chunk that contradicts the others, or has no room",
     "failed": "made the server fail when it was processed, twice",

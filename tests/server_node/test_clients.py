@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_node.models.clients import AHEAD_MAX, RECENT_MAX, Clients, SequenceWindow
+from server_node.models.clients import RECENT_MAX, Clients
+from server_node.models.sequences import AHEAD_MAX, SequenceWindow
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
@@ -24,7 +25,7 @@ def test_there_are_no_clients_at_first() -> None:
     assert len(clients) == 0
     assert clients.totals() == []
     assert clients.readings_per_s("attic", 0.0) == 0.0
-    assert clients.state() == {}
+    assert clients.state() == {"known": {}, "conflicts": []}
 
 
 def test_each_number_is_new_once() -> None:
@@ -147,10 +148,10 @@ def test_the_order_of_first_updates_does_not_change_the_state() -> None:
     assert pack(one.state()) == pack(other.state())
 
 
-@pytest.mark.parametrize("state", [[], {"a": None}, {"a": [1, 2, 3]}, {"a": [[1, 5], []]}])
-def test_a_damaged_state_is_rejected(state: Any) -> None:
+@pytest.mark.parametrize("known", [[], {"a": None}, {"a": [1, 2, 3]}, {"a": [[1, 5], []]}, {"a": [[[1, 5]], []]}])
+def test_a_damaged_state_is_rejected(known: Any) -> None:
     with pytest.raises(InvalidState, match="list of clients"):
-        Clients().restore(state)
+        Clients().restore({"known": known, "conflicts": []})
 
 
 # Rates, for people only.

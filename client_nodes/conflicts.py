@@ -1,0 +1,67 @@
+"""Stops a client whose updates the server refuses, because another update has the same sequence number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.config.contract import Contract
+from shoal.errors import InvalidState, MessageRejected
+from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList
+from shoal.transports.base import Log, latest
+
+DIGESTS_MAX = 64
+"""newest updates of each model of which a client keeps a digest"""
+
+
+class PublishedDigests:
+    """The digests of what a client has published last, by model and sequence number."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[int, bytes]] = {}
+
+    def add(self, model: str, sequence: int, digest: bytes) -> None:
+        """An update that is about to be published."""
+        known = self._known.setdefault(model, {})
+        known[sequence] = digest
+        if len(known) > DIGESTS_MAX:
+            del known[next(iter(known))]
+
+    def was_refused(self, model: str, sequence: int, digest: bytes) -> bool:
+        """Whether the update that the server has refused is this client's, or one beyond all that it has published."""
+        known = self._known.get(model, {})
+        return known.get(sequence) == digest or sequence > max(known, default=0)
+
+    def state(self) -> list[Any]:
+        """Plain values for `restore`."""
+        return [[model, [[*one] for one in known.items()]] for model, known in sorted(self._known.items())]
+
+    def restore(self, state: Any) -> None:
+        """Become the saved ones. Raises `InvalidState`."""
+        try:
+            self._known = {model: dict(known) for model, known in state}
+        except (TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's digests of updates are damaged: {broken}") from None
+
+
+def check_no_conflict(log: Log, contract: Contract, client: str, published: PublishedDigests) -> None:
+    """Raises `InvalidState` with what to do if the server has refused an update of this client; and as the log does."""
+    record = latest(log, contract.snapshots_topic).get(CONFLICTS_KEY)
+    if record is None:
+        return
+    try:
+        found = ConflictList.decode(record.value, record.headers)
+    except MessageRejected:
+        return  # not from a server of this version; it must not keep a client from starting
+    refused: Mapping[str, int] = {
+        one.model: one.sequence
+        for one in found.conflicts
+        if one.client == client and published.was_refused(one.model, one.sequence, one.digest)
+    }
+    for model, sequence in refused.items():
+        raise InvalidState(
+            f"the server has refused update {sequence} of client {client} for model {model}: it has another update "
+            "with this number. This folder is older than what the client has published, or another machine runs under "
+            "this name. Restore the newest copy of the folder, or start under a new client name; what the server has "
+            "refused is in its rejected messages"
+        )
