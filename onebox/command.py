@@ -18,6 +18,7 @@ from onebox.findings import agreement, names, read_office, sentences
 from onebox.plot import plot
 from onebox.progress import Progress, progress_on
 from server_node.bootstrap import initial_status
+from server_node.history.store import HISTORY_FILE, HistoryReader
 from server_node.name import name_publisher
 from server_node.status import ServerStatus
 from server_node.web import page_server
@@ -83,7 +84,8 @@ def demo(**options: Any) -> None:
         ) as run,
     ):
         registry, host = run.box.server.metrics.registry, run.config.server.host
-        web = page_server(run.board, registry, host, options["port"], name_publisher(run.config))
+        history = HistoryReader(run.config.server.folder / HISTORY_FILE)
+        web = page_server(run.board, registry, host, options["port"], name_publisher(run.config), history=history)
         page = f"http://{host}:{web.start()}/"
         try:
             click.echo(privacy_mode(run.config.contract).describe().text(), err=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
+from server_node.history.store import HISTORY_FILE, HistoryStore
 from server_node.lease import LeaseHolder
 from server_node.lease_renewal import LeaseRenewal
 from server_node.node import ServerNode
@@ -47,8 +48,10 @@ def open_server(
             stack.enter_context(lease.held(log, checkpoint.identity))
         if renewal is not None:
             stack.enter_context(renewal.running())
+        history = stack.enter_context(closing(HistoryStore(config.contract, config.server.folder / HISTORY_FILE)))
+        record_bytes = config.log.update_bytes_max
         node = ServerNode(
-            config.contract, config.server, log, checkpoint, rebuild, metrics, clock, config.log.update_bytes_max
+            config.contract, config.server, log, checkpoint, rebuild, metrics, clock, record_bytes, history
         )
         node.resume()
         yield node

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
+from server_node.history.store import HISTORY_FILE, HistoryReader
 from server_node.lease import LeaseHolder
 from server_node.lease_renewal import LeaseRenewal
 from server_node.name import name_publisher
@@ -104,7 +105,8 @@ def _page(
     if page_server is None:
         yield
         return
-    web = page_server(config.server, board, metrics.registry, name_publisher(config))
+    history = HistoryReader(config.server.folder / HISTORY_FILE)
+    web = page_server(config.server, board, metrics.registry, name_publisher(config), history)
     web.start()
     log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)
     if web.is_open:

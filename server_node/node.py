@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
+from server_node.history.store import HistoryRecord, HistoryStore
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import ModelEvent, OddClient
@@ -65,8 +66,9 @@ class ServerNode:
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
+        history: HistoryStore | None = None,
     ) -> None:
-        """`log` has the topics; `update_bytes_max` is the largest record for updates.
+        """`log` has the topics; `update_bytes_max` is the largest record for updates; `history` None: in memory alone.
 
         Call `resume` before the first step.
         """
@@ -84,6 +86,7 @@ class ServerNode:
         self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._rejections = Rejections(contract, update_bytes_max)
         self._rebuild = rebuild
+        self._history = history or HistoryStore(contract)
         self._make_parts()
         self._positions: Positions = {}
         self._left: _Batch | None = None
@@ -94,7 +97,7 @@ class ServerNode:
     def _make_parts(self) -> None:
         """Everything that a checkpoint is restored into, as it is before the first update."""
         contract, log = self._contract, self._log
-        self._models = make_models(contract, self._settings, self._validator)
+        self._models = make_models(contract, self._settings, self._validator, self._history)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
         self._unlearning = Unlearning(contract, log, self._models, self._reassembly, self._quarantine)
@@ -119,6 +122,7 @@ class ServerNode:
         clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
+        self._history.catch_up(self._log)
 
     def _restore(self) -> bool:
         """Whether there was a checkpoint."""
@@ -152,10 +156,12 @@ class ServerNode:
         caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
         events, published = self._run_timers(caught_up, now)
+        history = self._history_records(published)
         records = [*rejected, *(record for one in published for record in self._records_of(one))]
         records += self._quarantine_requests(events, now)
         if any(one.reason == "conflict" for one in ingested):
             records.append(self._conflict_list())
+        records += [one.outbox_record(self._contract.history_topic) for one in history]
         if any(one.result == "quarantine_request" for one in ingested):
             records.append(self._quarantine.list_record(self._contract))
         # What the clock decided cannot be learnt again from the log.
@@ -177,6 +183,7 @@ class ServerNode:
         )
         if store:
             self._publish()
+            self._history.apply(history)
         return bool(ingested or records or events)
 
     def _go_back(self, failed: RecordFailed) -> None:
@@ -275,6 +282,12 @@ class ServerNode:
         yield OutboxRecord(self._contract.snapshots_topic, published.value, key, Snapshot.headers())
         for event in published.events:
             yield OutboxRecord(self._contract.events_topic, event.encode(), key, event.headers())
+
+    def _history_records(self, published: Sequence[PublishedSnapshot]) -> list[HistoryRecord]:
+        """The bins and names that have changed, and the removal of bins that are too old by now."""
+        changed = [HistoryRecord(message.record_key, message) for one in published for message in one.history]
+        again = [one.snapshot.model for one in published if one.history_begins_again]
+        return changed + self._history.expired(changed) + self._history.forgotten(again, changed)
 
     def _store(self, records: Sequence[OutboxRecord], now: float) -> None:
         state = saved_state(

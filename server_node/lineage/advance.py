@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from itertools import count
 
@@ -90,6 +91,7 @@ class _Step:
         mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
         grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
         growth = math.fsum(grown.values()) or 1.0
+        self._hand_over_recent()
         for identity, cluster in self._clusters.items():
             own = mass.get(identity, 0.0)
             new = learnt * grown.get(identity, 0.0) / growth
@@ -99,6 +101,28 @@ class _Step:
             if not self._view.accumulates and counted is None:
                 recent = lately = own
             self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, lately=lately)
+
+    def _hand_over_recent(self) -> None:
+        """A cluster that appears takes along its part of what fell lately to the clusters that had its nodes before."""
+        of_node, node_mass = self._before.of_node, self._before.node_mass
+        whole: defaultdict[int, float] = defaultdict(float)
+        for node, owner in of_node.items():
+            whole[owner] += node_mass.get(node, 0.0)
+        for identity in [one for one in self._clusters if one not in self._before.clusters]:
+            moved: defaultdict[int, float] = defaultdict(float)
+            for node in self._groups.nodes[self._group_of[identity]]:
+                if node in of_node:
+                    moved[of_node[node]] += node_mass.get(node, 0.0)
+            for owner, mass in sorted(moved.items()):
+                if owner in self._clusters and whole[owner] > 0:
+                    self._move_recent(owner, identity, mass / whole[owner])
+
+    def _move_recent(self, owner: int, to: int, part: float) -> None:
+        source, target = self._clusters[owner], self._clusters[to]
+        before = self._before.clusters[owner]
+        recent, lately = part * before.recent, part * before.lately
+        self._clusters[owner] = replace(source, recent=source.recent - recent, lately=source.lately - lately)
+        self._clusters[to] = replace(target, recent=target.recent + recent, lately=target.lately + lately)
 
     def _mass_before(self, identity: int) -> float:
         """What the nodes of its group weighed before: nodes that merely changed sides have not grown."""
@@ -162,13 +186,14 @@ class _Step:
         for identity, cluster in self._clusters.items():
             if cluster.slot is None:
                 continue
-            share = cluster.lately / lately
+            share = min(1.0, max(0.0, cluster.lately / lately))
             active = cluster.recent >= (policy.quiet_below if cluster.active else policy.active_above)
             if self._view.identity is not None and identity in self._group_of:
                 active = bool(self._view.active[self._group_of[identity]])
             reported = cluster.reported_share
             if identity in new:
                 reported = share
+                self._set_share(identity, share)
             elif active != cluster.active:
                 kind = EventKind.RETURNED if active else EventKind.QUIET
                 self.events.append(ClusterEvent(kind, identity, share=share))
@@ -177,6 +202,10 @@ class _Step:
                 self.events.append(ClusterEvent(EventKind.SHARE_MOVED, identity, share=share, share_before=reported))
                 reported = share
             self._clusters[identity] = replace(cluster, active=active, recent_share=share, reported_share=reported)
+
+    def _set_share(self, identity: int, share: float) -> None:
+        """Shares are known only once every cluster has been measured and confirmed."""
+        self.events = [replace(one, share=share) if one.identity == identity else one for one in self.events]
 
     def lineage(self) -> Lineage:
         """What is remembered for the next step."""

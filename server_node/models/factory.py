@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
 from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import StreamingModel
@@ -11,15 +12,20 @@ from shoal.config.server_settings import ServerSettings
 from shoal.protocol.validation import Validator
 
 
-def make_models(contract: Contract, settings: ServerSettings, validator: Validator) -> dict[str, ServedModel]:
-    """name -> model without any update yet, in the order of the contract."""
+def make_models(
+    contract: Contract,
+    settings: ServerSettings,
+    validator: Validator,
+    history: PublishedHistory = NOTHING_PUBLISHED,
+) -> dict[str, ServedModel]:
+    """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
     streaming = {
-        model.name: StreamingModel(contract, model, settings)
+        model.name: StreamingModel(contract, model, settings, history)
         for model in contract.models
         if not is_in_rounds(model.algorithm)
     }
     sources = tuple(streaming.values())
     return {
-        model.name: streaming.get(model.name) or RoundsModel(contract, model, settings, validator, sources)
+        model.name: streaming.get(model.name) or RoundsModel(contract, model, settings, validator, sources, history)
         for model in contract.models
     }

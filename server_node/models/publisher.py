@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from server_node.description import describe
 from server_node.event_messages import event_messages
+from server_node.history.attribution import attribute
+from server_node.history.attribution import thinned as few_of
+from server_node.history.recorder import PublishedHistory, Recorder
 from server_node.lineage import (
     ClusterEvent,
     EventKind,
@@ -21,11 +27,13 @@ from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus
 from shoal.algorithms.registry import load_algorithm
-from shoal.algorithms.streaming import Arrays
+from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.history import NO_CLUSTER
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest
 from shoal.transports.base import Positions
@@ -36,7 +44,7 @@ HISTORY_MAX = 600
 class ModelPublisher:
     """Makes the snapshots of one model and counts what is behind them."""
 
-    def __init__(self, contract: Contract, model: Model) -> None:
+    def __init__(self, contract: Contract, model: Model, published_history: PublishedHistory) -> None:
         self._contract = contract
         self._model = model
         self._algorithm = load_algorithm(model.algorithm)
@@ -67,6 +75,7 @@ class ModelPublisher:
         """when it was made, seconds since 1970"""
         self.history: list[HistoryPoint] = []
         """from the first snapshot to the newest, thinner the further back"""
+        self._recorder = Recorder(contract, model.name, published_history)
 
     def count_update(self, update: Update) -> None:
         """Count one more update."""
@@ -77,6 +86,21 @@ class ModelPublisher:
     def count_readings(self, readings: int) -> None:
         """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot can carry."""
         self.readings = min(COUNT_MAX, self.readings + readings)
+
+    def record(self, update: Update, points: Rows, weights: NDArray[np.float64], now: float) -> None:
+        """Put the readings behind an update, counted before, into the history of the clusters that they fell to.
+
+        `points` (n, d) are those that the update has in feature space, `weights` (n,) the readings of each, relative to
+        each other. The time is that of the newest reading, which cannot be later than `now`.
+        """
+        made_at = update.made_at if update.newest_reading_at is None else update.newest_reading_at
+        parts = {NO_CLUSTER: update.readings} if update.readings else {}
+        if self.snapshot is not None and len(points):
+            some, weights = few_of(points, weights)
+            clusters = self._algorithm.predict(self.snapshot.arrays, some)
+            parts = attribute(update.readings, clusters, weights, self.lineage.of_number)
+        if parts:
+            self._recorder.count(min(made_at, now), update.client, parts, self.updates)
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""
@@ -96,8 +120,13 @@ class ModelPublisher:
         Identities are carried over by place with the next snapshot; names given up to `read_up_to` are kept.
         """
         self.clients = Clients()
+        self.begin_history_again()
         self.updates, self.readings, self.newest_reading_at = 0, 0, None
         self._lineage_from_update, self._names_from, self.rebuilt = 0, dict(read_up_to), True
+
+    def begin_history_again(self) -> None:
+        """Forget the history, whose bins do not show which of their readings came from a client that is unlearned."""
+        self._recorder.begin_again()
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> bool:
         """Name a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
@@ -163,9 +192,17 @@ class ModelPublisher:
         self._keep(snapshot, value, view)
         described = describe(view, self._contract) if happened else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, happened, described)
+        self._name_in_history(lineage, events)
         self.lineage, self._named = lineage, []
         self.history = thinned([*self.history, HistoryPoint(now, len(lineage.known), sizes.nodes, self.readings)])
-        return PublishedSnapshot(snapshot, value, view, lineage, events)
+        again = self._recorder.begins_again
+        history = self._recorder.take_changed(self.updates)
+        return PublishedSnapshot(snapshot, value, view, lineage, events, history, again)
+
+    def _name_in_history(self, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
+        labels = {event.cluster: event.label for event in events}
+        for cluster in lineage.known:
+            self._recorder.name(cluster.identity, cluster.name, labels.get(cluster.identity, ""))
 
     def _next_lineage(self, view: ClusteringView, now: float) -> tuple[Lineage, list[ClusterEvent]]:
         if 0 < self.updates <= self._lineage_from_update and not self._named:
@@ -199,6 +236,7 @@ class ModelPublisher:
             "rebuilt": self.rebuilt,
             "snapshot_at": self.snapshot_at,
             "history": [list(point) for point in self.history],
+            "recorder": self._recorder.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -218,6 +256,7 @@ class ModelPublisher:
         self.rebuilt = state["rebuilt"]
         self.snapshot_at = state["snapshot_at"]
         self.history = thinned([HistoryPoint(*point) for point in state["history"]])
+        self._recorder.restore(state["recorder"])
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
         self.snapshot, self._encoded, self.view = snapshot, value, view

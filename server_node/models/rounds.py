@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.lineage import Lineage
 from server_node.models.base import Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import Clients
@@ -35,7 +36,7 @@ from shoal.protocol.round_request import round_request_of
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Positions
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class RoundsModel:
@@ -51,12 +52,13 @@ class RoundsModel:
         settings: ServerSettings,
         validator: Validator,
         sources: Sequence[ServedModel] = (),
+        history: PublishedHistory = NOTHING_PUBLISHED,
     ) -> None:
         """`sources` are the models whose clusters it may start from."""
         self._contract, self._model, self._validator, self._sources = contract, model, validator, sources
         algorithm, check_params = rounds_algorithm(model.algorithm), partial(validator.check_params, model)
         self._rules = RoundRules(contract, model, algorithm, round_policy(model), settings.pool_clients, check_params)
-        self._publisher = ModelPublisher(contract, model)
+        self._publisher = ModelPublisher(contract, model, history)
         self._state = RoundState()
         self._snapshot_due = False
 
@@ -108,16 +110,20 @@ class RoundsModel:
         if update.round > state.round:
             raise MessageRejected("sequence", f"answers round {update.round}, which was never opened")
         usable = update.round >= max(state.first_round, state.round - self._model.rounds.late_rounds)
+        alone = None
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
-            self._validator.check_answer_combines(self._model, state.params, update)
+            alone = self._validator.check_answer_combines(self._model, state.params, update)
         again = not self.clients.take(update.client, update.sequence, 0, now, content)
         if again or (usable and update.round <= state.newest_answer_of(update.client)):
             return Processed(False, "repeated")
-        if not usable:
+        if alone is None:
             return Processed(False, "too_late")
         self.clients.set_readings(update.client, update.readings)
         self._publisher.count_update(update)
+        # The clusters of this client's rows alone show where these lie.
+        found = self._rules.algorithm.view(alone)
+        self._publisher.record(update, found.nodes, found.mass, now)
         self._state = replace(state, participation=state.participation.with_answer(update))
         in_time = update.round == state.round and state.phase is Phase.COLLECTING
         return Processed(True, "in_time" if in_time else "late")
@@ -140,6 +146,7 @@ class RoundsModel:
     def unlearn(self, client: str, read_up_to: Positions) -> None:
         """Combine the answers of the others anew, or start again and ask them."""
         self.clients.forget(client)
+        self._publisher.begin_history_again()
         self._state = unlearned(self._rules, self._state, client)
         self._snapshot_due = self.sleeping
 

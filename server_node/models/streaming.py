@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.lineage import Lineage
 from server_node.models.base import Processed, PublishedSnapshot
 from server_node.models.clients import Clients
@@ -25,7 +26,7 @@ from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """of arrays in the pool, which is kept in memory and in every checkpoint"""
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class StreamingModel:
@@ -39,12 +40,19 @@ class StreamingModel:
     needs_whole_log = True
     idle = True
 
-    def __init__(self, contract: Contract, model: Model, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        model: Model,
+        settings: ServerSettings,
+        history: PublishedHistory = NOTHING_PUBLISHED,
+    ) -> None:
         self._contract = contract
         self._model = model
         self._settings = settings
+        self._algorithm = streaming_algorithm(model.algorithm)
         self._half = self._empty_half()
-        self._publisher = ModelPublisher(contract, model)
+        self._publisher = ModelPublisher(contract, model, history)
         self._pool: list[Contribution] | None = []
         """None once it has been merged"""
         self._pool_bytes = 0
@@ -92,6 +100,7 @@ class StreamingModel:
         self._updates_since_snapshot += 1
         self._publisher.count_update(update)
         self._publisher.count_readings(update.readings)
+        self._publisher.record(update, *self._algorithm.points(update.arrays), now)
         contribution = Contribution(update.client, update.sequence, update.arrays)
         if self._pool is None:
             self._absorb([contribution])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
+from server_node.history.store import HistoryReader
 from server_node.status import StatusBoard
 from server_node.web.access import Access, make_access
 from server_node.web.app import PublishName, create_app
@@ -19,7 +20,11 @@ __all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_
 
 
 def configured_server(
-    settings: ServerSettings, board: StatusBoard, registry: CollectorRegistry, publish_name: PublishName
+    settings: ServerSettings,
+    board: StatusBoard,
+    registry: CollectorRegistry,
+    publish_name: PublishName,
+    history: HistoryReader | None = None,
 ) -> WebServer:
     """The web server that [server] describes. Raises `SettingsError` for a token that cannot be used."""
     access = make_access(settings.host, settings.allowed_hosts, settings.token_file)
@@ -27,8 +32,9 @@ def configured_server(
     if settings.certificate_file is not None and settings.key_file is not None:
         tls = TlsFiles(settings.certificate_file, settings.key_file)
     limits = Limits(settings.connections_max, settings.requests_per_s, settings.request_s)
+    where = settings.host, settings.port
     return page_server(
-        board, registry, settings.host, settings.port, publish_name, access=access, tls=tls, limits=limits
+        board, registry, *where, publish_name, history=history, access=access, tls=tls, limits=limits
     )
 
 
@@ -39,18 +45,19 @@ def page_server(
     port: int = 0,
     publish_name: PublishName | None = None,
     *,
+    history: HistoryReader | None = None,
     access: Access | None = None,
     tls: TlsFiles | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> WebServer:
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
-    `publish_name` publishes the names that people give to clusters on the page; None: it takes none. `access`: who may
-    send requests; by default everybody who calls it by its address or a name of the loopback. `tls`: its certificate.
-    `limits`: how much others may ask of it.
+    `publish_name` publishes the names that people give to clusters on the page; None: it takes none. `history` reads
+    the history of all models; None: there is none. `access`: who may send requests; by default everybody who calls it
+    by its address or a name of the loopback. `tls`: its certificate. `limits`: how much others may ask of it.
     """
     access = access or make_access(host)
-    app = create_app(board, registry, predict, publish_name, access, limits)
+    app = create_app(board, registry, predict, publish_name, access, limits, history)
     return WebServer(app, host, port, tls, limits, needs_token=bool(access.token))
 
 

@@ -27,10 +27,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from server_node.status import ModelStatus, ServerStatus, StatusBoard
+from server_node.history.store import HistoryReader
+from server_node.status import ModelStatus, StatusBoard
 from server_node.web.access import Access
 from server_node.web.access_control import AccessControl
 from server_node.web.bodies import read_body
+from server_node.web.clusters import cluster_routes, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, bounded_by_descriptors
 from server_node.web.event_stream import SUBSCRIBERS_MAX, EventResponse, EventStream
 from server_node.web.headers import HEADERS, SecurityHeaders
@@ -61,7 +63,7 @@ LOOPBACK_ONLY = Access()
 SCRIPTS = (
     *("page", "live", "theme", "tabs", "counters", "format"),
     *("map", "map_text", "axes", "marks", "chart"),
-    *("clusters", "rules", "naming", "clients", "sorting", "privacy", "session"),
+    *("clusters", "rules", "naming", "sparkline", "clients", "sorting", "privacy", "session"),
 )
 FILES = {
     "/": ("page.html", "text/html"),
@@ -81,15 +83,16 @@ def create_app(
     publish_name: PublishName | None = None,
     access: Access = LOOPBACK_ONLY,
     limits: Limits = DEFAULT_LIMITS,
+    history: HistoryReader | None = None,
 ) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams.
 
     `publish_name` publishes requests to name clusters; None: they are not accepted. `access`: who may send
-    requests; `limits`: how many.
+    requests; `limits`: how many. `history` None: there is none.
     """
     closing = threading.Event()
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
-    endpoints = Endpoints(board, registry, predict, publish_name, closing, subscribers_max)
+    endpoints = Endpoints(board, registry, predict, publish_name, history, closing, subscribers_max)
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
@@ -98,6 +101,7 @@ def create_app(
         Route("/predict", endpoints.predict, methods=["POST"]),
         Route("/rules", endpoints.rules),
         Route("/clusters/{identity}/name", endpoints.name, methods=["POST"]),
+        *cluster_routes(board, history),
         Route("/privacy", endpoints.privacy),
         Route("/status", endpoints.status),
         Route("/events", endpoints.events),
@@ -131,6 +135,7 @@ class Endpoints:
         registry: CollectorRegistry,
         predict: Predict,
         publish_name: PublishName | None,
+        history: HistoryReader | None,
         closing: threading.Event,
         subscribers_max: int,
     ) -> None:
@@ -140,7 +145,7 @@ class Endpoints:
         static = Path(__file__).parent / "static"
         self._files = {path: ((static / name).read_bytes(), media_type) for path, (name, media_type) in FILES.items()}
         contents = b"".join(content for content, _ in self._files.values())
-        self._renderer = PageRenderer(hashlib.sha256(contents).hexdigest()[:16])
+        self._renderer = PageRenderer(hashlib.sha256(contents).hexdigest()[:16], history)
         self._event_stream = EventStream(board, self._renderer, closing, subscribers_max)
 
     async def livez(self, request: Request) -> Response:
@@ -165,7 +170,7 @@ class Endpoints:
     async def snapshot(self, request: Request) -> Response:
         """The newest snapshot of a model, as JSON in the units of the contract; 404 before there is one."""
         status = self._board.status
-        model = _requested_model(request, status)
+        model = requested_model(request, status)
         snapshot = model.snapshot
         if snapshot is None:
             missing = {"error": "no clustering yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}
@@ -181,7 +186,7 @@ class Endpoints:
         predicts a feature, also the predictions.
         """
         status = self._board.status
-        model = _requested_model(request, status)
+        model = requested_model(request, status)
         target = predicted_feature(status.contract, model.name)
         readings = parse_rows(await read_body(request, ROWS_BYTES_MAX), status.contract.width, target)
         snapshot = model.snapshot
@@ -201,7 +206,7 @@ class Endpoints:
     async def rules(self, request: Request) -> Response:
         """The rules by which a model predicts a feature, by default the first one that does. 404 if there are none."""
         status = self._board.status
-        return rules_response(_requested_model(request, status, first_predicting(status.contract)), status.contract)
+        return rules_response(requested_model(request, status, first_predicting(status.contract)), status.contract)
 
     async def name(self, request: Request) -> Response:
         """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.
@@ -214,7 +219,7 @@ class Endpoints:
             raise HTTPException(503, "this server takes no names over HTTP; use shoal name")
         body = await read_body(request, NAME_BYTES_MAX)
         status = self._board.status
-        model = _requested_model(request, status)
+        model = requested_model(request, status)
         identity = _known_identity(request, model)
         naming = parse_request(body, status.contract, model.name, identity)
         await to_thread.run_sync(self._publish_name, naming, abandon_on_cancel=True, limiter=self._logs)
@@ -237,16 +242,6 @@ class Endpoints:
         """A file of the page."""
         content, media_type = self._files[request.url.path]
         return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
-
-
-def _requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:
-    """The model named in the query, by default `default` or the contract's first one. Raises `HTTPException`."""
-    configured = status.contract.models
-    name = request.query_params.get("model", default or configured[0].name)
-    for model in configured:
-        if model.name == name:
-            return status.models.get(name) or ModelStatus(name, model.algorithm)
-    raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in configured)}")
 
 
 def _known_identity(request: Request, model: ModelStatus) -> int:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from server_node.history.store import HistoryReader
+from server_node.history.summary import Lately, lately
 from server_node.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
 from server_node.web.predictions import rules_table
@@ -54,6 +56,7 @@ class PageRenderer:
 
     page_version: str = ""
     """digest of the page's files; a browser that shows another version reloads"""
+    history: HistoryReader | None = None
     _models: dict[str, ModelRenderer] = field(default_factory=dict)
     _last: tuple[ServerStatus, RenderedStatus] | None = None
 
@@ -69,7 +72,7 @@ class PageRenderer:
         models = []
         for configured in contract.models:
             model = status.models.get(configured.name) or ModelStatus(configured.name, configured.algorithm)
-            renderer = self._models.setdefault(configured.name, ModelRenderer())
+            renderer = self._models.setdefault(configured.name, ModelRenderer(self.history))
             models.append(_model_json(model, renderer.render(model, contract, nodes_max)))
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
         rendered = {
@@ -96,7 +99,8 @@ class PageRenderer:
 class ModelRenderer:
     """Renders the clustering of one model; keeps its axes and its newest result."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: HistoryReader | None = None) -> None:
+        self._history = history
         self._axes: Points | None = None
         self._last: tuple[Snapshot, Lineage, dict[str, Any]] | None = None
 
@@ -130,9 +134,12 @@ class ModelRenderer:
                 "values": in_units(view.nodes[kept], contract, features),
             },
             "edges": _edges(view.edges, kept, len(view.nodes)),
-            **clusters_table(view, model, contract, features),
+            **clusters_table(view, model, contract, features, self._lately(model.name)),
             "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
+
+    def _lately(self, model: str) -> Lately | None:
+        return None if self._history is None else lately(self._history, model)
 
     def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from server_node.description import Description, describe
+from server_node.history.summary import Lately
 from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
 from server_node.web.units import digits
@@ -17,23 +18,24 @@ from shoal.config.contract import Contract
 
 CLUSTERS_MAX = 200
 CLIENTS_MAX = 1000
+CLIENTS_FEEDING_MAX = 10
+"""clients listed by name for each cluster"""
 
 
-def clusters_table(view: ClusteringView, model: ModelStatus, contract: Contract, features: list[int]) -> dict[str, Any]:
+def clusters_table(
+    view: ClusteringView, model: ModelStatus, contract: Contract, features: list[int], recently: Lately | None = None
+) -> dict[str, Any]:
     """The identity and colour slot of every cluster by its number, and a row for each known cluster, heaviest first.
 
-    `features` are the positions of those whose values are shown.
+    `features` are the positions of those whose values are shown, `recently` is the model's recent history.
     """
     total, lineage = len(view.centres), model.lineage
     described = describe(view, contract)
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
-    # Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
-    number_of: dict[int, int] = {}
-    for number in sorted(lineage.of_number, key=lambda number: view.centre_mass[number] if number < total else 0.0):
-        if number in described:
-            number_of[lineage.of_number[number]] = number
+    number_of = heaviest_numbers(lineage, view, described)
     rows = [
         _cluster_row(cluster, described.get(number_of.get(cluster.identity, -1)), contract, features)
+        | history_fields(cluster.identity, recently)
         | {"nodes": sum(int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity)}
         for cluster in sorted(lineage.known, key=lambda cluster: -cluster.mass)[:CLUSTERS_MAX]
     ]
@@ -46,6 +48,31 @@ def clusters_table(view: ClusteringView, model: ModelStatus, contract: Contract,
         "single_nodes": sum(int(members[one] == 1) for one in range(total) if one not in shown)
         if view.joins_nodes
         else 0,
+    }
+
+
+def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[int, Description]) -> dict[int, int]:
+    """identity -> the number in the view that describes it.
+
+    Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
+    """
+    numbers = [number for number in lineage.of_number if number in described]
+    by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
+    return {lineage.of_number[number]: number for number in by_mass}
+
+
+def history_fields(identity: int, recently: Lately | None) -> dict[str, Any]:
+    """How the share of a cluster has moved, in thousandths, and which clients feed it; both also in words."""
+    if recently is None:
+        return {"trend": [], "trend_text": "", "fed_by": [], "fed_by_text": ""}
+    return {
+        "trend": [None if share is None else round(1000 * share) for share in recently.shares.get(identity, ())],
+        "trend_text": recently.trend_text(identity),
+        "fed_by": [
+            {"client": client, "share": round(share, 3)}
+            for client, share in recently.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
+        ],
+        "fed_by_text": recently.feeding_text(identity),
     }
 
 

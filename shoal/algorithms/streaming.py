@@ -141,7 +141,23 @@ class StreamingAlgorithm:
     no client with these options can make from so many rows. None: the table alone is checked"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
+    new_readings: str | None = None
+    """the array of `update` that counts, for each of its points, the readings since the update before; None: it has
+    none, and its points stand for equal parts of them"""
 
     def summary(self, snapshot: Arrays) -> Summary:
         """Snapshot arrays -> the sizes of its clustering."""
         return self.view(snapshot).summary()
+
+    def points(self, update: Arrays) -> tuple[Rows, NDArray[np.float64]]:
+        """Update arrays -> its points in feature space (n, d), and the readings (n,) that each stands for.
+
+        The points are the first array of the update table that is `rowlike`. The readings are relative to each other.
+        """
+        name = next((name for name, spec in self.update.items() if spec.rowlike), None)
+        if name is None:
+            return np.empty((0, 0)), np.empty(0)
+        points = np.asarray(update[name], dtype=np.float64)
+        if self.new_readings is None:
+            return points, np.ones(len(points))
+        return points, np.asarray(update[self.new_readings], dtype=np.float64)

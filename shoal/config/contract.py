@@ -194,6 +194,10 @@ class Contract(Table):
         return f"{self.federation}.events"
 
     @property
+    def history_topic(self) -> str:
+        return f"{self.federation}.history"
+
+    @property
     def labels_topic(self) -> str:
         """It exists only where a client has `publish_labels`."""
         return f"{self.federation}.labels"

@@ -20,6 +20,8 @@ UPDATE_RECORD_BYTES_MAX = 960 * KIB
 """largest record of updates by default: with what Kafka adds, below the 1 MiB that brokers accept by default"""
 EVENT_BYTES_MAX = 64 * KIB
 """largest record of a cluster event"""
+HISTORY_BYTES_MAX = 512 * KIB
+"""largest record of the history: the names of 1000 clients and 1000 clusters"""
 LABEL_BYTES_MAX = 4 * KIB
 """largest record of a published label"""
 UPDATE_HEADERS_BYTES_MAX = KIB

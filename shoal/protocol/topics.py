@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.config.contract import Contract
-from shoal.config.limits import COPY_BYTES, DEFAULT_RECORD_BYTES_MAX, EVENT_BYTES_MAX, LABEL_BYTES_MAX, MIB
+from shoal.config.limits import (
+    COPY_BYTES,
+    DEFAULT_RECORD_BYTES_MAX,
+    EVENT_BYTES_MAX,
+    HISTORY_BYTES_MAX,
+    LABEL_BYTES_MAX,
+    MIB,
+)
 from shoal.config.settings import ClientSettings, LogSettings
 from shoal.transports.base import Log, TopicSettings
 
@@ -45,6 +52,7 @@ def declared_topics(contract: Contract, log: LogSettings, labels: bool = False) 
         ),
         contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=log.snapshot_bytes_max),
         contract.events_topic: TopicSettings(retain_bytes=log.events_retention_bytes, record_bytes_max=EVENT_BYTES_MAX),
+        contract.history_topic: TopicSettings(compact=True, record_bytes_max=HISTORY_BYTES_MAX),
         contract.rejected_topic: TopicSettings(
             compact=True, retain_bytes=log.rejected_retention_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
         ),

@@ -96,13 +96,17 @@ class Validator:
         if check is not None:
             self._agree(partial(check, params, update.arrays), update)
 
-    def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> None:
-        """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all."""
+    def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> Arrays:
+        """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all.
+
+        Returns these parameters.
+        """
         try:
             alone = rounds_algorithm(model.algorithm).combine(params, [update.arrays])
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         self.check_params(model, alone)
+        return alone
 
     def _check_origin(self, message: Update | Snapshot) -> Model:
         model = self._check_addressed(message)

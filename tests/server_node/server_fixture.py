@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from server_node.history.store import HISTORY_FILE, HistoryStore
 from server_node.node import ServerNode
 from shoal.config.contract import Contract
 from shoal.config.server_settings import ServerSettings
@@ -54,6 +55,7 @@ class ServerFixture:
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
+            history = stack.enter_context(closing(HistoryStore(agreed, self.folder / HISTORY_FILE)))
             node = ServerNode(
                 agreed,
                 self.settings,
@@ -63,6 +65,7 @@ class ServerFixture:
                 metrics,
                 self.clock,
                 self.log_settings.update_bytes_max,
+                history,
             )
             node.resume()
             yield node

@@ -150,7 +150,7 @@ def test_a_damaged_state_of_a_model_is_rejected(tmp_path: Path) -> None:
         for name, value in (("pool", 7), ("publisher", None), ("half", {})):
             with pytest.raises(InvalidState):
                 model.restore(whole | {name: value})
-        for name, value in (("snapshot", b"junk"), ("history", [[1]]), ("clients", [])):
+        for name, value in (("snapshot", b"junk"), ("history", [[1]]), ("clients", []), ("recorder", {})):
             with pytest.raises(InvalidState):
                 model.restore(whole | {"publisher": whole["publisher"] | {name: value}})
 

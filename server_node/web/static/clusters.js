@@ -3,6 +3,7 @@
 import { fillSwatch, swatch } from "./marks.js";
 import { Naming } from "./naming.js";
 import { Sorting } from "./sorting.js";
+import { fillSparkline, sparkline } from "./sparkline.js";
 import { clusterTitle, count, duration, fixed, reconcile, make, featureLabel, percent, plural, setText } from "./format.js";
 
 const table = document.getElementById("clusters");
@@ -43,11 +44,14 @@ export class Clusters {
 
   columns(model, clustering) {
     const total = clustering.clusters_mass || 1;
+    const trends = clustering.clusters.some(({ trend }) => trend?.length > 1);
+    this.highest = Math.max(1, ...clustering.clusters.flatMap(({ trend }) => trend ?? []));
     const known = clustering.clusters.some(({ since }) => since !== null && since !== undefined);
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: ({ active }) => (active ? "active" : "quiet") },
       { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share }) => percent(recent_share) },
+      ...(trends ? [{ key: "trend", title: "Share over time", of: ({ recent_share }) => recent_share, line: true }] : []),
       { key: "share", title: "Share", number: true, of: ({ mass }) => mass, text: ({ mass }) => percent(mass / total) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
@@ -61,7 +65,8 @@ export class Clusters {
   row(columns) {
     const button = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
     const row = make("tr", {}, this.naming.cell(button, () => row.cluster));
-    row.append(...columns.slice(1).map(({ number }) => make("td", number ? { class: "number" } : {})));
+    row.cells[0].append(make("div", { class: "fed" }));
+    row.append(...columns.slice(1).map(({ key, number, line }) => make("td", { class: number ? "number" : key }, ...(line ? [sparkline()] : []))));
     row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
     row.addEventListener("pointerleave", () => this.onHover(null));
     button.addEventListener("click", () => {
@@ -81,7 +86,11 @@ export class Clusters {
     const title = columns[0].text(cluster);
     setText(button.children[1], title);
     this.naming.fill(row.cells[0], title);
-    columns.slice(1).forEach(({ text }, i) => setText(row.cells[i + 1], text(cluster)));
+    setText(row.cells[0].querySelector(".fed"), cluster.fed_by_text ? `from ${cluster.fed_by_text}` : "");
+    columns.slice(1).forEach(({ text, line }, i) => {
+      if (line) fillSparkline(row.cells[i + 1].firstChild, cluster, this.highest);
+      else setText(row.cells[i + 1], text(cluster));
+    });
   }
 }
 

@@ -7,6 +7,7 @@ import { fixed, make, plural, value } from "./format.js";
 const LABEL_SHARE_MIN = 0.005;
 const REACH_PX = 16;
 const SMALLEST_PX = 3;
+const UNKNOWN_ALPHA = 0.35;
 
 export class NodeMap {
   // `announcement` is a live region that screen readers read.
@@ -113,7 +114,7 @@ export class NodeMap {
     }
     context.lineWidth = 1.25;
     for (const [cluster, path] of paths) {
-      context.globalAlpha = this.faded(cluster) ? 0.08 : 0.45;
+      context.globalAlpha = this.faded(cluster) ? 0.08 : this.known(cluster) ? 0.45 : UNKNOWN_ALPHA / 2;
       context.strokeStyle = this.colourOf(cluster);
       context.stroke(path);
     }
@@ -122,12 +123,13 @@ export class NodeMap {
 
   drawNodes(context) {
     const { nodes } = this.clustering;
-    const order = nodes.id.map((_, i) => i).sort((a, b) => this.radius[b] - this.radius[a]);
+    // Nodes of no known cluster lie below all others; among equals the large ones below the small ones.
+    const order = nodes.id.map((_, i) => i).sort((a, b) => this.known(nodes.cluster[a]) - this.known(nodes.cluster[b]) || this.radius[b] - this.radius[a]);
     for (const i of order) {
       const cluster = nodes.cluster[i];
       const mark = markOf(this.slotOf(cluster));
       trace(context, mark, this.px[i], this.py[i], this.radius[i]);
-      context.globalAlpha = this.faded(cluster) ? 0.15 : 0.85;
+      context.globalAlpha = this.faded(cluster) ? 0.15 : this.known(cluster) ? 0.85 : UNKNOWN_ALPHA;
       context.fillStyle = mark.hollow ? this.colour.panel : this.colourOf(cluster);
       context.fill();
       context.lineWidth = mark.hollow ? 2 : 1;
@@ -184,8 +186,13 @@ export class NodeMap {
     return this.clustering.identities[cluster] ?? null;
   }
 
+  // Whether a node of this cluster is part of a known one: a single node, and a group that is not confirmed yet, is not.
+  known(cluster) {
+    return this.identityOf(cluster) !== null;
+  }
+
   slotOf(cluster) {
-    return this.clustering.slots[cluster] ?? 0;
+    return this.known(cluster) ? this.clustering.slots[cluster] ?? 0 : 0;
   }
 
   faded(cluster) {
@@ -194,7 +201,7 @@ export class NodeMap {
   }
 
   colourOf(cluster) {
-    return cluster < 0 ? this.colour.quiet : this.palette[this.slotOf(cluster) % COLOURS];
+    return this.known(cluster) ? this.palette[this.slotOf(cluster) % COLOURS] : this.colour.quiet;
   }
 
   chosenAt() {
@@ -240,8 +247,8 @@ export class NodeMap {
     this.tip.hidden = i < 0;
     if (i < 0) return;
     const { nodes, features } = this.clustering;
-    const identity = nodes.cluster[i] < 0 ? null : this.identityOf(nodes.cluster[i]);
-    const cluster = identity === null ? "no cluster" : `cluster ${identity}`;
+    const identity = this.identityOf(nodes.cluster[i]);
+    const cluster = identity === null ? "in no known cluster" : `cluster ${identity}`;
     const title = this.centres
       ? `Centre of ${cluster} · weight ${value(nodes.mass[i])}`
       : `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.mass[i], "time")}`;

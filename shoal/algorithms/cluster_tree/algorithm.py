@@ -33,4 +33,5 @@ CLUSTER_TREE: Final = StreamingAlgorithm(
     predict=predict,
     view=view,
     check_claims=check_claims,
+    new_readings="count",
 )

@@ -1,0 +1,255 @@
+"""Counts the readings of one model into bins of time, and gives out the bins that have changed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from server_node.history.attribution import without_small
+from shoal.config.contract import Contract
+from shoal.errors import InvalidState
+from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.history import (
+    BINS_KEPT,
+    CELLS_MAX,
+    CLIENTS_MAX,
+    CLUSTERS_MAX,
+    CLUSTERS_PER_BIN_MAX,
+    FINE_S,
+    NO_CLUSTER,
+    OTHER_CLIENTS,
+    BinKey,
+    HistoryBin,
+    HistoryNames,
+    pairs,
+    triples,
+)
+
+OPEN_MAX = 16
+"""bins of a model that stay in memory after they were published: those of the newest updates and of late ones"""
+
+
+class PublishedHistory(Protocol):
+    """What has been published so far, to go on from."""
+
+    def bin(self, key: BinKey) -> HistoryBin | None:
+        """The newest version of a bin; None if there is none."""
+        ...
+
+    def names(self, model: str) -> HistoryNames | None:
+        """The newest names of a model; None if there are none."""
+        ...
+
+    def newest(self, model: str, width_s: int) -> int | None:
+        """The start of its newest bin of this width; None if there is none."""
+        ...
+
+
+class _NothingPublished:
+    """See `PublishedHistory`."""
+
+    def bin(self, key: BinKey) -> None:
+        return None
+
+    def names(self, model: str) -> None:
+        return None
+
+    def newest(self, model: str, width_s: int) -> None:
+        return None
+
+
+NOTHING_PUBLISHED: Final[PublishedHistory] = _NothingPublished()
+
+
+@dataclass
+class OpenBin:
+    """A bin that is being counted."""
+
+    updates: int = 0
+    """of the model, as it was last published: those up to this number are in it"""
+    clusters: dict[int, int] = field(default_factory=dict)
+    clients: dict[int, int] = field(default_factory=dict)
+    cells: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(client, identity) -> readings"""
+    changed: bool = False
+
+    def add(self, client: int, parts: Mapping[int, int], with_cells: bool) -> None:
+        """Add the readings of one update. Clients claim these numbers, so sums are capped at what can be encoded."""
+        for identity, readings in parts.items():
+            _add(self.clusters, identity, readings)
+            if with_cells:
+                _add(self.cells, (client, identity), readings)
+        _add(self.clients, client, sum(parts.values()))
+        self.changed = True
+
+
+class Recorder:
+    """The history of one model since its newest snapshot, and the bins that updates may still fall into."""
+
+    def __init__(self, contract: Contract, model: str, published: PublishedHistory) -> None:
+        self._origin = (contract.federation, contract.digest, model)
+        self._model = model
+        self._published = published
+        self._bins: OrderedDict[tuple[int, int], OpenBin] = OrderedDict()
+        """(width, start) -> bin, the one counted into last at the end"""
+        self._newest: dict[int, int] = {}
+        """width -> start of the newest bin"""
+        self._clients: list[str] = []
+        self._clusters: dict[int, tuple[str, str]] = {}
+        """identity -> name and label"""
+        self._names_changed = False
+        self._begun = False
+        """whether what had been published before has been looked at"""
+        self.begins_again = False
+        """whether nothing that was published before belongs to it any more"""
+
+    def count(self, at: float, client: str, parts: Mapping[int, int], update: int) -> None:
+        """Count the readings of one update, which is number `update` of the model; `at` is its time.
+
+        An update that a published bin holds already is not counted again: so a model that is rebuilt from the log gets
+        the bins that were published. One that is older than all bins kept is not counted at all.
+        """
+        self._begin()
+        number = self._number_of(client)
+        for width in BINS_KEPT:
+            start = int(at // width) * width
+            self._newest[width] = max(self._newest.get(width, start), start)
+            if self._is_too_old(width, start):
+                continue
+            one = self._open(width, start)
+            if one.updates < update:
+                one.add(number, parts, with_cells=width == FINE_S)
+
+    def begin_again(self) -> None:
+        """Forget everything: a client is unlearned, and bins do not show which of their readings were its own."""
+        self._bins.clear()
+        self._newest.clear()
+        self._clients.clear()
+        self.begins_again = self._names_changed = True
+
+    def name(self, identity: int, name: str, label: str) -> None:
+        """Keep the name of a cluster and what sets it apart. An empty label leaves the one before."""
+        self._begin()
+        former = self._clusters.pop(identity, ("", ""))
+        self._clusters[identity] = (name, label or former[1])
+        self._names_changed |= self._clusters[identity] != former
+        while len(self._clusters) > CLUSTERS_MAX:
+            self._clusters.pop(min(self._clusters))
+
+    def take_changed(self, updates: int) -> list[HistoryBin | HistoryNames]:
+        """The bins and names that have changed since the last call; the model has absorbed `updates`."""
+        changed: list[HistoryBin | HistoryNames] = []
+        for width, start in [key for key in self._bins if self._is_too_old(*key)]:
+            del self._bins[width, start]
+        for (width, start), one in sorted(self._bins.items()):
+            if one.changed:
+                one.changed, one.updates = False, updates
+                changed.append(self._message(width, start, one))
+        self.begins_again = False
+        while len(self._bins) > OPEN_MAX:
+            self._bins.popitem(last=False)
+        if self._names_changed:
+            self._names_changed = False
+            clusters: list[list[int | str]] = [[identity, *texts] for identity, texts in sorted(self._clusters.items())]
+            changed.append(HistoryNames(*self._origin, list(self._clients), clusters))
+        return changed
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        return {
+            "bins": [
+                [width, start, one.updates, one.changed, *_columns(one)] for (width, start), one in self._bins.items()
+            ],
+            "newest": [list(pair) for pair in self._newest.items()],
+            "clients": list(self._clients),
+            "clusters": [[identity, *texts] for identity, texts in self._clusters.items()],
+            "names_changed": self._names_changed,
+            "begins_again": self.begins_again,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one. Raises `InvalidState`."""
+        try:
+            self._bins = OrderedDict(
+                ((width, start), _opened(updates, *columns, changed=changed))
+                for width, start, updates, changed, *columns in state["bins"]
+            )
+            self._newest = dict(state["newest"])
+            self._clients = list(state["clients"])
+            self._clusters = {identity: (name, label) for identity, name, label in state["clusters"]}
+            self._names_changed, self.begins_again = bool(state["names_changed"]), bool(state["begins_again"])
+        except (AttributeError, KeyError, TypeError, ValueError) as broken:
+            raise InvalidState(f"the history of {self._model} is damaged: {broken}") from None
+        self._begun = False
+
+    def _begin(self) -> None:
+        """Go on from what was published, should it be ahead: the checkpoint may be lost, or an older one restored."""
+        if self._begun or self.begins_again:
+            return
+        self._begun = True
+        names = self._published.names(self._model)
+        if names is not None:
+            if len(names.clients) > len(self._clients):
+                self._clients = list(names.clients)
+            known = {int(identity): (str(name), str(label)) for identity, name, label in names.clusters}
+            self._clusters = {**known, **self._clusters}
+        for width in BINS_KEPT:
+            newest = self._published.newest(self._model, width)
+            if newest is not None:
+                self._newest[width] = max(self._newest.get(width, newest), newest)
+
+    def _number_of(self, client: str) -> int:
+        if client in self._clients:
+            return self._clients.index(client)
+        if len(self._clients) >= CLIENTS_MAX:
+            return OTHER_CLIENTS
+        self._clients.append(client)
+        self._names_changed = True
+        return len(self._clients) - 1
+
+    def _is_too_old(self, width: int, start: int) -> bool:
+        return start <= self._newest[width] - BINS_KEPT[width] * width
+
+    def _open(self, width: int, start: int) -> OpenBin:
+        one = self._bins.get((width, start))
+        if one is None:
+            key = BinKey(self._model, width, start)
+            published = None if self.begins_again else self._published.bin(key)
+            one = OpenBin() if published is None else _of_message(published)
+            self._bins[width, start] = one
+        self._bins.move_to_end((width, start))
+        return one
+
+    def _message(self, width: int, start: int, one: OpenBin) -> HistoryBin:
+        one.clusters = without_small(one.clusters, CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
+        heaviest = sorted(one.cells, key=lambda cell: (-one.cells[cell], cell))[:CELLS_MAX]
+        one.cells = {cell: one.cells[cell] for cell in sorted(heaviest)}
+        return HistoryBin(*self._origin, width, start, one.updates, *_columns(one))
+
+
+def _columns(one: OpenBin) -> tuple[list[int], list[int], list[int]]:
+    """The flat lists of clusters, clients and cells."""
+    return (
+        _flat(sorted(one.clusters.items())),
+        _flat(sorted(one.clients.items())),
+        _flat((*cell, readings) for cell, readings in sorted(one.cells.items())),
+    )
+
+
+def _of_message(published: HistoryBin) -> OpenBin:
+    return _opened(published.updates, published.clusters, published.clients, published.cells, changed=False)
+
+
+def _opened(updates: int, clusters: list[int], clients: list[int], cells: list[int], *, changed: bool) -> OpenBin:
+    counted = {(client, identity): readings for client, identity, readings in triples(cells)}
+    return OpenBin(updates, dict(pairs(clusters)), dict(pairs(clients)), counted, changed)
+
+
+def _add(counts: dict[Any, int], key: Any, readings: int) -> None:
+    counts[key] = min(COUNT_MAX, counts.get(key, 0) + readings)
+
+
+def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
+    return [value for row in rows for value in row]

@@ -1,0 +1,280 @@
+"""The history on disk: the newest version of every bin and of the names, from the topic of the history.
+
+The topic is the record, this file its index: a file that is missing, or of another log, is filled from the topic again.
+The server writes it; the threads of the page and other processes read it meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.config.contract import Contract
+from shoal.errors import LogUnavailable, MessageRejected, SettingsError
+from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.transports.base import Log, Positions, Record, beginning
+
+HISTORY_FILE = "history.db"
+"""in the server's folder"""
+FORMAT = "1"
+EXPIRED_MAX = 100
+"""bins removed at once; later ones follow with the next snapshot"""
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS bins (model TEXT, width INTEGER, start INTEGER, value BLOB NOT NULL, "
+    "PRIMARY KEY (model, width, start)) WITHOUT ROWID",
+)
+
+
+class HistoryRecord(NamedTuple):
+    """A record of the topic: a bin, the names of a model, or None for a bin that is kept no longer."""
+
+    key: bytes
+    message: HistoryBin | HistoryNames | None
+
+    def outbox_record(self, topic: str) -> OutboxRecord:
+        """The record to publish; a tombstone for a bin that is kept no longer."""
+        if self.message is None:
+            return OutboxRecord(topic, None, self.key, ())
+        return OutboxRecord(topic, self.message.encode(), self.key, self.message.headers())
+
+
+class HistoryReader:
+    """Reads the history that a server keeps in a file. For any thread: each call opens the file anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def bins(self, model: str, width_s: int, first: float, last: float, limit: int) -> list[HistoryBin]:
+        """The bins of this width that start from `first` to `last`, seconds since 1970, at most `limit`, oldest first.
+
+        Raises `LogUnavailable` when the file cannot be read at present.
+        """
+        with self._opened() as file:
+            return _bins(file, model, width_s, (first, last), limit)
+
+    def newest_bins(self, model: str, width_s: int, limit: int) -> list[HistoryBin]:
+        """The newest bins of this width, the newest first."""
+        query = "SELECT value FROM bins WHERE model = ? AND width = ? ORDER BY start DESC LIMIT ?"
+        with self._opened() as file:
+            return [_unpacked(value) for (value,) in file.execute(query, (model, width_s, limit))]
+
+    def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
+        """The starts of the oldest and the newest bin of this width; None if there is none."""
+        query = "SELECT min(start), max(start) FROM bins WHERE model = ? AND width = ?"
+        with self._opened() as file:
+            first, last = file.execute(query, (model, width_s)).fetchone()
+        return None if first is None else (first, last)
+
+    def number(self, model: str, width_s: int, first: float) -> int:
+        """How many bins of this width start at `first` or later."""
+        query = "SELECT count(*) FROM bins WHERE model = ? AND width = ? AND start >= ?"
+        with self._opened() as file:
+            (number,) = file.execute(query, (model, width_s, first)).fetchone()
+        return int(number)
+
+    def names(self, model: str) -> HistoryNames | None:
+        """The clients and clusters that the bins name by number; None before the first bin."""
+        with self._opened() as file:
+            return _names(file, model)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        with _explained(self._path), closing(sqlite3.connect(address, uri=True)) as file:
+            yield file
+
+
+class HistoryStore:
+    """The same file as the server writes it. For one thread. Raises `LogUnavailable` when the disk is full or fails."""
+
+    def __init__(self, contract: Contract, path: Path | None = None) -> None:
+        """`path` None keeps it in memory. Raises `SettingsError` for a file that this user may not write."""
+        self._contract, self._topic, self._path = contract, contract.history_topic, path
+        self._file = self._open()
+        self.reader = None if path is None else HistoryReader(path)
+
+    def catch_up(self, log: Log) -> None:
+        """Read what the topic has beyond what was read before; from its start in a file of another log.
+
+        Raises as the log does.
+        """
+        identity, at = log.identity(self._topic).hex(), beginning(log, self._topic)
+        saved = dict(self._file.execute("SELECT name, value FROM about").fetchall())
+        if saved.get("log") == identity:
+            kept = {int(partition): offset for partition, offset in json.loads(saved.get("positions", "[]"))}
+            at = {partition: max(first, kept.get(partition, first)) for partition, first in at.items()}
+        else:
+            with self._transaction() as file:
+                for table in ("bins", "names", "about"):
+                    file.execute(f"DELETE FROM {table}")
+                file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
+        ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
+        while any(at[partition] < end for partition, end in ends.items()):
+            records, at = log.read(self._topic, at)
+            decoded = (decode_record(record, self._contract) for record in records)
+            self._apply([one for one in decoded if one is not None], at)
+
+    def apply(self, records: Sequence[HistoryRecord]) -> None:
+        """Take in records that have just been published."""
+        self._apply(records, None)
+
+    def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
+        """The bins to remove now that `records` are published: those of the same model and width that are too old."""
+        bins = [one.message for one in records if isinstance(one.message, HistoryBin)]
+        newest: dict[tuple[str, int], int] = {}
+        for one in bins:
+            newest[one.model, one.width_s] = max(newest.get((one.model, one.width_s), one.start), one.start)
+        query = "SELECT start FROM bins WHERE model = ? AND width = ? AND start <= ? ORDER BY start LIMIT ?"
+        return [
+            HistoryRecord(BinKey(model, width, start).encode(), None)
+            for (model, width), end in newest.items()
+            for (start,) in self._file.execute(query, (model, width, end - BINS_KEPT[width] * width, EXPIRED_MAX))
+        ]
+
+    def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
+        """The bins to remove of models whose history begins again with `records`."""
+        kept = {one.key for one in records}
+        query = "SELECT model, width, start FROM bins WHERE model = ? ORDER BY width, start"
+        keys = [BinKey(*row).encode() for model in models for row in self._file.execute(query, (model,))]
+        return [HistoryRecord(key, None) for key in keys if key not in kept]
+
+    def bin(self, key: BinKey) -> HistoryBin | None:
+        """The newest version of a bin; None if there is none."""
+        found = _bins(self._file, key.model, key.width_s, (key.start, key.start), 1)
+        return found[0] if found else None
+
+    def names(self, model: str) -> HistoryNames | None:
+        """The newest names of a model; None if there are none."""
+        return _names(self._file, model)
+
+    def newest(self, model: str, width_s: int) -> int | None:
+        """The start of the newest bin of this width; None if there is none."""
+        query = "SELECT max(start) FROM bins WHERE model = ? AND width = ?"
+        (start,) = self._file.execute(query, (model, width_s)).fetchone()
+        return None if start is None else int(start)
+
+    def close(self) -> None:
+        """Close the file. Closing twice has no effect."""
+        self._file.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is None:
+            return self._created(":memory:")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"{self._path.parent}: cannot be used: {error.strerror}") from None
+        with _explained(self._path):
+            try:
+                return self._created(str(self._path))
+            except sqlite3.DatabaseError as broken:
+                if isinstance(broken, sqlite3.OperationalError):
+                    raise
+                # It is an index of the topic, so a damaged one is made again.
+                for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
+                    self._path.with_name(name).unlink(missing_ok=True)
+                return self._created(str(self._path))
+
+    @staticmethod
+    def _created(name: str) -> sqlite3.Connection:
+        file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
+        try:
+            file.execute("PRAGMA journal_mode=WAL")
+            # What a power cut takes away is read from the topic again.
+            file.execute("PRAGMA synchronous=NORMAL")
+            file.execute("PRAGMA cache_size=-512")
+            (version,) = file.execute("PRAGMA user_version").fetchone()
+            if version not in (0, int(FORMAT)) or file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+                raise sqlite3.DatabaseError("written by another version, or damaged")
+            for table in _SCHEMA:
+                file.execute(table)
+            file.execute(f"PRAGMA user_version={FORMAT}")
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _apply(self, records: Sequence[HistoryRecord], at: Positions | None) -> None:
+        if not records and at is None:
+            return
+        with self._transaction() as file:
+            for key, message in records:
+                if isinstance(message, HistoryNames):
+                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, _packed(message)))
+                elif message is not None:
+                    file.execute("INSERT OR REPLACE INTO bins VALUES (?, ?, ?, ?)", (*message.key, _packed(message)))
+                elif (gone := key_of(key)) is not None:
+                    file.execute("DELETE FROM bins WHERE model = ? AND width = ? AND start = ?", gone)
+            if at is not None:
+                saved = json.dumps(sorted(at.items()))
+                file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _explained(self._path):
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._file
+                self._file.execute("COMMIT")
+            except BaseException:
+                if self._file.in_transaction:
+                    self._file.execute("ROLLBACK")
+                raise
+
+
+def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
+    """What is in a record of the topic; None for one that is not of this contract's history, which is left alone."""
+    if record.key is None:
+        return None
+    if record.value is None:
+        return HistoryRecord(record.key, None)
+    form = HistoryNames if ("type", HistoryNames.TYPE.encode()) in record.headers else HistoryBin
+    try:
+        message = form.decode(record.value, record.headers)
+    except MessageRejected:
+        return None
+    expected = (contract.federation, contract.digest, record.key)
+    known = contract.model(message.model) is not None
+    if not known or (message.federation, message.contract, message.record_key) != expected:
+        return None
+    return HistoryRecord(record.key, message)
+
+
+def _packed(message: HistoryBin | HistoryNames) -> bytes:
+    return zlib.compress(message.encode())
+
+
+def _bins(file: sqlite3.Connection, model: str, width: int, span: tuple[float, float], limit: int) -> list[HistoryBin]:
+    query = "SELECT value FROM bins WHERE model = ? AND width = ? AND start BETWEEN ? AND ? ORDER BY start LIMIT ?"
+    rows = file.execute(query, (model, width, *span, limit))
+    return [_unpacked(value) for (value,) in rows]
+
+
+def _unpacked(value: bytes) -> HistoryBin:
+    return HistoryBin.decode(zlib.decompress(value), HistoryBin.headers())
+
+
+def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:
+    row = file.execute("SELECT value FROM names WHERE model = ?", (model,)).fetchone()
+    return None if row is None else HistoryNames.decode(zlib.decompress(row[0]), HistoryNames.headers())
+
+
+@contextmanager
+def _explained(path: Path | None) -> Iterator[None]:
+    """Turns errors of SQLite and of the disk into ours; a damaged file is made anew at the next start."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except (sqlite3.Error, OSError, zlib.error, MessageRejected) as error:
+        raise LogUnavailable(
+            f"{path}: cannot be read or written ({error}); make room, or delete it: the server makes it again"
+        ) from None

@@ -1,0 +1,101 @@
+"""The clusters of a model and its history, as JSON for programs: `/clusters` and `/v1/history`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anyio import to_thread
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from server_node.description import Description, Interval, describe
+from server_node.history.store import HistoryReader
+from server_node.history.summary import Lately, lately
+from server_node.lineage import Cluster
+from server_node.status import ModelStatus, ServerStatus, StatusBoard
+from server_node.web.history_json import history_json
+from server_node.web.snapshot_json import view_of
+from server_node.web.tables import heaviest_numbers, history_fields
+from shoal.config.contract import Contract
+
+
+def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Route]:
+    """The routes of `/clusters` and `/v1/history`. `history` None: there is no history."""
+
+    async def clusters(request: Request) -> Response:
+        """The known clusters of a model with what each is, in the units of the contract."""
+        status = board.status
+        model = requested_model(request, status)
+        recently = None if history is None else await to_thread.run_sync(lately, history, model.name)
+        return JSONResponse(clusters_json(model, status.contract, recently))
+
+    async def past(request: Request) -> Response:
+        """The bins of a model's history in a span of time; 404 where no history is kept."""
+        model = requested_model(request, board.status)
+        if history is None:
+            raise HTTPException(404, "this server keeps no history")
+        body = await to_thread.run_sync(history_json, history, model.name, request.query_params)
+        return JSONResponse(body)
+
+    return [Route("/clusters", clusters), Route("/v1/history", past)]
+
+
+def requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:
+    """The model named in the query, by default `default` or the contract's first one. Raises `HTTPException`."""
+    configured = status.contract.models
+    name = request.query_params.get("model", default or configured[0].name)
+    for model in configured:
+        if model.name == name:
+            return status.models.get(name) or ModelStatus(name, model.algorithm)
+    raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in configured)}")
+
+
+def clusters_json(model: ModelStatus, contract: Contract, recently: Lately | None) -> dict[str, Any]:
+    """The known clusters of a model, heaviest first; none before the first snapshot."""
+    described: dict[int, Description] = {}
+    numbers: dict[int, int] = {}
+    if model.snapshot is not None:
+        view = view_of(model.snapshot)
+        described = describe(view, contract)
+        numbers = heaviest_numbers(model.lineage, view, described)
+    known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
+    return {
+        "model": model.name,
+        "version": model.snapshot.version if model.snapshot else 0,
+        "features": [{"name": feature.name, "unit": feature.unit} for feature in contract.features],
+        "trend_from": recently.start if recently else None,
+        "trend_step_s": recently.step_s if recently else None,
+        "clusters": [
+            _cluster_json(cluster, described.get(numbers.get(cluster.identity, -1)), contract)
+            | history_fields(cluster.identity, recently)
+            for cluster in known
+        ],
+    }
+
+
+def _cluster_json(cluster: Cluster, description: Description | None, contract: Contract) -> dict[str, Any]:
+    return {
+        "identity": cluster.identity,
+        "name": cluster.name,
+        "label": "" if description is None else description.label(contract),
+        "text": "" if description is None else description.text(contract),
+        "active": cluster.active,
+        "share": cluster.share,
+        "recent_share": cluster.recent_share,
+        "since": cluster.since,
+        "since_reading": cluster.since_reading,
+        "parent": cluster.parent,
+        "centre": None if description is None else list(description.centre),
+        "spread": None if description is None else [_interval_json(each) for each in description.intervals],
+    }
+
+
+def _interval_json(interval: Interval) -> dict[str, Any]:
+    return {
+        "low": interval.low,
+        "middle": interval.middle,
+        "high": interval.high,
+        "beyond_bounds": interval.beyond_bounds,
+    }

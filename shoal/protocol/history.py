@@ -1,0 +1,141 @@
+"""The history of a model as it travels: how many readings fell to each cluster, and came from each client, in each bin.
+
+A bin is a span of 5 or of 30 minutes, by the times in the updates. The server publishes each bin that has changed with
+the snapshot that follows, to the compacted topic `<federation>.history`, so that what it has decided (which cluster a
+reading fell to) is recorded and never decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from shoal.protocol.checks import TEXT_CHARACTERS_MAX, is_cluster_name, is_count, is_name, require
+from shoal.protocol.messages import ModelMessage
+
+FINE_S: Final = 300
+COARSE_S: Final = 1800
+BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520}
+"""width of a bin in seconds -> how many are kept, by the newest one: two days, and a year"""
+NO_CLUSTER: Final = -1
+"""stands for all readings that fell to no known cluster"""
+OTHER_CLIENTS: Final = -1
+"""stands for all clients beyond `CLIENTS_MAX`"""
+CLIENTS_MAX: Final = 1000
+CLUSTERS_MAX: Final = 1000
+"""clusters whose name is kept, the newest ones"""
+CLUSTERS_PER_BIN_MAX: Final = 200
+CELLS_MAX: Final = 2000
+
+
+class BinKey(NamedTuple):
+    """Which bin: its model, its width and its start, both in seconds (the start since 1970)."""
+
+    model: str
+    width_s: int
+    start: int
+
+    def encode(self) -> bytes:
+        """The key of its record."""
+        return f"{self.model}/{self.width_s}/{self.start}".encode()
+
+
+@dataclass(frozen=True)
+class HistoryBin(ModelMessage):
+    """The readings behind the updates of one bin, in whole numbers. Raises `MessageRejected` ("malformed").
+
+    Lists are flat, so that a year of bins stays small: `clusters` is identity, readings, identity, readings, ...
+    """
+
+    TYPE: ClassVar[str] = "history_bin"
+
+    width_s: int
+    start: int
+    """seconds since 1970, a multiple of `width_s`"""
+    updates: int
+    """updates that the model had absorbed when this was published: later ones are not in it"""
+    clusters: list[int]
+    """identity and readings of each cluster; `NO_CLUSTER` for readings of no known cluster"""
+    clients: list[int]
+    """number and readings of each client; its number is its place in the `HistoryNames` of the model"""
+    cells: list[int]
+    """number, identity and readings of each client and cluster, the largest ones; only in bins of `FINE_S`"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.width_s in BINS_KEPT, "malformed", "width_s")
+        # A sensor may claim a time before 1970.
+        whole = type(self.start) is int and is_count(abs(self.start))
+        require(whole and self.start % self.width_s == 0, "malformed", "start")
+        require(is_count(self.updates), "malformed", "updates")
+        for name, columns in (("clusters", 2), ("clients", 2), ("cells", 3)):
+            require(_is_flat_table(getattr(self, name), columns), "malformed", name)
+
+    @property
+    def key(self) -> BinKey:
+        """Which bin it is."""
+        return BinKey(self.model, self.width_s, self.start)
+
+    @property
+    def record_key(self) -> bytes:
+        """The key of its record: the newest one of a bin counts."""
+        return self.key.encode()
+
+
+@dataclass(frozen=True)
+class HistoryNames(ModelMessage):
+    """The clients and clusters that the bins of a model name by number. Raises `MessageRejected` ("malformed")."""
+
+    TYPE: ClassVar[str] = "history_names"
+
+    clients: list[str]
+    """in the order in which they were first seen; it only grows"""
+    clusters: list[list[int | str]]
+    """identity, name, and what sets it apart, as of the last event of the cluster; ended ones included"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        clients = isinstance(self.clients, list) and len(self.clients) <= CLIENTS_MAX
+        require(clients and all(map(is_name, self.clients)), "malformed", "clients")
+        clusters = isinstance(self.clusters, list) and len(self.clusters) <= CLUSTERS_MAX
+        require(clusters and all(map(_is_cluster, self.clusters)), "malformed", "clusters")
+
+    @property
+    def record_key(self) -> bytes:
+        """The key of its record: the newest one of a model counts."""
+        return f"{self.model}/names".encode()
+
+
+def key_of(record_key: bytes) -> BinKey | None:
+    """The bin whose record has this key; None for the names of a model, and for keys of nothing known."""
+    try:
+        model, width, start = record_key.decode().rsplit("/", 2)
+        return BinKey(model, int(width), int(start))
+    except ValueError:  # also of a key that is not UTF-8
+        return None
+
+
+def pairs(flat: Sequence[int]) -> list[tuple[int, int]]:
+    """A flat list of two columns as rows."""
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def triples(flat: Sequence[int]) -> list[tuple[int, int, int]]:
+    """A flat list of three columns as rows."""
+    return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+
+
+def _is_flat_table(value: object, columns: int) -> bool:
+    if not isinstance(value, list) or len(value) % columns or len(value) > columns * CELLS_MAX:
+        return False
+    numbers = (one for place, one in enumerate(value) if place % columns < columns - 1)
+    return all(is_count(one, -1) for one in numbers) and all(map(is_count, value[columns - 1 :: columns]))
+
+
+def _is_cluster(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != 3:
+        return False
+    identity, name, label = value
+    short = isinstance(label, str) and len(label) <= TEXT_CHARACTERS_MAX
+    return is_count(identity) and is_cluster_name(name) and short

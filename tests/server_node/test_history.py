@@ -1,0 +1,381 @@
+"""The history of clusters: bins by the times in the updates, the same after a restart, a kill and a rebuild."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server_node.bootstrap import open_server
+from server_node.history.attribution import POINTS_MAX, attribute, thinned, without_small
+from server_node.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Recorder
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.history.summary import BINS_MIN, Lately, lately
+from shoal.config.settings import load_config
+from shoal.errors import InvalidState, LogUnavailable, MessageRejected
+from shoal.protocol.codec import pack, unpack
+from shoal.protocol.history import (
+    BINS_KEPT,
+    COARSE_S,
+    FINE_S,
+    NO_CLUSTER,
+    BinKey,
+    HistoryBin,
+    HistoryNames,
+    key_of,
+    pairs,
+    triples,
+)
+from shoal.protocol.messages import Update
+from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
+from tests.house.small_federation import CLIENTS, clock
+from tests.server_node.server_fixture import ServerFixture
+from tests.small_plant import an_update, plant
+
+START = 1_000_000_800
+"""a time at which a bin of both widths begins"""
+EVER = (-1e12, 1e12, 100_000)
+
+
+def site_in(folder: Path, **settings: Any) -> ServerFixture:
+    """A server whose clock is later than all times of the updates."""
+    site = ServerFixture(folder, **settings)
+    site.clock.now = START + 1e6
+    return site
+
+
+def updates_at(site: ServerFixture, *times: float, client: str = "attic", first: int = 1) -> list[Update]:
+    """Updates of one client, whose newest readings have these times."""
+    return [
+        an_update(site.contract, client, sequence, made_at=at + 1, newest_reading_at=at)
+        for sequence, at in enumerate(times, first)
+    ]
+
+
+def bins_of(site: ServerFixture, width: int = FINE_S) -> list[HistoryBin]:
+    return HistoryReader(site.folder / HISTORY_FILE).bins("clusters", width, *EVER)
+
+
+def readings_in(one: HistoryBin) -> int:
+    return sum(readings for _, readings in pairs(one.clusters))
+
+
+# Bins.
+
+
+def test_readings_are_counted_into_the_bins_of_their_times_by_cluster_and_by_client(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START, START + 299, START + 300, START + 1800))
+    site.send(*updates_at(site, START + 10, client="cellar"))
+    site.run()
+    fine, coarse = bins_of(site), bins_of(site, COARSE_S)
+    assert [(one.start - START, readings_in(one)) for one in fine] == [(0, 120), (300, 40), (1800, 40)]
+    assert [(one.start - START, readings_in(one)) for one in coarse] == [(0, 160), (1800, 40)]
+    assert pairs(fine[0].clients) == [(0, 80), (1, 40)]
+    assert sum(readings for *_, readings in triples(fine[0].cells)) == 120
+    assert coarse[0].cells == [], "bins that are kept for a year hold no pairs of client and cluster"
+    names = HistoryReader(site.folder / HISTORY_FILE).names("clusters")
+    assert names is not None
+    assert names.clients == ["attic", "cellar"]
+
+
+def test_readings_fall_to_the_known_clusters_once_there_are_some(tmp_path: Path) -> None:
+    site = site_in(tmp_path, batch_updates_max=1)
+    site.send(*updates_at(site, *(START + 300 * place for place in range(40))))
+    with site.server() as server:
+        while server.step():
+            pass
+        known = {cluster.identity for cluster in server.models()["clusters"].lineage.known}
+    bins = bins_of(site)
+    assert pairs(bins[0].clusters) == [(NO_CLUSTER, 40)], "there was no snapshot yet"
+    assert known
+    assert {identity for identity, _ in pairs(bins[-1].clusters)} <= known | {NO_CLUSTER}
+    assert any(identity in known for identity, _ in pairs(bins[-1].clusters))
+
+
+def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.run()
+    assert bins_of(site) == []
+    nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    site.send(an_update(site.contract, arrays=nothing, readings=0))
+    site.run()
+    assert bins_of(site) == []
+    assert HistoryReader(site.folder / HISTORY_FILE).names("clusters") is None
+
+
+def test_a_time_in_the_future_counts_as_now_and_one_before_1970_has_a_bin_too(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.clock.now = START + 7200.0
+    site.send(*updates_at(site, START + 1e8, client="cellar"))
+    site.run()
+    assert [one.start for one in bins_of(site)] == [START + 7200]
+    early = site_in(tmp_path / "early")
+    early.send(*updates_at(early, -1.0))
+    early.run()
+    assert [one.start for one in bins_of(early)] == [-300]
+
+
+def test_the_rows_behind_the_answers_of_a_model_in_rounds_are_counted_too(tmp_path: Path) -> None:
+    file = create_rounds_federation(tmp_path, KMEANS, readings=200)
+    run_in_rounds(file)
+    config = load_config(file)
+    reader = HistoryReader(config.server.folder / HISTORY_FILE)
+    bins, found = reader.bins("heaps", FINE_S, *EVER), lately(reader, "heaps")
+    assert found is not None
+    assert found.shares
+    for one in bins:
+        assert readings_in(one) == sum(readings for _, readings in pairs(one.clients))
+    assert {client for shares in found.feeding.values() for client, _ in shares} <= set(CLIENTS)
+    shutil.rmtree(config.server.folder)
+    with open_server(config, rebuild=True, clock=clock) as server:
+        while server.step():
+            pass
+    assert reader.bins("heaps", FINE_S, *EVER) == bins, "though the rounds are not run again"
+
+
+# Restarts.
+
+
+def test_a_rebuild_from_the_log_alone_gives_the_same_bins(tmp_path: Path) -> None:
+    site = site_in(tmp_path, snapshot_updates=3)
+    site.send(*updates_at(site, *(START + 200 * place for place in range(20))))
+    site.run()
+    before = [bins_of(site, width) for width in BINS_KEPT]
+    assert all(before)
+    site.delete_checkpoint()
+    for name in (HISTORY_FILE, f"{HISTORY_FILE}-wal", f"{HISTORY_FILE}-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    site.run(rebuild=True)
+    assert [bins_of(site, width) for width in BINS_KEPT] == before
+    site.send(*updates_at(site, *[START + 200 * 19 + 1] * 3, first=21))
+    site.run()
+    assert readings_in(bins_of(site)[-1]) == readings_in(before[0][-1]) + 120, "and it goes on with these"
+
+
+def test_a_server_that_is_killed_after_every_update_has_the_bins_of_one_that_is_not(tmp_path: Path) -> None:
+    found = []
+    for folder, every_time in (("steady", False), ("killed", True)):
+        site = site_in(tmp_path / folder, snapshot_updates=4, batch_updates_max=1)
+        site.send(*updates_at(site, *(START + 250 * place for place in range(12))))
+        if every_time:
+            for _ in range(12):
+                with site.server() as server:
+                    server.step()
+        site.run()
+        found.append([[replace(one, updates=0) for one in bins_of(site, width)] for width in BINS_KEPT])
+    assert found[0] == found[1]
+
+
+def test_readings_that_come_days_late_are_added_to_the_bin_that_was_published(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, *(START + 300 * place for place in range(OPEN_MAX + 5))))
+    site.run()
+    site.send(*updates_at(site, START + 20, client="cellar"))
+    site.run()
+    assert [readings_in(one) for one in bins_of(site)][:2] == [80, 40]
+
+
+def test_bins_that_are_too_old_are_removed_from_the_log_and_from_the_file(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    kept_s = BINS_KEPT[FINE_S] * FINE_S
+    site.send(*updates_at(site, START, START + 300))
+    site.run()
+    assert len(bins_of(site)) == 2
+    site.send(*updates_at(site, START + 301, START + 300 + kept_s, first=3))
+    site.run()
+    assert [one.start - START for one in bins_of(site)] == [300 + kept_s]
+    assert len(bins_of(site, COARSE_S)) == 2, "coarse bins are kept for longer"
+    gone = [one.key for one in site.records_in(site.contract.history_topic) if one.value is None]
+    assert gone == [BinKey("clusters", FINE_S, START + later).encode() for later in (0, 300)]
+    site.send(*updates_at(site, START, client="cellar"))
+    site.run()
+    assert [one.start - START for one in bins_of(site)] == [300 + kept_s], "nor do they come back"
+
+
+def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START, START + 300))
+    site.run()
+    before = bins_of(site)
+    (tmp_path / HISTORY_FILE).write_bytes(b"not a database, and longer than a header of one would be" * 40)
+    site.run()
+    assert bins_of(site) == before
+    with sqlite3.connect(tmp_path / HISTORY_FILE) as file:
+        file.execute("UPDATE about SET value = '00' WHERE name = 'log'")
+        file.execute("DELETE FROM bins")
+    site.run()
+    assert bins_of(site) == before
+
+
+def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START))
+    site.run()
+    before = bins_of(site)
+    (record,) = [one for one in site.records_in(site.contract.history_topic) if one.key == before[0].record_key]
+    foreign = replace(before[0], contract="0" * 32, start=START + 300)
+    with site.log() as log:
+        for key, value in (
+            (b"junk", b"junk"),
+            (b"\xff/1/x", None),
+            (foreign.record_key, foreign.encode()),
+        ):
+            log.publish(site.contract.history_topic, value, key, HistoryBin.headers())
+        log.publish(site.contract.history_topic, record.value, b"clusters/300/0", HistoryBin.headers())
+        log.flush()
+    site.run()
+    assert bins_of(site) == before
+
+
+# Parts.
+
+
+@given(
+    st.integers(0, 10_000),
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6)), max_size=20),
+)
+def test_the_parts_of_an_update_are_whole_and_add_up(readings: int, points: list[tuple[int, float]]) -> None:
+    clusters, weights = np.array([number for number, _ in points], np.int64), np.array([weight for _, weight in points])
+    parts = attribute(readings, clusters, weights, {0: 10, 1: 11, 2: 11})
+    assert sum(parts.values()) == readings
+    assert all(part > 0 for part in parts.values())
+    assert set(parts) <= {10, 11, NO_CLUSTER}
+
+
+def test_a_large_update_is_looked_at_through_some_of_its_points() -> None:
+    points, weights = thinned(np.arange(2000.0).reshape(1000, 2), np.arange(1000.0))
+    assert (len(points), len(weights)) == (POINTS_MAX, POINTS_MAX)
+    assert (weights[0], weights[-1]) == (0.0, 999.0)
+    assert len(thinned(np.zeros((3, 2)), np.ones(3))[0]) == 3
+
+
+def test_the_smallest_of_too_many_are_added_up() -> None:
+    assert without_small({1: 5, 2: 7, 3: 1}, 3, NO_CLUSTER) == {1: 5, 2: 7, 3: 1}
+    assert without_small({1: 5, 2: 7, 3: 1, 4: 1}, 3, NO_CLUSTER) == {2: 7, 1: 5, NO_CLUSTER: 2} | {}
+    assert sum(without_small(dict.fromkeys(range(300), 2), 200, NO_CLUSTER).values()) == 600
+
+
+def test_a_saved_recorder_goes_on_and_a_damaged_one_is_rejected() -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    recorder.count(START, "attic", {0: 3, NO_CLUSTER: 1}, 1)
+    recorder.name(0, "warm", "warm high")
+    restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    restored.restore(unpack(pack(recorder.state())))
+    assert restored.state() == recorder.state()
+    assert restored.take_changed(1) == recorder.take_changed(1)
+    assert recorder.take_changed(1) == [], "nothing has changed since"
+    for name in recorder.state():
+        with pytest.raises(InvalidState):
+            restored.restore({key: value for key, value in recorder.state().items() if key != name})
+
+
+def test_a_recorder_keeps_few_bins_in_memory() -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    for update in range(1, 200):
+        recorder.count(START + FINE_S * update, "attic", {0: 1}, update)
+        recorder.take_changed(update)
+        assert len(recorder.state()["bins"]) <= OPEN_MAX
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"width_s": 60},
+        {"start": 1},
+        {"start": 0.0},
+        {"updates": -1},
+        {"clusters": [1]},
+        {"clusters": [1, -5]},
+        {"clients": [-2, 5]},
+        {"cells": [1, 2]},
+        {"cells": [1, 2, "3"]},
+        {"cells": None},
+    ],
+)
+def test_a_bin_that_cannot_be_true_cannot_be_built(wrong: dict[str, object]) -> None:
+    right = HistoryBin("plant", "c", "clusters", 300, 300, 5, [0, 40], [0, 40], [0, 0, 40])
+    assert HistoryBin.decode(right.encode(), HistoryBin.headers()) == right
+    with pytest.raises(MessageRejected, match="malformed"):
+        replace(right, **wrong)
+
+
+def test_names_that_cannot_be_true_cannot_be_built() -> None:
+    right = HistoryNames("plant", "c", "clusters", ["attic"], [[0, "warm", "warm high"]])
+    assert HistoryNames.decode(right.encode(), HistoryNames.headers()) == right
+    for wrong in ({"clients": ["No Name"]}, {"clusters": [[0, "a"]]}, {"clusters": [[-1, "", ""]]}, {"clients": None}):
+        with pytest.raises(MessageRejected, match="malformed"):
+            replace(right, **wrong)
+
+
+def test_the_key_of_a_bin_says_which_it_is() -> None:
+    key = BinKey("clusters", 300, -600)
+    assert key_of(key.encode()) == key
+    assert key_of(b"clusters/names") is None
+    assert key_of(b"\xff") is None
+
+
+# What is shown of it.
+
+
+def store_of(folder: Path, *bins: HistoryBin, clients: tuple[str, ...] = ("attic", "cellar")) -> HistoryReader:
+    names = HistoryNames("plant", plant().digest, "clusters", list(clients), [])
+    store = HistoryStore(plant(), folder / HISTORY_FILE)
+    store.apply([HistoryRecord(one.record_key, one) for one in (*bins, names)])
+    store.close()
+    assert store.reader is not None
+    return store.reader
+
+
+def a_bin(start: int, clusters: dict[int, int], width: int = FINE_S, cells: tuple[int, ...] = ()) -> HistoryBin:
+    flat = [value for pair in clusters.items() for value in pair]
+    return HistoryBin("plant", plant().digest, "clusters", width, start, 1, flat, [0, 1], list(cells))
+
+
+def test_nothing_is_known_of_late_before_the_first_bin_and_without_a_file(tmp_path: Path) -> None:
+    assert lately(HistoryReader(tmp_path / "none.db"), "clusters") is None
+    assert lately(store_of(tmp_path), "clusters") is None
+    with pytest.raises(LogUnavailable):
+        HistoryReader(tmp_path / "none.db").names("clusters")
+
+
+def test_a_young_history_is_shown_in_fine_bins_with_gaps_where_nothing_came(tmp_path: Path) -> None:
+    both = [a_bin(START + 300 * place, {0: 1, 1: 3 - place}) for place in (0, 2)]
+    reader = store_of(tmp_path, *both, a_bin(START, {0: 2, 1: 4}, COARSE_S))
+    found = lately(reader, "clusters")
+    assert found is not None
+    assert (found.start, found.step_s) == (START, FINE_S)
+    assert found.shares == {0: [0.25, None, 0.5], 1: [0.75, None, 0.5]}
+    assert found.trend_text(0) == "50 % now, 25 to 50 % in 15 minutes"
+    assert found.trend_text(7) == ""
+
+
+def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(tmp_path: Path) -> None:
+    (tmp_path / "sparse").mkdir()
+    days = [a_bin(START + COARSE_S * place, {0: 1}, COARSE_S) for place in range(100)]
+    found = lately(store_of(tmp_path, *days, a_bin(START, {0: 1})), "clusters")
+    assert found is not None
+    assert (found.step_s, len(found.shares[0])) == (COARSE_S, 48)
+    sparse = [a_bin(START + 86_400 * 2 * place, {0: 1}, COARSE_S) for place in range(BINS_MIN)]
+    found = lately(store_of(tmp_path / "sparse", *sparse, a_bin(START, {0: 1})), "clusters")
+    assert found is not None
+    assert found.step_s == 30 * COARSE_S
+    assert found.trend_text(0) == "100 % now, 100 % in 22 days"
+
+
+def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Path) -> None:
+    cells = (0, 5, 30, 1, 5, 60, 2, 5, 10, 0, NO_CLUSTER, 7)
+    reader = store_of(tmp_path, a_bin(START, {5: 100}, cells=cells), a_bin(START, {5: 100}, COARSE_S))
+    found = lately(reader, "clusters")
+    assert found is not None
+    assert found.feeding == {5: [("cellar", 0.6), ("attic", 0.3), ("other clients", 0.1)]}
+    assert found.feeding_text(5) == "cellar 60 %, attic 30 % and 1 other"
+    assert found.feeding_text(6) == ""
+    assert Lately(0, 300, {}, {1: [("attic", 1.0)]}).feeding_text(1) == "attic 100 %"

@@ -1,0 +1,211 @@
+"""What the web interface and the command line show of the history: /clusters, /v1/history, `shoal history export`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.status import StatusBoard
+from server_node.web import predict
+from server_node.web.app import create_app
+from server_node.web.history_json import BINS_MAX
+from server_node.web.page_renderer import PageRenderer
+from shoal.cli.main import shoal
+from shoal.config.settings import load_config
+from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
+from tests.server_node.web_client import WebClient
+from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
+
+START = 1_800_000_000
+CONTRACT = a_contract()
+STATUS = a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(2, 3, 30))])
+
+
+def the_bins(contract: Any = CONTRACT) -> list[HistoryBin | HistoryNames]:
+    origin = (contract.federation, contract.digest, "fcac")
+    clusters = [[1, "night", "light low"], [2, "", "light high"]]
+    return [
+        HistoryBin(*origin, FINE_S, START, 1, [1, 30, 2, 10], [0, 40], [0, 1, 30, 0, 2, 10]),
+        HistoryBin(*origin, FINE_S, START + 300, 2, [1, 10, NO_CLUSTER, 10], [0, 5, 1, 15], [1, 1, 10]),
+        HistoryBin(*origin, COARSE_S, START, 2, [1, 40, 2, 10, NO_CLUSTER, 10], [0, 45, 1, 15], []),
+        HistoryNames(*origin, ["attic", "cellar"], clusters),
+    ]
+
+
+def stored(folder: Path, messages: list[HistoryBin | HistoryNames]) -> HistoryReader:
+    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store.apply([HistoryRecord(one.record_key, one) for one in messages])
+    store.close()
+    return HistoryReader(folder / HISTORY_FILE)
+
+
+def client_of(reader: HistoryReader | None) -> WebClient:
+    return WebClient(create_app(StatusBoard(STATUS), CollectorRegistry(), predict, history=reader))
+
+
+def test_the_history_has_a_row_for_each_cluster_and_client_and_a_column_for_each_bin(tmp_path: Path) -> None:
+    body = client_of(stored(tmp_path, the_bins())).get(f"/v1/history?step={FINE_S}").json()
+    assert (body["model"], body["step_s"], body["starts"]) == ("fcac", FINE_S, [START, START + 300])
+    assert body["readings"] == [40, 20]
+    assert body["clusters"] == [
+        {"identity": None, "name": None, "label": None, "readings": [0, 10]},
+        {"identity": 1, "name": "night", "label": "light low", "readings": [30, 10]},
+        {"identity": 2, "name": "", "label": "light high", "readings": [10, 0]},
+    ]
+    assert body["clients"] == [{"client": "attic", "readings": [40, 5]}, {"client": "cellar", "readings": [0, 15]}]
+    assert body["more_from"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "starts"),
+    [
+        ("", [START]),
+        (f"?step={FINE_S}&from={START + 299}", [START, START + 300]),
+        (f"?step={FINE_S}&from={START + 300}", [START + 300]),
+        (f"?step={FINE_S}&to={START + 299}", [START]),
+        (f"?step={FINE_S}&from=2027-01-15T08:05:00Z", [START + 300]),
+        (f"?step={FINE_S}&to=2027-01-15T08:04:59", [START]),
+        (f"?from={START + 10_000}", []),
+    ],
+)
+def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(tmp_path: Path, query: str, starts: list[int]) -> None:
+    body = client_of(stored(tmp_path, the_bins())).get(f"/v1/history{query}").json()
+    assert body["starts"] == starts
+
+
+@pytest.mark.parametrize("query", ["?step=60", "?step=x", "?from=yesterday", "?to=nan", "?from=1e300"])
+def test_a_span_that_cannot_be_is_answered_with_what_can(tmp_path: Path, query: str) -> None:
+    answer = client_of(stored(tmp_path, the_bins())).get(f"/v1/history{query}")
+    assert answer.status_code == 400
+    assert "is" in answer.json()["error"]
+
+
+def test_an_unknown_model_no_history_and_a_file_that_is_away(tmp_path: Path) -> None:
+    assert client_of(stored(tmp_path, [])).get("/v1/history?model=other").status_code == 404
+    assert client_of(None).get("/v1/history").status_code == 404
+    assert client_of(HistoryReader(tmp_path / "away.db")).get("/v1/history").status_code == 503
+    body = client_of(stored(tmp_path, [])).get("/v1/history").json()
+    assert (body["starts"], body["clusters"], body["clients"]) == ([], [], [])
+
+
+def test_a_long_history_comes_in_pieces(tmp_path: Path) -> None:
+    origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
+    many = [HistoryBin(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], []) for n in range(BINS_MAX + 5)]
+    client = client_of(stored(tmp_path, [*many]))
+    body = client.get("/v1/history").json()
+    assert len(body["starts"]) == BINS_MAX
+    rest = client.get(f"/v1/history?from={body['more_from']}").json()
+    assert [len(rest["starts"]), rest["more_from"]] == [5, None]
+
+
+def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_shares_moved(tmp_path: Path) -> None:
+    body = client_of(stored(tmp_path, the_bins())).get("/clusters").json()
+    assert len(body["clusters"]) == 3
+    (one,) = [cluster for cluster in body["clusters"] if cluster["identity"] == 1]
+    assert one["trend"] == [750, 500]
+    assert one["trend_text"] == "50 % now, 50 to 75 % in 10 minutes"
+    assert one["fed_by"] == [{"client": "attic", "share": 0.75}, {"client": "cellar", "share": 0.25}]
+    assert one["fed_by_text"] == "attic 75 %, cellar 25 %"
+    assert one["text"]
+    assert len(one["centre"]) == len(one["spread"]) == CONTRACT.width
+    assert one["spread"][0]["low"] <= one["spread"][0]["middle"] <= one["spread"][0]["high"]
+    assert (body["trend_from"], body["trend_step_s"]) == (START, FINE_S)
+
+
+def test_clusters_without_a_history_and_a_model_without_a_snapshot(tmp_path: Path) -> None:
+    (one, *_) = client_of(None).get("/clusters").json()["clusters"]
+    assert (one["trend"], one["fed_by"], one["trend_text"], one["fed_by_text"]) == ([], [], "", "")
+    empty = WebClient(create_app(StatusBoard(a_status(CONTRACT)), CollectorRegistry(), predict))
+    assert empty.get("/clusters").json()["clusters"] == []
+
+
+def test_the_page_gets_the_same(tmp_path: Path) -> None:
+    body = json.loads(PageRenderer("", stored(tmp_path, the_bins())).render(STATUS).body)
+    (one,) = [row for row in body["models"][0]["clustering"]["clusters"] if row["identity"] == 1]
+    assert (one["trend"], one["fed_by_text"]) == ([750, 500], "attic 75 %, cellar 25 %")
+
+
+# The command.
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A federation file whose log has the history of `the_bins`."""
+    file = tmp_path / "plant.toml"
+    features = "".join(f'[[features]]\nname = "{name}"\nlow = 0.0\nhigh = 1.0\n' for name in ("warm", "damp"))
+    model = '[[models]]\nname = "fcac"\nalgorithm = "fcac"\n[log]\naddress = "sqlite:log.db"\n'
+    file.write_text(f'[federation]\nname = "plant"\n{features}[privacy]\nmode = "off"\n{model}', encoding="utf-8")
+    config = load_config(file)
+    log = open_log(config.log)
+    ensure_topics(log, config.contract, config.log)
+    for one in the_bins(config.contract):
+        log.publish(config.contract.history_topic, one.encode(), one.record_key, one.headers())
+    log.flush()
+    log.close()
+    return file
+
+
+def export(file: Path, *options: str) -> str:
+    ran = CliRunner().invoke(shoal, ["history", "export", "--config", str(file), *options])
+    assert ran.exception is None, ran.output
+    return ran.output
+
+
+def test_the_history_is_exported_as_csv_oldest_bin_first_and_largest_cluster_first(file: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(export(file, "--step", "300"))))
+    assert [(row["time"], row["cluster"], row["name"], row["readings"], row["share"]) for row in rows] == [
+        ("2027-01-15T08:00:00Z", "1", "night", "30", "0.75"),
+        ("2027-01-15T08:00:00Z", "2", "", "10", "0.25"),
+        ("2027-01-15T08:05:00Z", "", "", "10", "0.5"),
+        ("2027-01-15T08:05:00Z", "1", "night", "10", "0.5"),
+    ]
+    assert {row["seconds"] for row in rows} == {"300"}
+    assert len(export(file, "--step", "300", "--from", "2027-01-15T08:05").splitlines()) == 3
+    assert len(export(file, "--step", "300", "--to", "2027-01-15T08:00:00Z").splitlines()) == 3
+
+
+def test_it_is_exported_by_client_and_as_json_lines(file: Path) -> None:
+    rows = [json.loads(line) for line in export(file, "--of", "clients", "--format", "jsonl").splitlines()]
+    time = "2027-01-15T08:00:00Z"
+    assert rows == [
+        {"time": time, "seconds": 1800, "client": "attic", "readings": 45, "share": 0.75},
+        {"time": time, "seconds": 1800, "client": "cellar", "readings": 15, "share": 0.25},
+    ]
+
+
+@pytest.mark.parametrize("what", ["clusters", "clients"])
+def test_it_is_exported_as_parquet_with_times_and_whole_numbers(file: Path, what: str) -> None:
+    out = file.with_name("history.parquet")
+    export(file, "--format", "parquet", "--out", str(out), "--of", what)
+    table = pyarrow.parquet.read_table(out)
+    assert str(table.schema.field("time").type).startswith("timestamp")
+    assert sum(table.column("readings").to_pylist()) == 60
+    assert table.column("time").to_pylist()[0].timestamp() == START
+
+
+def test_an_empty_history_is_a_header(file: Path) -> None:
+    assert export(file, "--from", "2030-01-01") == "time,seconds,cluster,name,label,readings,share\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--model", "other"], "there are fcac"),
+        (["--format", "parquet"], "--out FILE"),
+        (["--out", "no/such/folder/h.csv"], "cannot be written"),
+    ],
+)
+def test_a_mistake_is_answered_with_advice(file: Path, options: list[str], advice: str) -> None:
+    ran = CliRunner().invoke(shoal, ["history", "export", "--config", str(file), *options])
+    assert advice in str(ran.exception)
