@@ -21,19 +21,22 @@ def attribute(
     """identity -> readings: `readings` dealt out over the clusters (n,) of the update's points by their weights (n,).
 
     `of_number` is number -> identity; other numbers count as `NO_CLUSTER`. The parts are whole numbers whose sum is
-    `readings` (largest remainders, ties by identity).
+    `readings`: each is the rounded share so far less the parts before it, in the order of identities.
     """
+    largest = float(weights.max(initial=0.0))
     mass: defaultdict[int, float] = defaultdict(float)
-    for number, weight in zip(clusters.tolist(), weights.tolist(), strict=True):
+    # Clients claim these weights: their sum must not overflow.
+    for number, weight in zip(clusters.tolist(), (weights / (largest or 1.0)).tolist(), strict=True):
         mass[of_number.get(number, NO_CLUSTER)] += weight
     total = math.fsum(mass.values())
-    if not total > 0:
+    if not 0 < total < math.inf:
         return {NO_CLUSTER: readings} if readings else {}
-    exact = {identity: readings * part / total for identity, part in sorted(mass.items())}
-    parts = {identity: math.floor(part) for identity, part in exact.items()}
-    left = readings - sum(parts.values())
-    for identity in sorted(exact, key=lambda identity: (parts[identity] - exact[identity], identity))[:left]:
-        parts[identity] += 1
+    parts, reached, given = {}, 0.0, 0
+    for identity, part in sorted(mass.items()):
+        reached += part
+        upto = min(readings, round(readings * min(1.0, reached / total)))
+        parts[identity], given = upto - given, upto
+    parts[identity] += readings - given
     return {identity: part for identity, part in parts.items() if part}
 
 

@@ -12,7 +12,7 @@ from server_node.description import describe
 from server_node.event_messages import event_messages
 from server_node.history.attribution import attribute
 from server_node.history.attribution import thinned as few_of
-from server_node.history.recorder import PublishedHistory, Recorder
+from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
 from server_node.lineage import (
     ClusterEvent,
     EventKind,
@@ -44,7 +44,9 @@ HISTORY_MAX = 600
 class ModelPublisher:
     """Makes the snapshots of one model and counts what is behind them."""
 
-    def __init__(self, contract: Contract, model: Model, published_history: PublishedHistory) -> None:
+    def __init__(
+        self, contract: Contract, model: Model, published_history: PublishedHistory = NOTHING_PUBLISHED
+    ) -> None:
         self._contract = contract
         self._model = model
         self._algorithm = load_algorithm(model.algorithm)

@@ -18,6 +18,7 @@ from server_node.history.attribution import POINTS_MAX, attribute, thinned, with
 from server_node.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Recorder
 from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.history.summary import BINS_MIN, Lately, lately
+from server_node.quarantine.requests import quarantine_records
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
 from shoal.protocol.codec import pack, unpack
@@ -34,6 +35,7 @@ from shoal.protocol.history import (
     triples,
 )
 from shoal.protocol.messages import Update
+from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
 from tests.server_node.server_fixture import ServerFixture
@@ -239,8 +241,8 @@ def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
 
 
 @given(
-    st.integers(0, 10_000),
-    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6)), max_size=20),
+    st.integers(0, 10_000) | st.integers(0, 2**53),
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6) | st.floats(0, 1.7e308)), max_size=20),
 )
 def test_the_parts_of_an_update_are_whole_and_add_up(readings: int, points: list[tuple[int, float]]) -> None:
     clusters, weights = np.array([number for number, _ in points], np.int64), np.array([weight for _, weight in points])
@@ -379,3 +381,35 @@ def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Pat
     assert found.feeding_text(5) == "cellar 60 %, attic 30 % and 1 other"
     assert found.feeding_text(6) == ""
     assert Lately(0, 300, {}, {1: [("attic", 1.0)]}).feeding_text(1) == "attic 100 %"
+
+
+def test_a_history_that_begins_again_holds_nothing_of_before(tmp_path: Path) -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    recorder.count(START, "attic", {0: 3}, 1)
+    recorder.begin_again()
+    restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    restored.restore(recorder.state())
+    for one in (recorder, restored):
+        one.count(START, "cellar", {0: 2}, 1)
+        assert one.begins_again
+        fine, _, names = one.take_changed(1)
+        assert isinstance(fine, HistoryBin)
+        assert isinstance(names, HistoryNames)
+        assert (pairs(fine.clients), names.clients) == ([(0, 2)], ["cellar"])
+        assert not one.begins_again
+
+
+def test_the_history_of_a_client_that_is_unlearned_is_removed_from_the_log_and_the_file(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START, START + 900), *updates_at(site, START + 300, START + 900, client="cellar"))
+    site.run()
+    requests = quarantine_records(site.contract, "cellar", "unlearn", "", START + 1e6)
+    site.publish(*((one.key.decode(), one.value, one.headers) for one in requests if one.key is not None))
+    site.run()
+    assert [one.start - START for one in bins_of(site)] == [0, 900]
+    assert [pairs(one.clients) for one in bins_of(site)] == [[(0, 40)], [(0, 40)]]
+    names = HistoryReader(site.folder / HISTORY_FILE).names("clusters")
+    assert names is not None
+    assert names.clients == ["attic"]
+    with site.log() as log:
+        assert BinKey("clusters", FINE_S, START + 300).encode() not in latest(log, site.contract.history_topic)
