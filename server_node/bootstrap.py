@@ -51,7 +51,7 @@ def open_server(
         history = stack.enter_context(closing(HistoryStore(config.contract, config.server.folder / HISTORY_FILE)))
         record_bytes = config.log.update_bytes_max
         node = ServerNode(
-            config.contract, config.server, log, checkpoint, rebuild, metrics, clock, record_bytes, history
+            config.contract, config.server, log, checkpoint, rebuild, metrics, clock, record_bytes, history=history
         )
         node.resume()
         yield node

@@ -56,7 +56,7 @@ class ServerNode:
     and when snapshots are published, and what it decided is stored in the checkpoint.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each part of a server
         self,
         contract: Contract,
         settings: ServerSettings,
@@ -66,6 +66,7 @@ class ServerNode:
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
+        *,
         history: HistoryStore | None = None,
     ) -> None:
         """`log` has the topics; `update_bytes_max` is the largest record for updates; `history` None: in memory alone.

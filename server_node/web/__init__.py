@@ -33,12 +33,10 @@ def configured_server(
         tls = TlsFiles(settings.certificate_file, settings.key_file)
     limits = Limits(settings.connections_max, settings.requests_per_s, settings.request_s)
     where = settings.host, settings.port
-    return page_server(
-        board, registry, *where, publish_name, history=history, access=access, tls=tls, limits=limits
-    )
+    return page_server(board, registry, *where, publish_name, history=history, access=access, tls=tls, limits=limits)
 
 
-def page_server(
+def page_server(  # noqa: PLR0913 - one argument for each part of a page
     board: StatusBoard,
     registry: CollectorRegistry,
     host: str = "127.0.0.1",

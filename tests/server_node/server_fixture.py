@@ -65,7 +65,7 @@ class ServerFixture:
                 metrics,
                 self.clock,
                 self.log_settings.update_bytes_max,
-                history,
+                history=history,
             )
             node.resume()
             yield node
