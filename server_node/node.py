@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
-from server_node.history.store import HistoryRecord, HistoryStore
+from server_node.history.store import HistoryStore
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
-from server_node.models.events import ModelEvent, OddClient
+from server_node.models.events import ModelEvent
 from server_node.models.factory import make_models
 from server_node.monitoring import ServerMonitoring
 from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.quarantine.register import QuarantineRegister
-from server_node.quarantine.requests import quarantine_records, request_signer
+from server_node.quarantine.requests import request_signer
 from server_node.quarantine.unlearning import Unlearning
 from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
 from server_node.regression import prediction_error
 from server_node.rejections import Rejections
 from server_node.status import ServerStatus, client_statuses
+from server_node.step_records import history_records, list_records, quarantine_requests, snapshot_records
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import privacy_mode
 from shoal.config.server_settings import ServerSettings
-from shoal.protocol.checks import TEXT_CHARACTERS_MAX
-from shoal.protocol.conflicts import CONFLICTS_KEY, CONFLICTS_MAX, ConflictList
-from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
@@ -157,14 +155,11 @@ class ServerNode:
         caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
         events, published = self._run_timers(caught_up, now)
-        history = self._history_records(published)
-        records = [*rejected, *(record for one in published for record in self._records_of(one))]
-        records += self._quarantine_requests(events, now)
-        if any(one.reason == "conflict" for one in ingested):
-            records.append(self._conflict_list())
+        history = history_records(self._history, published)
+        records = [*rejected, *(record for one in published for record in snapshot_records(self._contract, one))]
         records += [one.outbox_record(self._contract.history_topic) for one in history]
-        if any(one.result == "quarantine_request" for one in ingested):
-            records.append(self._quarantine.list_record(self._contract))
+        records += quarantine_requests(self._contract, events, now)
+        records += list_records(self._contract, self._models, self._quarantine, ingested)
         # What the clock decided cannot be learnt again from the log.
         due = self._outbox.should_store(len(ingested), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
@@ -264,31 +259,6 @@ class ServerNode:
             if model.snapshot_due(now) and not hidden:
                 published.append(model.take_snapshot(positions, self._statement, now))
         return events, published
-
-    def _quarantine_requests(self, events: Sequence[ModelEvent], now: float) -> Iterator[OutboxRecord]:
-        """Requests to quarantine the clients that keep answers from being combined. They count when they are read."""
-        for odd in (event for event in events if isinstance(event, OddClient)):
-            detail = f"{odd.model}: {odd.detail}"[:TEXT_CHARACTERS_MAX]
-            yield from quarantine_records(self._contract, odd.client, "quarantine", detail, now)
-
-    def _conflict_list(self) -> OutboxRecord:
-        """The record that tells clients at their start that their updates are refused because of their numbers."""
-        found = [[name, *one] for name, model in self._models.items() for one in model.clients.conflicts()]
-        message = ConflictList(self._contract.federation, found[-CONFLICTS_MAX:])
-        return OutboxRecord(self._contract.snapshots_topic, message.encode(), CONFLICTS_KEY, ConflictList.headers())
-
-    def _records_of(self, published: PublishedSnapshot) -> Iterator[OutboxRecord]:
-        """The snapshot, then what became of clusters with it."""
-        key = published.snapshot.model.encode()
-        yield OutboxRecord(self._contract.snapshots_topic, published.value, key, Snapshot.headers())
-        for event in published.events:
-            yield OutboxRecord(self._contract.events_topic, event.encode(), key, event.headers())
-
-    def _history_records(self, published: Sequence[PublishedSnapshot]) -> list[HistoryRecord]:
-        """The bins and names that have changed, and the removal of bins that are too old by now."""
-        changed = [HistoryRecord(message.record_key, message) for one in published for message in one.history]
-        again = [one.snapshot.model for one in published if one.history_begins_again]
-        return changed + self._history.expired(changed) + self._history.forgotten(again, changed)
 
     def _store(self, records: Sequence[OutboxRecord], now: float) -> None:
         state = saved_state(
