@@ -96,6 +96,7 @@ class KafkaLog:
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `Log.bounds`."""
         self._check_open()
+        self._topics.check_partitions(topic)
         partitions = range(self._topics.get(topic).settings.partitions)
         return self._topics.bounds(topic, partitions)
 

@@ -28,6 +28,8 @@ COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.by
 AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
 """compared by the brokers' own names, where we declare them: another value could lose records that count as stored"""
 PAUSE_S = 0.05
+CHECK_S = 20.0
+"""how often a reader that asks for the bounds of a topic also looks at its number of partitions"""
 
 
 class Topic(NamedTuple):
@@ -54,6 +56,8 @@ class Topics:
         self._where, self._client_config, self._replication = where, client_config, replication
         self._client: Any = None
         self._known: dict[str, Topic] = {}
+        self._check_due: dict[str, float] = {}
+        """topic -> when its number of partitions is looked at next; monotonic, seconds"""
 
     def ensure(self, name: str, settings: TopicSettings | None) -> None:
         """Create the topic, or check it. Raises `LogError` with every difference."""
@@ -90,6 +94,21 @@ class Topics:
         if found.identity != known.identity:
             raise LogError(f"topic {name!r} was deleted and created again while this log was open; open it again")
         return found.identity
+
+    def check_partitions(self, name: str) -> None:
+        """Raises `LogError` when the topic has more partitions than at first; asks the brokers now and then only."""
+        now = time.monotonic()
+        if now < self._check_due.setdefault(name, now + CHECK_S):
+            return
+        self._check_due[name] = now + CHECK_S
+        had, found = self.get(name).settings.partitions, self._described(name).settings.partitions
+        if found != had:
+            raise LogError(
+                f"topic {name!r} has {found} partitions now, and had {had} when this process started: updates of one "
+                "model would be in several and lose their order. Kafka takes none away again: stop all processes, "
+                f"delete the topic, set [log] partitions = {found}, and give the server a new folder; the clients then "
+                "publish all they have learnt again"
+            )
 
     def bounds(self, name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         """See `Log.bounds`; of these partitions."""
