@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
-    from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+    from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
     from shoal.estimators.federated_shapes import FederatedDBSCAN
+    from shoal.estimators.one_shot import KFED, MUFC
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
@@ -44,7 +45,8 @@ __all__ = [
 
 _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
-    "shoal.estimators.federated": ("KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"),
+    "shoal.estimators.federated": ("FederatedFCM", "FederatedGMM", "FederatedKMeans"),
+    "shoal.estimators.one_shot": ("KFED", "MUFC"),
     "shoal.estimators.federated_shapes": ("FederatedDBSCAN",),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),

@@ -10,13 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.models.base import ServedModel
+from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
+from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
+from shoal.algorithms.rounds.options import CRITERIA, resolve_options
 from shoal.config.contract import Contract, Model
-from shoal.config.models import requested_clusters
+from shoal.config.models import requested_clusters, starts_from_another
 
 
-def init_hint_for(contract: Contract, model: Model, sources: Sequence[ServedModel]) -> InitHint | None:
-    """The hint to start from now: the known clusters of one of `sources`.
+def init_hint_for(
+    contract: Contract, model: Model, sources: Sequence[ServedModel], present: int | None = None
+) -> InitHint | None:
+    """The hint to start from now: the known clusters of one of `sources`, or those that the model's criterion chooses
+    from its nodes. `present` is the number of clusters that the model has, if it has started.
 
     A source whose algorithm keeps identities itself comes first, as its number of clusters is the steadiest; else the
     first one of the contract that has found any. None while the model is to take over clusters and there are none yet.
@@ -29,8 +35,21 @@ def init_hint_for(contract: Contract, model: Model, sources: Sequence[ServedMode
     for source in sorted(sources, key=lambda source: source.view is None or source.view.identity is None):
         centres, mass = known_clusters(source)
         if len(centres):
+            if requested_clusters(model) in CRITERIA:
+                centres, mass = _chosen(model, source, seed, present)
             return InitHint(low, high, seed, centres, mass, names)
-    return None if requested_clusters(model) == "auto" else InitHint(low, high, seed, features=names)
+    return None if starts_from_another(model) else InitHint(low, high, seed, features=names)
+
+
+def _chosen(
+    model: Model, source: ServedModel, seed: int, present: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """-> centres (k, d) and mass (k,) of the clusters that the model's criterion chooses from the nodes of `source`."""
+    assert source.view is not None, "a model without a view has no known clusters"
+    landmarks = Landmarks(source.view.nodes, source.view.mass.astype(np.float64))
+    options = resolve_options(model.algorithm, rounds_algorithm(model.algorithm).options, model.options)
+    form = options.get("covariance", "full")
+    return choose_clusters(options["clusters"], landmarks, options["clusters_max"], seed, form, present)
 
 
 def known_clusters(source: ServedModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

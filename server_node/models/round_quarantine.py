@@ -8,7 +8,7 @@ from dataclasses import replace
 from server_node.models.round_state import Phase, RoundState
 from server_node.models.round_transitions import RoundRules
 from shoal.algorithms.rounds.policies import PolicyState
-from shoal.config.models import requested_clusters
+from shoal.config.models import starts_from_another
 
 
 def quarantined(state: RoundState, client: str) -> RoundState:
@@ -36,7 +36,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     without = quarantined(state, client)
     kept = [answer.stats for _, answer in sorted(without.policy_state.cached.items())]
     forget = rules.algorithm.forget
-    if forget is not None and kept and without.params is not None and requested_clusters(rules.model) != "auto":
+    if forget is not None and kept and without.params is not None and not starts_from_another(rules.model):
         params = rules.algorithm.combine(forget(without.params), kept)
         return replace(
             without,

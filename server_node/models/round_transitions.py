@@ -26,7 +26,7 @@ from server_node.models.round_state import Phase, RoundState
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.policies import Policy, PolicyState, epoch_changed, select_answers
 from shoal.config.contract import Contract, Model
-from shoal.config.models import requested_clusters
+from shoal.config.models import starts_from_another
 from shoal.errors import ShoalError
 from shoal.protocol.round_request import RoundRequest
 
@@ -222,11 +222,12 @@ def sleep(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
 def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     """Open one round to see whether the rows have moved; if they have, more follow.
 
-    A model that takes over the clusters of another one restarts when their number has changed.
+    A model that takes over the clusters of another one, or chooses their number from its nodes, restarts when the
+    number has changed.
     """
     assert state.params is not None, "a model that sleeps has parameters"
     woken = replace(state, closed_rounds=0)
-    hint = moment.init_hint() if requested_clusters(rules.model) == "auto" else None
+    hint = moment.init_hint() if starts_from_another(rules.model) else None
     if hint is not None and hint.points is not None:
         clusters = len(hint.points)
         if clusters != len(rules.algorithm.view(state.params).centres):

@@ -28,7 +28,7 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
-from shoal.config.models import round_policy
+from shoal.config.models import round_policy, starts_from_another
 from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
@@ -96,7 +96,7 @@ class RoundsModel:
     def idle(self) -> bool:
         """Whether no round is open, nor is there anything to start from."""
         waiting = self._state.phase is Phase.WAITING_FOR_CLUSTERS
-        return self.sleeping or (waiting and self._init_hint() is None)
+        return self.sleeping or (waiting and not self._can_start)
 
     @property
     def params(self) -> Params | None:
@@ -222,8 +222,16 @@ class RoundsModel:
         """The clients that have ever answered and are not in quarantine, sorted by name."""
         return [client for client in self.clients.names() if client not in self._state.quarantined]
 
+    @property
+    def _can_start(self) -> bool:
+        """Whether there is anything to start from; unlike `_init_hint`, this costs nothing."""
+        found = any(source.view is not None and source.lineage.of_number for source in self._sources)
+        return found or not starts_from_another(self._model)
+
     def _init_hint(self) -> InitHint | None:
-        return init_hint_for(self._contract, self._model, self._sources)
+        params = self._state.params
+        present = None if params is None else len(self._rules.algorithm.view(params).centres)
+        return init_hint_for(self._contract, self._model, self._sources, present)
 
     def _waiting_for(self) -> str:
         if self._state.params is None:

@@ -11,6 +11,7 @@ from shoal.algorithms.registry import (
     streaming_algorithm,
     streaming_names,
 )
+from shoal.algorithms.rounds.options import needs_another_model
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Model
 from shoal.errors import SettingsError
@@ -38,7 +39,7 @@ def round_policy(model: Model) -> Policy:
 
 
 def requested_clusters(model: Model) -> Any:
-    """The option `clusters` of a model in rounds: a number, "auto", or None if its algorithm has no such option."""
+    """The option `clusters` of a model in rounds: a number, "auto", a criterion, or None if its algorithm has none."""
     option = rounds_algorithm(model.algorithm).options.get("clusters")
     return model.options.get("clusters", None if option is None else option.default)
 
@@ -53,15 +54,21 @@ def target_of(model: Model, contract: Contract) -> int | None:
     return regression.target(model.options, contract.width, [feature.name for feature in contract.features])
 
 
+def starts_from_another(model: Model) -> bool:
+    """Whether a model in rounds waits for the clusters of another model: it takes them over, or chooses from nodes."""
+    return needs_another_model(requested_clusters(model))
+
+
 def _check_rounds(model: Model, contract: Contract) -> None:
     rounds_algorithm(model.algorithm).check(model.options)
     rounds_algorithm(model.algorithm).check_features(contract.width)
     target_of(model, contract)
     round_policy(model)
-    if requested_clusters(model) == "auto" and all(is_in_rounds(other.algorithm) for other in contract.models):
+    clusters = requested_clusters(model)
+    if starts_from_another(model) and all(is_in_rounds(other.algorithm) for other in contract.models):
         finders = ", ".join(streaming_names())
         raise SettingsError(
-            f'clusters = "auto" takes the clusters of another model: add one of {finders}, or give a number'
+            f'clusters = "{clusters}" starts from the clusters of another model: add one of {finders}, or give a number'
         )
 
 

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.algorithms.rounds.base import RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.choice import PATIENCE, bic
+from shoal.algorithms.rounds.gmm import GMM
 from shoal.algorithms.rounds.policies import Policy
+from shoal.algorithms.rounds.simulation import kfed_hint, run_rounds
 from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import matrices
 
-__all__ = ["KFED", "MUFC", "FederatedFCM", "FederatedGMM", "FederatedKMeans"]
+__all__ = ["FederatedFCM", "FederatedGMM", "FederatedKMeans"]
 
 
 class FederatedKMeans(RoundsEstimator):
@@ -25,7 +28,11 @@ class FederatedKMeans(RoundsEstimator):
 
     Parameters
     ----------
-    n_clusters : int, default=8
+    n_clusters : int or {"gap", "silhouette"}, default=8
+        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of the local centres of
+        one round of k-FED.
+    max_clusters : int, default=20
+        Most clusters that a criterion may choose.
     average : {"sums", "weighted", "unweighted"}, default="sums"
         "sums" is exactly k-means on all rows together. The others average the centres that each client reaches in
         `local_steps` steps of Lloyd's algorithm, weighted by its rows or not.
@@ -46,8 +53,9 @@ class FederatedKMeans(RoundsEstimator):
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
+        max_clusters: int = 20,
         average: str = "sums",
         local_steps: int = 5,
         init: Any = "kfed",
@@ -58,7 +66,8 @@ class FederatedKMeans(RoundsEstimator):
         policy: Policy | None = None,
         random_state: int = 0,
     ) -> None:
-        self.n_clusters, self.average, self.local_steps = n_clusters, average, local_steps
+        self.n_clusters, self.max_clusters = n_clusters, max_clusters
+        self.average, self.local_steps = average, local_steps
         self.init, self.bounds = init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
@@ -77,7 +86,11 @@ class FederatedFCM(RoundsEstimator):
 
     Parameters
     ----------
-    n_clusters : int, default=8
+    n_clusters : int or {"gap", "silhouette"}, default=8
+        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of the local centres of
+        one round of k-FED.
+    max_clusters : int, default=20
+        Most clusters that a criterion may choose.
     fuzzifier : float, default=2.0
         How fuzzy clusters are; near 1 is k-means.
     average : {"sums", "avg1", "avg2"}, default="sums"
@@ -103,8 +116,9 @@ class FederatedFCM(RoundsEstimator):
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
+        max_clusters: int = 20,
         fuzzifier: float = 2.0,
         average: str = "sums",
         local: str = "fit",
@@ -117,7 +131,7 @@ class FederatedFCM(RoundsEstimator):
         policy: Policy | None = None,
         random_state: int = 0,
     ) -> None:
-        self.n_clusters, self.fuzzifier, self.average = n_clusters, fuzzifier, average
+        self.n_clusters, self.max_clusters, self.fuzzifier, self.average = n_clusters, max_clusters, fuzzifier, average
         self.local, self.support, self.init, self.bounds = local, support, init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
@@ -137,7 +151,11 @@ class FederatedGMM(RoundsEstimator):
 
     Parameters
     ----------
-    n_clusters : int, default=8
+    n_clusters : int or {"gap", "silhouette", "bic"}, default=8
+        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of the local centres of
+        one round of k-FED; BIC of mixtures fitted by sums, one number of components after the other.
+    max_clusters : int, default=20
+        Most clusters that a criterion may choose.
     covariance : {"full", "tied", "diag", "spherical"}, default="full"
     ridge : float, default=1e-6
         Added to every variance.
@@ -163,8 +181,9 @@ class FederatedGMM(RoundsEstimator):
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
+        max_clusters: int = 20,
         covariance: str = "full",
         ridge: float = 1e-6,
         average: str = "sums",
@@ -178,7 +197,8 @@ class FederatedGMM(RoundsEstimator):
         policy: Policy | None = None,
         random_state: int = 0,
     ) -> None:
-        self.n_clusters, self.covariance, self.ridge, self.average = n_clusters, covariance, ridge, average
+        self.n_clusters, self.max_clusters = n_clusters, max_clusters
+        self.covariance, self.ridge, self.average = covariance, ridge, average
         self.match, self.local_steps, self.init, self.bounds = match, local_steps, init, bounds
         self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
         self.random_state = random_state
@@ -192,6 +212,23 @@ class FederatedGMM(RoundsEstimator):
             return options
         return {**options, "average": self.average, "match": self.match, "steps": self.local_steps}
 
+    def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
+        """BIC needs no landmarks: the clients' sums have the likelihood of every mixture that is tried."""
+        if criterion != "bic":
+            return super()._chosen(criterion, tables, box, most)
+        n_rows = sum(map(len, tables))
+        found: dict[int, float] = {}
+        for k in range(1, min(most, n_rows) + 1):
+            options = {"clusters": k, "covariance": self.covariance, "ridge": self.ridge}
+            hint = kfed_hint(rounds_algorithm("kfed"), k, tables, box)
+            params = GMM.start(options, len(box.low), hint)
+            params = run_rounds(GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol).params
+            likelihood = float(params["likelihood"][0]) * n_rows
+            found[k] = bic(likelihood, n_rows, k, len(box.low), self.covariance)
+            if k - min(found, key=found.__getitem__) >= PATIENCE:
+                break
+        return min(found, key=found.__getitem__)
+
     @property
     def weights_(self) -> Floats:
         """(k,) share of the rows in each component."""
@@ -201,73 +238,3 @@ class FederatedGMM(RoundsEstimator):
     def covariances_(self) -> Floats:
         """(k, d, d), whatever the form."""
         return matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
-
-
-class KFED(RoundsEstimator):
-    """k-FED: clustering in one round.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-    local_clusters : int, default=0
-        Number of clusters that each client looks for; 0: as many as `n_clusters`.
-    average : {"unweighted", "weighted"}, default="unweighted"
-        Whether the server weights centres by their rows.
-    pick : {"farthest", "seeded"}, default="farthest"
-        How the server starts: from the first client's centres and then the farthest ones, or by k-means++.
-    random_state : int, default=0
-    """
-
-    ALGORITHM = "kfed"
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        local_clusters: int = 0,
-        average: str = "unweighted",
-        pick: str = "farthest",
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters, self.local_clusters, self.average, self.pick = n_clusters, local_clusters, average, pick
-        self.random_state = random_state
-
-    def _options(self) -> dict[str, Any]:
-        own = {"local_clusters": self.local_clusters, "average": self.average, "pick": self.pick}
-        return {**super()._options(), **own}
-
-
-class MUFC(RoundsEstimator):
-    """MUFC: clustering in one round of counts in the cells of a grid.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-    local_clusters : int, default=0
-        Number of clusters that each client looks for; 0: as many as `n_clusters`.
-    local : {"seeds", "kmeans"}, default="seeds"
-        Which points a client's cells contain: k-means++ seeds, or the k-means centres found from them.
-    cells : int, default=100
-        Cells of the grid along each feature.
-    bounds : pair of numbers or of array-likes of shape (d,), optional
-        The box of the grid; by default the smallest box of all rows.
-    random_state : int, default=0
-    """
-
-    ALGORITHM = "mufc"
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        local_clusters: int = 0,
-        local: str = "seeds",
-        cells: int = 100,
-        bounds: Any = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_clusters, self.local_clusters, self.local, self.cells = n_clusters, local_clusters, local, cells
-        self.bounds, self.random_state = bounds, random_state
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "local_clusters": self.local_clusters, "local": self.local, "cells": self.cells}

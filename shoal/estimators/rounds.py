@@ -14,11 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
+from shoal.algorithms.rounds.choice import choose_clusters
+from shoal.algorithms.rounds.options import CRITERIA
+from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, kfed_landmarks, run_rounds
 from shoal.algorithms.rows import check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import BaseEstimator, ClusterMixin, NotFittedError, as_table, check_n_features
 from shoal.kernels.distance import Floats
+
+PER_CLIENT = 2
+"""local centres of a client for each cluster that a criterion may choose"""
 
 
 class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -30,6 +35,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """Run the rounds over one table for each client; sets what all subclasses have. Returns the algorithm."""
         algorithm = self._algorithm()
         box = self._box(tables)
+        self._choose(tables, box)
         params = algorithm.start(self._options(), len(box.low), self._init_hint(tables, box))
         result = run_rounds(
             algorithm,
@@ -49,7 +55,34 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return rounds_algorithm(self.ALGORITHM)
 
     def _options(self) -> dict[str, Any]:
-        return {"clusters": self.n_clusters}
+        return {"clusters": self._n_clusters()}
+
+    def _n_clusters(self) -> int:
+        """The parameter `n_clusters`, or the number that its criterion has chosen."""
+        chosen: int = self.n_clusters_ if isinstance(self.n_clusters, str) else self.n_clusters
+        return chosen
+
+    def _choose(self, tables: list[Floats], box: InitHint) -> None:
+        """Set `n_clusters_`: the parameter `n_clusters`, or what that criterion chooses. Raises `SettingsError`."""
+        wanted = getattr(self, "n_clusters", None)
+        if wanted is None:
+            return  # an algorithm that needs no number
+        if not isinstance(wanted, str):
+            self.n_clusters_ = wanted
+            return
+        algorithm, most = self._algorithm(), getattr(self, "max_clusters", 1)
+        options = algorithm.options
+        if self.n_clusters not in CRITERIA or not options["clusters"].is_valid(self.n_clusters):
+            names = [name for name in CRITERIA if options["clusters"].is_valid(name)]
+            raise SettingsError(f"n_clusters = {self.n_clusters!r}, must be {' or '.join(['a number', *names])}")
+        if "clusters_max" in options and not options["clusters_max"].is_valid(most):
+            raise SettingsError(f"max_clusters = {most!r}, must be {options['clusters_max'].expected}")
+        self.n_clusters_ = self._chosen(self.n_clusters, tables, box, most)
+
+    def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
+        """The number that a criterion chooses on the local centres of one round of k-FED."""
+        landmarks = kfed_landmarks(rounds_algorithm("kfed"), PER_CLIENT * most, tables, box)
+        return len(choose_clusters(criterion, landmarks, most, box.seed).centres)
 
     def _box(self, tables: list[Floats]) -> InitHint:
         """The box in which rows can lie: the parameter `bounds`, or the smallest box of all rows."""
@@ -70,7 +103,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
-            return kfed_hint(rounds_algorithm("kfed"), self.n_clusters, tables, box) if init == "kfed" else box
+            return kfed_hint(rounds_algorithm("kfed"), self._n_clusters(), tables, box) if init == "kfed" else box
         return InitHint(box.low, box.high, box.seed, check_rows(init, len(box.low)))
 
 
@@ -83,6 +116,8 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
     labels_ : ndarray of shape (n,)
         Clusters of all rows of `fit`, one client after the other, or in the order of a single table.
     labels_by_client_ : list of ndarray
+    n_clusters_ : int
+        The parameter `n_clusters`, or the number that its criterion has chosen.
     n_rounds_ : int
     shifts_ : list of float
         How far each round moved the model.

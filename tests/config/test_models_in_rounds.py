@@ -96,6 +96,27 @@ def test_clusters_auto_needs_a_streaming_model() -> None:
     check_models(agreed(alone, {"name": "clusters", "algorithm": "fcac"}))
 
 
+@pytest.mark.parametrize("algorithm", ["kmeans", "fcm", "gmm"])
+@pytest.mark.parametrize("criterion", ["gap", "silhouette"])
+def test_a_criterion_needs_a_streaming_model(algorithm: str, criterion: str) -> None:
+    alone = heaps(algorithm, options={"clusters": criterion})
+    with pytest.raises(SettingsError, match=f'clusters = "{criterion}" starts from the clusters of another model: add'):
+        check_models(agreed(alone))
+    check_models(agreed(alone, {"name": "clusters", "algorithm": "cluster_tree"}))
+
+
+def test_only_mixtures_have_a_likelihood_to_choose_by() -> None:
+    found = {"name": "clusters", "algorithm": "cluster_tree"}
+    check_models(agreed(heaps("gmm", options={"clusters": "bic", "clusters_max": 5}), found))
+    for algorithm, options in (
+        ("kmeans", {"clusters": "bic"}),
+        ("kfed", {"clusters": "gap"}),
+        ("gmm", {"clusters_max": 0}),
+    ):
+        with pytest.raises(SettingsError, match="must be a whole number, 1 to"):
+            check_models(agreed(heaps(algorithm, options=options), found))
+
+
 def test_a_streaming_algorithm_has_no_rounds_table() -> None:
     with pytest.raises(SettingsError, match="fcac has no rounds"):
         check_models(agreed({"name": "clusters", "algorithm": "fcac", "rounds": {}}))

@@ -15,8 +15,9 @@ from sklearn.cluster import KMeans
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.federated import KFED, MUFC, FederatedFCM, FederatedGMM, FederatedKMeans
+from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
 from shoal.estimators.federated_shapes import FederatedDBSCAN
+from shoal.estimators.one_shot import KFED, MUFC
 from shoal.estimators.rounds import RoundsEstimator
 from shoal.estimators.tsk import FederatedTSK
 from shoal.kernels.matching import matched_distance
@@ -84,7 +85,7 @@ def test_a_mixture_has_weights_and_covariances() -> None:
 def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None:
     # n_clusters; the tolerance of FFCM's fits, which the paper does not give; and y of a regressor.
     shared = {"clusters", "tolerance", "target"}
-    renamed = {"steps": "local_steps"}
+    renamed = {"steps": "local_steps", "clusters_max": "max_clusters"}
     reached = {}
     for estimator in FORMS:
         reached.setdefault(estimator._algorithm().name, estimator.get_params())
@@ -150,12 +151,41 @@ def test_invalid_parameters_are_refused_by_fit() -> None:
         FederatedKMeans(2).fit(clients(), clients=[1])
 
 
+@pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedFCM, FederatedGMM])
+@pytest.mark.parametrize("criterion", ["gap", "silhouette", "bic"])
+def test_a_criterion_chooses_the_number_of_clusters(estimator: Any, criterion: str) -> None:
+    generator = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    tables = [centre + generator.normal(size=(120, 2)) for centre in centres]  # each client has one cluster
+    chosen = estimator(criterion, max_clusters=6)
+    if criterion == "bic" and estimator is not FederatedGMM:
+        with pytest.raises(SettingsError, match="must be a number or gap or silhouette"):
+            chosen.fit(tables)
+        return
+    chosen.fit(tables)
+    assert chosen.n_clusters_ == len(chosen.cluster_centers_) == 3
+    assert chosen.n_clusters == criterion, "a parameter stays as it was given"
+    assert estimator(2).fit(tables).n_clusters_ == 2
+
+
+def test_a_number_of_clusters_that_cannot_be_is_an_error() -> None:
+    for wrong in (
+        FederatedKMeans("nonsense"),
+        FederatedKMeans("auto"),
+        FederatedKMeans("gap", max_clusters=0),
+        KFED("gap"),
+    ):
+        with pytest.raises(SettingsError):
+            wrong.fit(clients())
+
+
 def test_scikit_learn_and_scipy_are_not_needed() -> None:
     program = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['sklearn', 'sklearn.base', 'scipy']))\n"
         "import numpy as np\n"
         "from shoal.estimators.federated import *\n"
+        "from shoal.estimators.one_shot import *\n"
         "rows = [np.arange(20.0).reshape(10, 2), np.ones((3, 2))]\n"
         "for each in (FederatedKMeans(2), FederatedFCM(2), FederatedGMM(2), KFED(2), MUFC(2)):\n"
         "    each.fit(rows)\n"

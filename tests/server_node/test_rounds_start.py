@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from server_node.models.initialization import init_hint_for, known_clusters
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy import privacy_mode
 from shoal.config.server_settings import ServerSettings
@@ -20,10 +22,10 @@ SETTINGS = ServerSettings(pool_clients=1, snapshot_updates=1)
 SITES = ("attic", "cellar", "garden")
 
 
-def agreed(clusters: int | str) -> Contract:
+def agreed(clusters: int | str, **more: int) -> Contract:
     fcac = {"name": "found", "algorithm": "fcac"}
     rounds = {"rows_min": 5, "quorum": 1, "wake_s": 60, "deadline_s": 10}
-    heaps = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": clusters}, "rounds": rounds}
+    heaps = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": clusters, **more}, "rounds": rounds}
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
     return parse_contract(tables | {"models": [fcac, heaps]})
 
@@ -204,3 +206,56 @@ def test_every_model_has_its_own_seed() -> None:
     other = init_hint_for(contract, contract.models[1].model_copy(update={"name": "others"}), ())
     assert other is not None
     assert other.seed != hints[0].seed
+
+
+@pytest.mark.parametrize("criterion", ["gap", "silhouette"])
+def test_a_criterion_chooses_the_number_from_the_nodes_of_the_other_model(criterion: str) -> None:
+    contract = agreed(criterion)
+    source = Source(contract)
+    harness = RoundsHarness(contract, sources=(source.model,))
+    assert harness.tick(0.0) is None
+    assert harness.model.idle
+    source.find()
+    assert not harness.model.idle, "it starts with the next look at the clock"
+    first = harness.tick(1.0)
+    assert first is not None
+    assert source.model.view is not None
+    landmarks = Landmarks(source.model.view.nodes, source.model.view.mass.astype(np.float64))
+    seed = init_hint_for(contract, contract.models[1], (source.model,))
+    assert seed is not None
+    expected = choose_clusters(criterion, landmarks, 20, seed.seed)
+    assert np.array_equal(first.arrays["centre"], expected.centres)
+    answer_until_asleep(harness)
+    assert harness.newest.nodes == len(expected.centres)
+
+
+def test_a_model_with_a_criterion_restarts_when_another_number_is_clearly_better() -> None:
+    contract = agreed("silhouette")
+    source = Source(contract)
+    harness = RoundsHarness(contract, sources=(source.model,))
+    source.find()
+    harness.tick(0.0)
+    answer_until_asleep(harness)
+    before = harness.newest.nodes
+    harness.tick(60.0)
+    assert harness.newest.nodes == before, "nothing has changed"
+    answer_until_asleep(harness)
+    far = np.array([[0.05, 0.95], [0.95, 0.95], [0.95, 0.05], [0.5, 0.95]])
+    now = 60.0
+    for seed in range(50):
+        source.learn(rows_of(seed, 200, far))
+        now += 60.0
+        harness.tick(now)
+        if harness.newest.nodes != before:
+            break
+        answer_until_asleep(harness)
+    assert harness.newest.nodes > before
+
+
+def test_at_most_clusters_max_are_chosen() -> None:
+    contract = agreed("silhouette", clusters_max=2)
+    source = Source(contract)
+    source.find()
+    first = RoundsHarness(contract, sources=(source.model,)).tick(0.0)
+    assert first is not None
+    assert first.nodes == 2

@@ -26,7 +26,14 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, is_number, resolve_options
+from shoal.algorithms.rounds.options import (
+    CLUSTERS_SOUGHT,
+    Option,
+    Options,
+    chosen_clusters,
+    is_number,
+    resolve_options,
+)
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared_distances
@@ -44,7 +51,11 @@ def is_fuzzifier(value: Any) -> bool:
 FUZZIFIER: Final = Option(
     2.0, is_fuzzifier, f"above 1, at most {FUZZIFIER_MAX:g}", "how fuzzy clusters are: near 1 is k-means, 2 is usual"
 )
-OPTIONS: Final = {"clusters": CLUSTERS, "fuzzifier": FUZZIFIER}
+OPTIONS: Final = {
+    "clusters": chosen_clusters("gap", "silhouette"),
+    "clusters_max": CLUSTERS_SOUGHT,
+    "fuzzifier": FUZZIFIER,
+}
 
 # Client half.
 

@@ -41,7 +41,15 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
+from shoal.algorithms.rounds.options import (
+    CLUSTERS_SOUGHT,
+    Option,
+    Options,
+    choice,
+    chosen_clusters,
+    is_number,
+    resolve_options,
+)
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
@@ -64,7 +72,8 @@ RIDGE: Final = Option(
     1e-6, lambda value: is_number(value, 0.0), "above 0", "added to every variance, in unit coordinates squared"
 )
 OPTIONS: Final = {
-    "clusters": CLUSTERS,
+    "clusters": chosen_clusters("gap", "silhouette", "bic"),
+    "clusters_max": CLUSTERS_SOUGHT,
     "covariance": choice(
         FORMS, "per component a matrix, one matrix for all, per component a variance by feature, or one variance"
     ),

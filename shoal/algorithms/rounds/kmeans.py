@@ -25,13 +25,13 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.options import CLUSTERS, Options, resolve_options
+from shoal.algorithms.rounds.options import CLUSTERS_SOUGHT, Options, chosen_clusters, resolve_options
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import assign_block, means
 
-OPTIONS: Final = {"clusters": CLUSTERS}
+OPTIONS: Final = {"clusters": chosen_clusters("gap", "silhouette"), "clusters_max": CLUSTERS_SOUGHT}
 
 # Client half.
 

@@ -63,3 +63,26 @@ CLUSTERS: Final = Option(
     'number of clusters; "auto": as many as the model it is initialised from has found',
 )
 """the option that most algorithms in rounds share"""
+CRITERIA: Final = ("gap", "silhouette", "bic")
+"""by which a number of clusters can be chosen (`shoal.algorithms.rounds.choice`)"""
+CLUSTERS_SOUGHT: Final = Option(
+    20, lambda value: is_int(value, 1, 100), "a whole number, 1 to 100", "most clusters that a criterion may choose"
+)
+
+
+def chosen_clusters(*criteria: str) -> Option:
+    """The option `clusters` of an algorithm whose number of clusters can also be chosen by one of these criteria."""
+    names = ("auto", *criteria)
+    quoted = [f'"{name}"' for name in names]
+    return Option(
+        "auto",
+        lambda value: value in names or is_int(value, 1, CLUSTERS_MAX),
+        f"a whole number, 1 to {CLUSTERS_MAX}, or {', '.join(quoted[:-1])} or {quoted[-1]}",
+        'number of clusters; "auto": as many as the model it is initialised from has found; '
+        f"{' or '.join(quoted[1:])}: chosen by this criterion on the nodes of that model",
+    )
+
+
+def needs_another_model(clusters: object) -> bool:
+    """Whether this value of the option `clusters` needs another model: its clusters, or its nodes to choose from."""
+    return isinstance(clusters, str)

@@ -1,0 +1,242 @@
+"""How many clusters there are, by a criterion on landmarks: weighted points that stand for the rows of all clients.
+
+Landmarks are what a federation has anyway: the nodes of a streaming model, or the local centres of one round of k-FED.
+So the choice costs no message, and it reveals nothing that has not been sent.
+
+Sources: gap, R. Tibshirani, G. Walther, T. Hastie, "Estimating the number of clusters in a data set via the gap
+statistic" (2001), with their reference (b); silhouette, P. Rousseeuw (1987); BIC, G. Schwarz (1978), and C. Fraley,
+A. Raftery, "How many clusters? Which clustering method?" (1998); the partitions of which they judge: fast global
+k-means, A. Likas, N. Vlassis, J. Verbeek, "The global k-means clustering algorithm" (2003).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.rounds.options import CRITERIA
+from shoal.errors import InvalidData
+from shoal.kernels.distance import Floats, nearest, squared_by_differences
+from shoal.kernels.gaussian import log_densities, second_moments, spread_from_moments, whitening
+from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd, means
+
+LANDMARKS_MAX: Final = 400
+"""more are merged first, to bound the work"""
+PER_CLUSTER: Final = 4
+"""landmarks for each cluster that is looked for, at least"""
+REFERENCES: Final = 10
+"""reference sets of the gap statistic"""
+STEPS: Final = 100
+EM_STEPS: Final = 60
+EM_STILL: Final = 1e-4
+PATIENCE: Final = 3
+"""numbers of clusters in a row without a better BIC after which no larger one is tried"""
+BIC_MARGIN: Final = 10.0
+"""difference of two BICs that is very strong evidence (R. Kass, A. Raftery, 1995): a number is kept that lacks less"""
+SILHOUETTE_MARGIN: Final = 0.02
+"""difference of two mean silhouettes below which a number is kept"""
+
+
+class Landmarks(NamedTuple):
+    """Weighted points."""
+
+    points: Floats
+    """(q, d)"""
+    mass: Floats
+    """(q,) rows that each stands for, above 0"""
+
+
+class Choice(NamedTuple):
+    """The number of clusters chosen, and where they are."""
+
+    centres: Floats
+    """(k, d)"""
+    mass: Floats
+    """(k,) rows of each"""
+
+
+def choose_clusters(
+    criterion: str, landmarks: Landmarks, most: int, seed: int = 0, form: str = "full", present: int | None = None
+) -> Choice:
+    """The number of clusters, 1 to `most`, that the criterion prefers; silhouettes cannot tell 1 from 2 and give 2.
+
+    `form` is the form of covariance for "bic". `present` is the number at present, if there is one: it is kept unless
+    another one is clearly better, so that the number does not change with every few rows. The same landmarks give the
+    same choice. Raises `InvalidData` without landmarks.
+    """
+    held = landmarks.mass > 0
+    if not held.any():
+        raise InvalidData("there is no landmark to choose a number of clusters from")
+    merged = _merged(Landmarks(landmarks.points[held], landmarks.mass[held]), seed)
+    most = max(1, min(most, len(merged.points) // PER_CLUSTER))
+    judge = dict(zip(CRITERIA, (_by_gap, _by_silhouette, _by_bic), strict=True))[criterion]
+    partitions = Partitions(merged)
+    k = judge(partitions, most, seed, form, present)
+    centres = partitions.centres(k)
+    return Choice(centres, assign(merged.points, centres, merged.mass)[0])
+
+
+class Partitions:
+    """Fast global k-means: from the partition into k - 1 the one into k, by the new centre that promises most.
+
+    Nothing in it is random, and a larger k never has a larger inertia.
+    """
+
+    def __init__(self, landmarks: Landmarks) -> None:
+        self.landmarks = landmarks
+        self.between = squared_by_differences(landmarks.points, landmarks.points)
+        """(q, q) squared distances"""
+        self._centres = [np.average(landmarks.points, axis=0, weights=landmarks.mass)[None]]
+
+    def centres(self, k: int) -> Floats:
+        """(<= k, d); fewer where fewer landmarks differ."""
+        points, mass = self.landmarks
+        while len(self._centres) < k:
+            before = self._centres[-1]
+            least = nearest(points, before)[1]
+            promise = mass @ np.maximum(least[:, None] - self.between, 0.0)
+            new = points[int(promise.argmax())][None]
+            grown = before if not promise.max() > 0 else np.concatenate([before, new])
+            self._centres.append(lloyd(points, grown, STEPS, 0.0, mass)[0])
+        return self._centres[k - 1]
+
+    def inertia(self, k: int) -> float:
+        """The mean squared distance of a row to its centre."""
+        points, mass = self.landmarks
+        return float(mass @ nearest(points, self.centres(k))[1] / mass.sum())
+
+    def labels(self, k: int) -> NDArray[np.int64]:
+        """(q,) the centre of each landmark."""
+        return nearest(self.landmarks.points, self.centres(k))[0]
+
+
+def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
+    """At most `LANDMARKS_MAX` landmarks."""
+    points, mass = landmarks
+    if len(points) <= LANDMARKS_MAX:
+        return landmarks
+    first = points[kmeans_plusplus(points, LANDMARKS_MAX, seed, mass)]
+    count, total, _ = assign(points, first, mass)
+    held = count > 0
+    return Landmarks(means(count, total, first)[held], count[held])
+
+
+def _by_gap(partitions: Partitions, most: int, seed: int, form: str, present: int | None) -> int:
+    """The smallest k whose gap is within one error of the greatest.
+
+    (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no better than one but eight
+    are.)
+    """
+    references = [Partitions(each) for each in _references(partitions.landmarks, seed)]
+
+    def gap(k: int) -> tuple[float, float]:
+        logs = np.array([_log(each.inertia(k)) for each in references])
+        return float(logs.mean() - _log(partitions.inertia(k))), float(logs.std() * math.sqrt(1 + 1 / REFERENCES))
+
+    gaps = {k: gap(k) for k in range(1, most + 1)}
+    best = max(gaps, key=lambda k: gaps[k][0])
+    least = gaps[best][0] - gaps[best][1]
+    if present in gaps and gaps[present][0] >= least:
+        return present
+    return min(k for k in gaps if gaps[k][0] >= least)
+
+
+def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
+    """Landmarks without clusters: uniform in the box along the main directions, with the same masses."""
+    points, mass = landmarks
+    middle = np.average(points, axis=0, weights=mass)
+    centred = points - middle
+    directions = np.linalg.eigh((centred.T * mass) @ centred)[1]
+    along = centred @ directions
+    low, high = along.min(axis=0), along.max(axis=0)
+    for number in range(REFERENCES):
+        generator = np.random.default_rng([seed, number])
+        drawn = generator.uniform(low, high, size=points.shape) @ directions.T + middle
+        yield Landmarks(drawn, generator.permutation(mass))
+
+
+def _by_silhouette(partitions: Partitions, most: int, seed: int, form: str, present: int | None) -> int:
+    """The k of 2 or more with the greatest mean silhouette; 1 if there are too few landmarks for 2."""
+    if most < 2:
+        return 1
+    widths = {k: _silhouette(partitions, k) for k in range(2, most + 1)}
+    best = max(widths, key=widths.__getitem__)
+    if present in widths and widths[present] >= widths[best] - SILHOUETTE_MARGIN:
+        return present
+    return best
+
+
+def _silhouette(partitions: Partitions, k: int) -> float:
+    mass = partitions.landmarks.mass
+    own = np.eye(len(partitions.centres(k)))[partitions.labels(k)]
+    """(q, k) 1 at the cluster of each landmark"""
+    totals = mass @ own
+    far = np.sqrt(partitions.between) @ (own * mass[:, None])
+    """(q, k) sums of the distances to the rows of each cluster"""
+    others = np.where(own > 0, totals - mass[:, None], totals)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = far / others
+    inside = np.nansum(np.where(own > 0, mean, 0.0), axis=1)
+    outside = np.where((own > 0) | (totals <= 0), np.inf, mean).min(axis=1)
+    alone = (others * own).sum(axis=1) <= 0
+    known = ~alone & np.isfinite(outside)
+    width = np.zeros(len(mass))
+    width[known] = (outside - inside)[known] / np.maximum(inside, outside)[known].clip(1e-300)
+    return float(mass @ width / mass.sum())
+
+
+def _by_bic(partitions: Partitions, most: int, seed: int, form: str, present: int | None) -> int:
+    """The k with the least BIC of a mixture whose rows are the landmarks."""
+    found: dict[int, float] = {}
+    for k in range(1, most + 1):
+        found[k] = _mixture_bic(partitions, k, form)
+        if k - min(found, key=found.__getitem__) >= PATIENCE:
+            break
+    best = min(found, key=found.__getitem__)
+    if present in found and found[present] <= found[best] + BIC_MARGIN:
+        return present
+    return best
+
+
+def bic(likelihood: float, rows: float, k: int, d: int, form: str) -> float:
+    """-2 log-likelihood + parameters log(rows), of a mixture of k components of d features."""
+    spread = {"full": k * d * (d + 1) / 2, "tied": d * (d + 1) / 2, "diag": k * d, "spherical": k}[form]
+    return -2.0 * likelihood + (k - 1 + k * d + spread) * math.log(max(rows, 2.0))
+
+
+def _mixture_bic(partitions: Partitions, k: int, form: str) -> float:
+    """EM on the landmarks from the partition; the rows that they stand for are the observations."""
+    points, mass = partitions.landmarks
+    d = points.shape[1]
+    observations = float(mass.sum())
+    rows = points - np.average(points, axis=0, weights=mass)
+    shares = np.eye(len(partitions.centres(k)))[partitions.labels(k)]
+    # A landmark stands for rows around it: half-way to its nearest neighbour.
+    apart = partitions.between + np.diag(np.full(len(points), np.inf))
+    extent = float(np.median(apart.min(axis=1))) / (4 * d) if len(points) > 1 else 0.0
+    ridge = max(extent, 1e-12 * float(rows.var()), 1e-24)
+    likelihood = -math.inf
+    for _ in range(EM_STEPS):
+        weighted = shares * mass[:, None]
+        held = np.maximum(weighted.sum(axis=0), 1e-10)
+        centres = (weighted.T @ rows) / held[:, None]
+        # `second_moments` takes each row once for the tied form, so the masses go into the rows.
+        moments = second_moments(form, rows * np.sqrt(mass)[:, None], shares)
+        spread = spread_from_moments(form, held, centres, moments, ridge)
+        logs = log_densities(form, rows, centres, whitening(form, spread, d)) + np.log(held / held.sum())
+        peak = logs.max(axis=1, keepdims=True)
+        shares = np.exp(logs - peak)
+        totals = shares.sum(axis=1, keepdims=True)
+        shares /= totals
+        before, likelihood = likelihood, float(mass @ (peak + np.log(totals))[:, 0])
+        if likelihood - before < EM_STILL * observations:
+            break
+    return bic(likelihood, observations, len(shares.T), d, form)
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, 1e-300))
