@@ -10,6 +10,7 @@ from server_node.models.base import Processed, ServedModel
 from server_node.models.sequences import Content
 from server_node.outcome import IngestOutcome
 from server_node.quarantine.register import QuarantineRegister
+from server_node.quotas import Quotas
 from server_node.reassembly import Reassembly
 from server_node.rejections import Rejections
 from shoal.algorithms.registry import load_algorithm
@@ -42,6 +43,7 @@ class Ingest:
         quarantine: QuarantineRegister,
         clock: Callable[[], float],
         rejections: Rejections,
+        quotas: Quotas,
         keys: ClientKeys | None = None,
     ) -> None:
         """`keys` are the clients' signing keys; None: updates need no signature."""
@@ -51,6 +53,7 @@ class Ingest:
         self._quarantine = quarantine
         self._clock = clock
         self._rejections = rejections
+        self._quotas = quotas
         self._keys = keys
 
     def process(self, record: Record) -> Ingested:
@@ -77,8 +80,11 @@ class Ingest:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
             if self._quarantine.excludes(update.model, update.client, (record.partition, record.offset)):
                 return Ingested(outcome._replace(result="quarantined"))
+            self._quotas.check(update.client, record)
             self._validator.check_update(update)
-            return Ingested(self._take(update, record.value or b"", outcome))
+            taken = self._take(update, record.value or b"", outcome)
+            self._quotas.accepted(update.client)
+            return Ingested(taken)
         except MessageRejected as wrong:
             rejected = outcome._replace(reason=wrong.reason, detail=wrong.detail)
             return Ingested(rejected, self._rejections.record_of(record, wrong))

@@ -18,6 +18,7 @@ from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.quarantine.register import QuarantineRegister
 from server_node.quarantine.requests import request_signer
 from server_node.quarantine.unlearning import Unlearning
+from server_node.quotas import Quotas
 from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
 from server_node.regression import prediction_error
@@ -99,6 +100,7 @@ class ServerNode:
         self._models = make_models(contract, self._settings, self._validator, self._history)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
+        self._quotas = Quotas(self._settings)
         self._unlearning = Unlearning(contract, log, self._models, self._reassembly, self._quarantine)
         self._ingest = Ingest(
             self._validator,
@@ -107,6 +109,7 @@ class ServerNode:
             self._quarantine,
             self._clock,
             self._rejections,
+            self._quotas,
             self._keys,
         )
 
@@ -133,6 +136,7 @@ class ServerNode:
                 self._contract, self._log, state, self._models, self._reassembly, self._quarantine
             )
             self._unlearning.restore(state["unlearning"])
+            self._quotas.restore(state["quotas"])
         return state is not None
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -152,6 +156,7 @@ class ServerNode:
         self._positions = self._unlearning.after(ingested, reached)
         if self._positions != reached:  # it reads the log again from another place
             self._left = None
+            self._quotas.begin_again()
         caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
         events, published = self._run_timers(caught_up, now)
@@ -264,7 +269,8 @@ class ServerNode:
         state = saved_state(
             self._contract, self._log, self._positions, self._models, self._reassembly, self._quarantine
         )
-        self._outbox.store(state | {"unlearning": self._unlearning.state()}, records, now)
+        more = {"unlearning": self._unlearning.state(), "quotas": self._quotas.state()}
+        self._outbox.store(state | more, records, now)
 
     def _publish(self) -> None:
         self._outbox.publish_pending()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from typing import Any, NamedTuple, Self
 
+from shoal.algorithms.rounds.base import Stats
 from shoal.algorithms.rounds.policies import Answer
 from shoal.config.contract import Contract, Model
 from shoal.protocol.checks import COUNT_MAX
@@ -36,22 +37,27 @@ class Participation:
     """client -> answer, to the open round or a late one to an earlier round"""
     missed_rounds: Mapping[str, int] = field(default_factory=dict)
     """client -> rounds in a row that it was asked in and did not answer"""
+    received_bytes: int = 0
+    """of the arrays of the answers"""
 
     def with_answer(self, update: Update) -> Self:
         """With this answer in place of any earlier one of its client."""
         assert update.round is not None
         answer = ReceivedAnswer(Answer(update.client, update.round, update.arrays), update.readings)
-        return replace(self, received={**self.received, update.client: answer})
+        before = bytes_of(self.received[update.client].answer.stats) if update.client in self.received else 0
+        size = self.received_bytes - before + bytes_of(update.arrays)
+        return replace(self, received={**self.received, update.client: answer}, received_bytes=size)
 
     def without_answers(self) -> Self:
         """With no answers: they have been combined, or cannot be."""
-        return replace(self, received={})
+        return replace(self, received={}, received_bytes=0)
 
     def without_client(self, client: str) -> Self:
         """With no answer of this client, and no rounds that it has missed."""
         received = {name: answer for name, answer in self.received.items() if name != client}
         missed = {name: rounds for name, rounds in self.missed_rounds.items() if name != client}
-        return replace(self, received=received, missed_rounds=missed)
+        size = sum(bytes_of(one.answer.stats) for one in received.values())
+        return replace(self, received=received, missed_rounds=missed, received_bytes=size)
 
     def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
         """With one more missed round for each expected client, and none for those that answered."""
@@ -114,10 +120,16 @@ class Participation:
         return {"received": received, "missed_rounds": dict(self.missed_rounds)}
 
 
+def bytes_of(stats: Stats) -> int:
+    """Bytes of the arrays of an answer."""
+    return sum(array.nbytes for array in stats.values())
+
+
 def restore_participation(state: Mapping[str, Any]) -> Participation:
     """The one that `state` was made of. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
     received = {
         client: ReceivedAnswer(Answer(client, number, arrays), readings)
         for client, number, arrays, readings in state["received"]
     }
-    return Participation(received, dict(state["missed_rounds"]))
+    size = sum(bytes_of(one.answer.stats) for one in received.values())
+    return Participation(received, dict(state["missed_rounds"]), size)

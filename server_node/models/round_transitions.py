@@ -199,7 +199,7 @@ def _of_clients(state: RoundState, clients: Collection[str]) -> RoundState:
     cached = {name: one for name, one in state.policy_state.cached.items() if name in clients}
     return replace(
         state,
-        participation=replace(state.participation, received=received),
+        participation=replace(state.participation.without_answers(), received=received),
         policy_state=replace(state.policy_state, cached=cached),
     )
 

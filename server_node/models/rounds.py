@@ -18,6 +18,7 @@ from server_node.models.base import Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
 from server_node.models.initialization import init_hint_for
+from server_node.models.participation import bytes_of
 from server_node.models.publisher import ModelPublisher
 from server_node.models.round_quarantine import quarantined, unlearned
 from server_node.models.round_state import Phase, RoundState, restore_round_state
@@ -56,6 +57,7 @@ class RoundsModel:
     ) -> None:
         """`sources` are the models whose clusters it may start from."""
         self._contract, self._model, self._validator, self._sources = contract, model, validator, sources
+        self._settings = settings
         algorithm, check_params = rounds_algorithm(model.algorithm), partial(validator.check_params, model)
         self._rules = RoundRules(contract, model, algorithm, round_policy(model), settings.pool_clients, check_params)
         self._publisher = ModelPublisher(contract, model, history)
@@ -114,6 +116,7 @@ class RoundsModel:
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
             alone = self._validator.check_answer_combines(self._model, state.params, update)
+            self._check_room(update)
         again = not self.clients.take(update.client, update.sequence, 0, now, content)
         if again or (usable and update.round <= state.newest_answer_of(update.client)):
             return Processed(False, "repeated")
@@ -127,6 +130,15 @@ class RoundsModel:
         self._state = replace(state, participation=state.participation.with_answer(update))
         in_time = update.round == state.round and state.phase is Phase.COLLECTING
         return Processed(True, "in_time" if in_time else "late")
+
+    def _check_room(self, update: Update) -> None:
+        """Raises `MessageRejected` ("quota") unless an answer may be kept."""
+        size, settings, state = bytes_of(update.arrays), self._settings, self._state
+        if size > settings.client_bytes_max:
+            raise MessageRejected("quota", f"its arrays have {size} bytes, more than client_bytes_max")
+        # The client's own answers count too: it may have one of each kind.
+        if size + state.participation.received_bytes + state.policy_state.cached_bytes > settings.answers_bytes_max:
+            raise MessageRejected("quota", f"answers of {settings.answers_bytes_max} bytes are kept already")
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
         """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""

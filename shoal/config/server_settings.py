@@ -8,7 +8,8 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from shoal.config.base import FilePath, Settings
+from shoal.config.base import NAME_FORMAT, NAME_PATTERN, FilePath, Settings
+from shoal.config.limits import MIB, UPDATE_BYTES_MAX
 
 HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]")
 """a host name as browsers send it, or an address of version 6 in brackets"""
@@ -87,10 +88,43 @@ class ServerSettings(Settings):
         description="seconds within which the header of a request must have arrived; three times as many for its body, "
         "and for a client to read on",
     )
+    clients: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="the clients whose updates are processed, others are rejected; none: any. In the environment, with "
+        "commas between them",
+    )
+    clients_max: int = Field(
+        default=10_000, ge=1, le=10**6, description="most clients, where `clients` does not name them"
+    )
+    client_updates_per_s: float = Field(
+        default=300.0,
+        ge=0,
+        le=10**6,
+        description="records that a client may send per second, by the log's time, and 60 times as many at once; more "
+        "are rejected. 0: no limit",
+    )
+    client_bytes_max: int = Field(
+        default=16 * MIB, ge=4096, le=UPDATE_BYTES_MAX, description="bytes of one answer that a model in rounds keeps"
+    )
+    answers_bytes_max: int = Field(
+        default=256 * MIB,
+        ge=4096,
+        le=2**40,
+        description="bytes of the answers of all clients that a model in rounds keeps; more are rejected",
+    )
     client_keys: FilePath | None = Field(
         default=None,
         description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
     )
+
+    @field_validator("clients")
+    @classmethod
+    def _are_client_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not re.fullmatch(NAME_PATTERN, name):
+                raise ValueError(f"{name[:64]!r} is no name of a client: {NAME_FORMAT}")
+        return names
 
     @field_validator("allowed_hosts")
     @classmethod

@@ -19,6 +19,8 @@ REASONS: Final[Mapping[str, str]] = {
     "bounds": "holds a value outside the bounds of the contract",
     "claims": "claims what no rows within the bounds can give: its numbers do not agree",
     "sequence": "has an impossible sequence number",
+    "client": "is of a client that is not among `[server] clients`",
+    "quota": "is beyond what one client, or all clients, may send or have kept",
     "conflict": "has the sequence number of another update of this client",
     "cluster": "names a cluster that is not known",
     "chunks": "is a chunk that contradicts the others, or has no room",

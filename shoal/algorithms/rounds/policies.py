@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -95,6 +96,11 @@ class PolicyState:
     def without_earlier_answers(self) -> PolicyState:
         """The state in which no answer counts again, for a new epoch; which answers are new is still known."""
         return PolicyState(self.newest_answered)
+
+    @cached_property
+    def cached_bytes(self) -> int:
+        """Of the arrays of the cached answers."""
+        return sum(array.nbytes for answer in self.cached.values() for array in answer.stats.values())
 
     def state(self) -> State:
         """As plain values and arrays, for `shoal.protocol.codec.pack`."""

@@ -1,0 +1,75 @@
+"""Row 15: a client that sends without end has a quota; the others are read, and a rebuild refuses the same records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server_node.quotas import BURST_S, Quotas
+from shoal.config.settings import ServerSettings
+from shoal.errors import MessageRejected
+from shoal.protocol.codec import pack, unpack
+from shoal.transports.base import Record
+from tests.server_node.server_fixture import ServerFixture, updates_of
+
+
+def record(at_s: float, partition: int = 0) -> Record:
+    return Record("plant.updates", partition, 0, round(1000 * at_s), b"clusters", b"", ())
+
+
+def passes(quotas: Quotas, client: str, at_s: float, partition: int = 0) -> bool:
+    try:
+        quotas.check(client, record(at_s, partition))
+    except MessageRejected as refused:
+        return refused.reason != "quota"
+    return True
+
+
+def test_a_client_may_send_its_rate_and_more_after_a_rest() -> None:
+    quotas = Quotas(ServerSettings(client_updates_per_s=2))
+    burst = round(2 * BURST_S)
+    assert sum(passes(quotas, "flood", 1e9) for _ in range(1000)) == burst
+    assert passes(quotas, "calm", 1e9), "each client has its own"
+    assert passes(quotas, "flood", 1e9, partition=1), "and in each partition"
+    assert sum(passes(quotas, "flood", 1e9 + 10) for _ in range(1000)) == 20
+    assert not passes(quotas, "flood", 1e9 - 10**6), "a time before the newest one gives nothing"
+    restored = Quotas(ServerSettings(client_updates_per_s=2))
+    restored.restore(unpack(pack(quotas.state())))
+    assert not passes(restored, "flood", 1e9 + 10)
+    assert sum(passes(restored, "flood", 1e9 + 10**6) for _ in range(1000)) == burst
+
+
+def test_without_a_rate_there_is_no_limit() -> None:
+    quotas = Quotas(ServerSettings(client_updates_per_s=0))
+    assert all(passes(quotas, "flood", 1e9) for _ in range(100_000))
+
+
+def test_made_up_names_fill_no_memory() -> None:
+    quotas = Quotas(ServerSettings(clients_max=10))
+    for number in range(1000):
+        passes(quotas, f"made-up-{number}", 1e9)
+    assert len(pack(quotas.state())) < 2000
+
+
+def test_a_damaged_state_is_an_error() -> None:
+    with pytest.raises(Exception, match="quotas are damaged"):
+        Quotas(ServerSettings()).restore({"names": [], "left": [[1]]})
+
+
+def test_a_flood_is_cut_and_the_others_are_read(tmp_path: Path) -> None:
+    # Of the first thirty records at once, and then one in two seconds.
+    site = ServerFixture(tmp_path, client_updates_per_s=0.5, snapshot_updates=10_000)
+    flood = [("flood", number) for number in range(1, 201)]
+    calm = [(name, 1) for name in ("attic", "cellar", "garden")]
+    site.send(*updates_of(site, *flood[:100], *calm, *flood[100:]))
+    first = site.run()
+    with site.server() as node:
+        totals = {client: updates for client, updates, *_ in node.models()["clusters"].clients.totals()}
+    assert {client: totals[client] for client, _ in calm} == dict.fromkeys(("attic", "cellar", "garden"), 1)
+    assert 30 <= totals["flood"] < 200
+    rejected = set(site.rejected())
+    assert len(rejected) == 200 - totals["flood"]
+    site.delete_checkpoint()
+    assert site.run(rebuild=True) == first
+    assert set(site.rejected()) == rejected
