@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from client_nodes.ledger import Ledger
 from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
 from shoal.config.base import check_client_name
+from shoal.config.contract import Contract
+from shoal.config.privacy import learns_from_counts, model_noise
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
@@ -22,6 +26,9 @@ from shoal.transports import open_log
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
+
+
+LEDGER = "ledger.db"
 
 
 @contextmanager
@@ -44,7 +51,8 @@ def open_client(
         log = stack.enter_context(closing(open_log(config.log)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
-        resources = ClientResources(readings, checkpoint, noise_key, signing_key)
+        ledger = _open_ledger(stack, config.contract, folder, checkpoint_owner(config, client), noise_key)
+        resources = ClientResources(readings, checkpoint, noise_key, signing_key, ledger)
         node = ClientNode(
             config.contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max
         )
@@ -70,6 +78,15 @@ def _open_checkpoint_and_key(stack: ExitStack, folder: Path, owner: str) -> tupl
     if not key.exists() and checkpoint.load() is not None:
         raise InvalidState(_incomplete(path, key))
     return checkpoint, load_or_create_key(key)
+
+
+def _open_ledger(stack: ExitStack, contract: Contract, folder: Path, owner: str, key: bytes) -> Ledger | None:
+    """The ledger, where any model publishes private counts. Raises `InvalidState`."""
+    counted = [model for model in contract.models if learns_from_counts(model)]
+    if all(model_noise(contract, model) is None for model in counted):
+        return None
+    fingerprint = hashlib.sha256(b"ledger" + key).hexdigest()[:16]
+    return stack.enter_context(Ledger(folder / LEDGER, owner, fingerprint))
 
 
 def _incomplete(present: Path, missing: Path) -> str:

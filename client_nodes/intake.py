@@ -27,6 +27,8 @@ class RejectedReading(NamedTuple):
 
     record: Record
     reason: Reason
+    time: float | None = None
+    """event time, seconds since 1970, where the record has one"""
 
 
 class Batch(NamedTuple):
@@ -114,7 +116,7 @@ def _decode_one(record: Record, width: int) -> tuple[float | None, NDArray[np.fl
     except MessageRejected:
         return RejectedReading(record, "malformed")
     row = _row(reading.values, width)
-    return RejectedReading(record, row) if isinstance(row, str) else (reading.time, row)
+    return RejectedReading(record, row, reading.time) if isinstance(row, str) else (reading.time, row)
 
 
 def _row(values: NDArray[Any] | list[Any], width: int) -> NDArray[np.float64] | Reason:

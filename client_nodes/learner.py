@@ -1,4 +1,4 @@
-"""The third stage of a step: every streaming model learns the private rows and makes its updates when they are due."""
+"""The third stage of a step: streaming models that learn rows learn them, and make their updates when they are due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy import privacy_mode
+from shoal.config.privacy import learns_from_counts, privacy_mode
 from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
@@ -26,7 +26,9 @@ class Learner:
         self, contract: Contract, client: str, publisher: Publisher, settings: ClientSettings, started_at: float
     ) -> None:
         """`started_at`: the client's clock now, seconds since 1970."""
-        models = [model for model in contract.models if not is_in_rounds(model.algorithm)]
+        models = [
+            model for model in contract.models if not is_in_rounds(model.algorithm) and not learns_from_counts(model)
+        ]
         self._models = [ModelLearner(contract, model, client, publisher) for model in models]
         self._settings = settings
         # The contract limits the readings behind one update.

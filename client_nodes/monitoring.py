@@ -6,14 +6,13 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client_nodes.intake import Batch
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
 from client_nodes.round_answers import RejectedRequest
 from shoal.errors import MessageRejected
-from shoal.privacy import PrivacyMode
 from shoal.protocol.topics import READINGS
 from shoal.telemetry.events import log_event
 
@@ -49,7 +48,7 @@ class StepOutcome(NamedTuple):
     def counts(self) -> dict[str, int]:
         """What the step adds to each of `TOTALS`."""
         return {
-            "learned": len(self.private.rows),
+            "learned": len(self.private.rows) + self.private.counted,
             "rejected": len(self.batch.rejected),
             "withheld": self.private.withheld,
             "clipped": self.private.clipped,
@@ -75,7 +74,8 @@ class ClientMonitoring:
 
     def resumed(
         self,
-        privacy: PrivacyMode,
+        statement: Mapping[str, Any],
+        epsilon_spent: tuple[float, float],
         totals: Mapping[str, int],
         novel: Mapping[str, int],
         from_checkpoint: bool,
@@ -94,10 +94,9 @@ class ClientMonitoring:
         # Set here too, as no step may ever end: when nothing can be saved, the lag must still show.
         self._metrics.lag.labels(topic=READINGS).set(self._lag_records())
         self._metrics.lost.labels(topic=READINGS).inc(0)
-        statement = privacy.statement()
         labels = {name: str(statement[name]) for name in ("mode", "unit", "mechanism")}
         self._metrics.guarantee.labels(**labels).set(1)
-        spent, limit = privacy.epsilon_spent()
+        spent, limit = epsilon_spent
         self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted

@@ -7,24 +7,27 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from client_nodes.conflicts import check_no_conflict
-from client_nodes.intake import Intake
+from client_nodes.intake import Batch, Intake
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
-from client_nodes.privacy import privatise
+from client_nodes.privacy import PrivateBatch, privatise
 from client_nodes.publisher import Publisher, make_signer
 from client_nodes.resources import ClientResources
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
 from client_nodes.state import STATE_VERSION, check_state
+from client_nodes.windows import Windows
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.privacy import privacy_mode
+from shoal.config.privacy import epsilon_spent, learns_from_counts, privacy_mode
 from shoal.config.settings import ClientSettings
-from shoal.privacy import Mechanism
+from shoal.privacy import Mechanism, PrivacyMode
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
@@ -42,8 +45,10 @@ class ClientNode:
     published before enough readings arrived, and that decision is in the checkpoint.
     """
 
-    _mechanism: Mechanism
-    """of `resume`, as the noise is bound to the identity of the readings log"""
+    _mechanism: Mechanism | None
+    """of rows; None where every model learns from counts. Of `resume`: noise is bound to the readings log's identity"""
+    _windows: Windows
+    """of `resume`, for the same reason"""
 
     def __init__(
         self,
@@ -96,11 +101,12 @@ class ClientNode:
         self._readings_log = readings.identity(READINGS)
         self._updates_log = self._log.identity(self._contract.updates_topic)
         privacy = privacy_mode(self._contract)
-        self._mechanism = privacy.mechanism(self._resources.noise_key, self._client, self._readings_log)
+        self._make_private_stages(privacy)
         state = self._resources.checkpoint.load()
         new_log = False
         if state is None:
             self._intake.positions = first_positions(readings, READINGS)
+            self._windows.check_ledger()
         else:
             self._restore(state)
             new_log = state["updates_log"] != self._updates_log
@@ -112,7 +118,12 @@ class ClientNode:
             if self._labels is not None:
                 self._labels.reset_identities()
         self._monitoring.resumed(
-            privacy, self._totals, self._novel(), from_checkpoint=state is not None, new_log=new_log
+            privacy.statement(),
+            epsilon_spent(self._contract),
+            self._totals,
+            self._novel(),
+            from_checkpoint=state is not None,
+            new_log=new_log,
         )
         self._outbox.publish_pending()
 
@@ -126,9 +137,9 @@ class ClientNode:
             timeout_s = 0.0
         batch = self._intake.read(timeout_s, self._request_is_due if self._round_answers.expects_requests else None)
         began = time.perf_counter()
-        private = privatise(self._mechanism, batch)
+        private = self._privatise(batch)
         self._round_answers.keep(private, self._clock())
-        updates = self._learner.learn(private, self._clock())
+        updates = self._learner.learn(private, self._clock()) + self._windows.add(batch, self._clock())
         learn_s = time.perf_counter() - began
         answers = self._round_answers.make_answers(self._clock())
         labelled = self._local_results.write(batch)
@@ -171,6 +182,21 @@ class ClientNode:
     def _novel(self) -> Mapping[str, int]:
         return {} if self._labels is None else self._labels.novel
 
+    def _make_private_stages(self, privacy: PrivacyMode) -> None:
+        """What depends on the identity of the readings log: the mechanism of rows, and the windows of counts."""
+        key, resources = self._resources.noise_key, self._resources
+        learn_rows = any(not learns_from_counts(model) for model in self._contract.models)
+        self._mechanism = privacy.mechanism(key, self._client, self._readings_log) if learn_rows else None
+        self._windows = Windows(
+            self._contract, self._client, self._publisher, self._snapshots, resources.ledger, key, self._readings_log
+        )
+
+    def _privatise(self, batch: Batch) -> PrivateBatch:
+        """The private rows of a batch; none where no model learns rows."""
+        if self._mechanism is None:
+            return PrivateBatch(np.empty((0, self._contract.width)), [], counted=len(batch.values))
+        return privatise(self._mechanism, batch)
+
     def _request_is_due(self) -> bool:
         return self._round_answers.is_due(self._clock())
 
@@ -184,6 +210,7 @@ class ClientNode:
         updates = [record for update in outcome.updates for record in update.records]
         self._outbox.store(self._state(), updates + self._labels_to_publish, now)
         self._labels_to_publish = []
+        self._windows.stored()
         self._outbox.publish_pending()
         return now
 
@@ -194,9 +221,10 @@ class ClientNode:
             "readings_log": self._readings_log,
             "updates_log": self._updates_log,
             "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
-            "privacy": self._mechanism.state(),
+            "privacy": None if self._mechanism is None else self._mechanism.state(),
             "published": self._publisher.digests.state(),
             "learner": self._learner.state(),
+            "windows": self._windows.state(),
             "round_answers": self._round_answers.state(),
             "labels": None if self._labels is None else self._labels.state(),
             "totals": dict(self._totals),
@@ -204,9 +232,11 @@ class ClientNode:
 
     def _restore(self, state: dict[str, Any]) -> None:
         check_state(state, self._contract, self._readings_log)
-        self._mechanism.restore(state["privacy"])
+        if self._mechanism is not None:
+            self._mechanism.restore(state["privacy"])
         self._publisher.digests.restore(state["published"])
         self._learner.restore(state["learner"])
+        self._windows.restore(state["windows"])
         self._round_answers.restore(state["round_answers"])
         if self._labels is not None and state["labels"] is not None:
             self._labels.restore(state["labels"])

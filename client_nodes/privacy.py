@@ -22,6 +22,8 @@ class PrivateBatch(NamedTuple):
     """readings that were outside the bounds of the contract and were moved to them; never leaves the client"""
     withheld: int = 0
     """readings for which the mechanism releases no row; never leaves the client"""
+    counted: int = 0
+    """readings that are only counted, where no model learns rows"""
 
 
 def privatise(mechanism: Mechanism, batch: Batch) -> PrivateBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from client_nodes.ledger import Ledger
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.base import Log
 
@@ -18,3 +19,5 @@ class ClientResources(NamedTuple):
     """None in privacy mode `off`, which adds no noise"""
     signing_key: bytes | None = None
     """None: updates are not signed"""
+    ledger: Ledger | None = None
+    """None where no model learns from private counts"""

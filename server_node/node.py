@@ -27,7 +27,7 @@ from server_node.status import ServerStatus, client_statuses
 from server_node.step_records import history_records, list_records, quarantine_requests, snapshot_records
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.privacy import privacy_mode
+from shoal.config.privacy import model_statement, privacy_mode
 from shoal.config.server_settings import ServerSettings
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
@@ -78,7 +78,7 @@ class ServerNode:
         self._checkpoint = checkpoint
         self._clock = clock
         self._validator = Validator(contract)
-        self._statement = privacy_mode(contract).statement()
+        self._statements = {model.name: model_statement(contract, model) for model in contract.models}
         self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
         self.metrics = metrics or ServerMetrics()
         algorithms = {model.name: model.algorithm for model in contract.models}
@@ -226,7 +226,7 @@ class ServerNode:
             rejected=self._monitoring.rejected,
             quarantined=self._quarantine.clients(),
             lag_records=lag,
-            privacy=self._statement,
+            privacy=privacy_mode(self._contract).statement(),
         )
 
     def _read(self, timeout_s: float) -> _Batch:
@@ -262,7 +262,7 @@ class ServerNode:
             if caught_up or not model.needs_caught_up_log:
                 events += model.on_timer(now)
             if model.snapshot_due(now) and not hidden:
-                published.append(model.take_snapshot(positions, self._statement, now))
+                published.append(model.take_snapshot(positions, self._statements[model.name], now))
         return events, published
 
     def _store(self, records: Sequence[OutboxRecord], now: float) -> None:

@@ -19,6 +19,7 @@ from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
+from shoal.config.privacy import model_options
 from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
@@ -214,7 +215,9 @@ class StreamingModel:
         self._publisher.adopt_identities(published)
 
     def _empty_half(self) -> ServerHalf:
-        return streaming_algorithm(self._model.algorithm).server(self._model.options, self._contract.width)
+        return streaming_algorithm(self._model.algorithm).server(
+            model_options(self._contract, self._model), self._contract.width
+        )
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))

@@ -10,8 +10,9 @@ import click
 
 from shoal.algorithms.registry import is_in_rounds, load_algorithm
 from shoal.cli.options import json_option
+from shoal.config.contract import Model
 from shoal.config.models import check_models, target_of
-from shoal.config.privacy import privacy_mode
+from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode, total_epsilon
 from shoal.config.reference import settings_table
 from shoal.config.settings import Config, load_config
 
@@ -36,7 +37,9 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
     # The mode also checks what depends on the number of features, such as the epsilon of each.
     privacy = privacy_mode(config.contract)
     if as_json:
-        checked = {"digest": config.contract.digest, "privacy_statement": privacy.statement()}
+        checked: dict[str, object] = {"digest": config.contract.digest, "privacy_statement": privacy.statement()}
+        epsilons = {model.name: model_epsilon(config.contract, model) for model in config.contract.models}
+        checked |= {"epsilon_per_model": epsilons, "epsilon_total": total_epsilon(config.contract)}
         paper_only = [model.name for model in config.contract.models if load_algorithm(model.algorithm).paper_only]
         checked |= {"paper_only": paper_only, **config.model_dump(mode="json")}
         click.echo(json.dumps(checked, indent=2, ensure_ascii=False))
@@ -53,12 +56,23 @@ def _contract_lines(config: Config) -> list[str]:
         lines.append(f"feature     {feature.name}  {feature.low:g} to {feature.high:g} {feature.unit}{budget}")
     for model in contract.models:
         baseline = "  (baseline of a paper, only for comparison)" if load_algorithm(model.algorithm).paper_only else ""
-        lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}{baseline}")
+        epsilon = model_epsilon(contract, model)
+        budget = "" if epsilon is None else f"  epsilon {epsilon:g} per reading, {_source(model)}"
+        lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}{baseline}{budget}")
         if (target := target_of(model, contract)) is not None:
             lines.append(f"predicts    {contract.features[target].name}  (other models learn it as any feature)")
         if is_in_rounds(model.algorithm):
             lines.append(f"rounds      {model.name}  {_options(model.rounds.model_dump(exclude_none=True))}")
+    total = total_epsilon(contract)
+    if total is not None:
+        lines.append(
+            f"privacy     epsilon {total:g} per reading in all; noisy rows count once, so does each stream of counts"
+        )
     return lines
+
+
+def _source(model: Model) -> str:
+    return "from private counts" if learns_from_counts(model) else "from noisy rows"
 
 
 def _setting_lines(config: Config) -> list[str]:

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
+from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.privacy.registry import load_mode
 
 FEATURES_MAX = 4096
@@ -57,11 +58,29 @@ class Privacy(Table):
     __pydantic_extra__: dict[str, Number]
 
     mode: Name = Field(description="how readings are made private")
+    counts_epsilon_per_reading: Number | None = Field(
+        default=None,
+        ge=EPSILON_MIN,
+        le=EPSILON_MAX,
+        description="what a reading may cost in each model that learns from counts, with `formal`",
+    )
+    window_readings: Whole = Field(
+        default=400,
+        ge=1,
+        le=10**6,
+        description="readings that a client counts together",
+    )
+    window_s: Number = Field(
+        default=600.0,
+        gt=0,
+        le=86400 * 7,
+        description="seconds after which a window is counted that is not full",
+    )
 
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         try:
-            load_mode(self.mode).check_terms(self.terms)
+            load_mode(self.mode).check_terms(self.terms, self.counts_epsilon_per_reading)
         except SettingsError as error:
             raise ValueError(str(error)) from None
         return self
@@ -124,6 +143,12 @@ class Model(Table):
         description="most readings that one update or answer may be from, and so the weight of one client in a round; "
         "clients publish before there are more, and answer rounds from their newest so many rows",
     )
+    epsilon_per_reading: Number | None = Field(
+        default=None,
+        ge=EPSILON_MIN,
+        le=EPSILON_MAX,
+        description="only for algorithms that learn from counts: instead of `counts_epsilon_per_reading` of [privacy]",
+    )
     rounds: Rounds = Field(default=Rounds(), description="only for algorithms in rounds; see below")
 
     @field_validator("options", mode="before")
@@ -174,6 +199,11 @@ class Contract(Table):
             written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
             if not written["rounds"]:
                 del written["rounds"]
+            if model.epsilon_per_reading is None:
+                del written["epsilon_per_reading"]
+        for name in ("counts_epsilon_per_reading", "window_readings", "window_s"):
+            if getattr(self.privacy, name) == Privacy.model_fields[name].default:
+                del agreed["privacy"][name]
         canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(b"shoal contract 1\0" + canonical.encode()).hexdigest()[:32]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import (
     is_in_rounds,
     load_algorithm,
@@ -14,13 +15,19 @@ from shoal.algorithms.registry import (
 from shoal.algorithms.rounds.options import needs_another_model
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Model
+from shoal.config.privacy import learns_from_counts, model_noise, model_options
 from shoal.errors import SettingsError
+from shoal.privacy.registry import load_mode
+
+GIVEN_BY_PRIVACY = ("noise_variance", "window_readings")
+"""options of algorithms that learn from counts which a federation takes from [privacy]"""
 
 
 def check_models(contract: Contract) -> None:
     """Raises `SettingsError` when a model names an unknown algorithm, or options that the algorithm does not take."""
     for model in contract.models:
         try:
+            _check_privacy(model, contract)
             if is_in_rounds(model.algorithm):
                 _check_rounds(model, contract)
             else:
@@ -59,6 +66,21 @@ def starts_from_another(model: Model) -> bool:
     return needs_another_model(requested_clusters(model))
 
 
+def _check_privacy(model: Model, contract: Contract) -> None:
+    privacy = contract.privacy
+    if learns_from_counts(model):
+        model_noise(contract, model)
+        if privacy.window_readings > model.readings_max:
+            raise SettingsError(f"readings_max must be at least window_readings, {privacy.window_readings}")
+        return
+    if model.epsilon_per_reading is not None:
+        raise SettingsError(
+            f"{model.algorithm} learns from noisy rows, which all such models share; its epsilon is "
+            "epsilon_per_reading of [privacy]"
+        )
+    load_mode(privacy.mode).check_terms(privacy.terms)
+
+
 def _check_rounds(model: Model, contract: Contract) -> None:
     rounds_algorithm(model.algorithm).check(model.options)
     rounds_algorithm(model.algorithm).check_features(contract.width)
@@ -75,5 +97,12 @@ def _check_rounds(model: Model, contract: Contract) -> None:
 def _check_streaming(model: Model, contract: Contract) -> None:
     if "rounds" in model.model_fields_set:
         raise SettingsError(f"{model.algorithm} has no rounds; leave out [models.rounds]")
-    streaming_algorithm(model.algorithm).server(model.options, contract.width)
-    streaming_algorithm(model.algorithm).client(model.options, contract.width)
+    algorithm, options = streaming_algorithm(model.algorithm), model_options(contract, model)
+    for name in GIVEN_BY_PRIVACY:
+        if learns_from_counts(model) and name in model.options:
+            raise SettingsError(f"{name} follows from [privacy]; leave it out")
+    algorithm.server(options, contract.width)
+    if isinstance(algorithm, CountingAlgorithm):
+        algorithm.counter(options, contract.width)
+    else:
+        algorithm.client(options, contract.width)

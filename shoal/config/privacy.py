@@ -1,17 +1,89 @@
-"""The privacy mode and the bounds that a contract declares, as `shoal.privacy` takes them."""
+"""The privacy mode and the bounds that a contract declares, and what a reading costs in each model."""
 
 from __future__ import annotations
 
-from shoal.config.contract import Contract
+import math
+from typing import Any
+
+from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.registry import load_algorithm
+from shoal.config.contract import Contract, Model
 from shoal.privacy import Bounds, PrivacyMode, load_mode
+from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
 
 
 def privacy_mode(contract: Contract) -> PrivacyMode:
     """The contract's privacy mode with its terms. Raises `SettingsError`."""
-    mode = load_mode(contract.privacy.mode)
-    return mode(declared_bounds(contract), contract.privacy.terms, [feature.share for feature in contract.features])
+    privacy = contract.privacy
+    shares = [feature.share for feature in contract.features]
+    return load_mode(privacy.mode)(declared_bounds(contract), privacy.terms, shares, privacy.counts_epsilon_per_reading)
 
 
 def declared_bounds(contract: Contract) -> Bounds:
     """The declared bounds of all features."""
     return Bounds([feature.low for feature in contract.features], [feature.high for feature in contract.features])
+
+
+def learns_from_counts(model: Model) -> bool:
+    """Whether the model learns from private counts; otherwise it learns from private rows."""
+    return isinstance(load_algorithm(model.algorithm), CountingAlgorithm)
+
+
+def model_noise(contract: Contract, model: Model) -> CountNoise | None:
+    """The noise of the counts of a model that learns from counts; None for none. Raises `SettingsError`."""
+    return privacy_mode(contract).count_noise(_counts_epsilon(contract, model))
+
+
+def model_options(contract: Contract, model: Model) -> dict[str, Any]:
+    """The options of both halves of a streaming model: those of the contract, and for counts what their noise is."""
+    if not learns_from_counts(model):
+        return dict(model.options)
+    noise = model_noise(contract, model)
+    variance = 0.0 if noise is None else noise.variance
+    return {**model.options, "noise_variance": variance, "window_readings": contract.privacy.window_readings}
+
+
+def model_statement(contract: Contract, model: Model) -> dict[str, Any]:
+    """The privacy statement that every message of this model carries. Raises `SettingsError`."""
+    mode = privacy_mode(contract)
+    if not learns_from_counts(model):
+        return mode.statement()
+    return mode.count_statement(_counts_epsilon(contract, model), contract.privacy.window_readings)
+
+
+def model_epsilon(contract: Contract, model: Model) -> float | None:
+    """The guaranteed epsilon of one reading in what is published for a model; None without a guarantee.
+
+    All models that learn from rows share the same noisy rows, so their epsilon counts once in `total_epsilon`.
+    """
+    if learns_from_counts(model):
+        return _counts_epsilon(contract, model)
+    return privacy_mode(contract).epsilon_per_reading()
+
+
+def total_epsilon(contract: Contract) -> float | None:
+    """What a reading costs in all that is published: each stream of counts, and noisy rows once. None: no guarantee."""
+    parts = {
+        model.name if learns_from_counts(model) else "": model_epsilon(contract, model) for model in contract.models
+    }
+    known = [epsilon for epsilon in parts.values() if epsilon is not None]
+    return math.fsum(known) if len(known) == len(parts) else None
+
+
+def epsilon_spent(contract: Contract) -> tuple[float, float]:
+    """Epsilon that a reading really costs in all that is published, and that it may cost; infinite without a guarantee.
+
+    The first is computed from the noise tables themselves.
+    """
+    mode = privacy_mode(contract)
+    if not mode.formal:
+        return math.inf, math.inf
+    rows = mode.epsilon_spent() if mode.epsilon_per_reading() is not None else (0.0, 0.0)
+    noises = [model_noise(contract, model) for model in contract.models if learns_from_counts(model)]
+    spent = [certified_count_epsilon(noise) for noise in noises if noise is not None]
+    return math.fsum([rows[0], *spent]), total_epsilon(contract) or 0.0
+
+
+def _counts_epsilon(contract: Contract, model: Model) -> float | None:
+    own = model.epsilon_per_reading
+    return contract.privacy.counts_epsilon_per_reading if own is None else own

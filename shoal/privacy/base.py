@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.bounds import Bounds
+from shoal.privacy.count_noise import CountNoise
 from shoal.privacy.keyed import Places
 
+COUNT_MECHANISM = "geometric-counts"
+"""travels in every message of a model that learns from private counts"""
 NOT_COVERED = (
     "That a reading was taken, when, and how many there are.",
     "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "
@@ -103,30 +106,46 @@ class PrivacyMode(ABC):
     formal: ClassVar[bool] = False
     """whether the epsilons are guaranteed; otherwise they are only names of noise levels"""
     adds_noise: ClassVar[bool] = True
+    counts: ClassVar[bool] = False
+    """whether models may learn from counts in this mode"""
 
     def __init__(
-        self, bounds: Bounds, values: Mapping[str, float] | None = None, shares: Sequence[float] | None = None
+        self,
+        bounds: Bounds,
+        values: Mapping[str, float] | None = None,
+        shares: Sequence[float] | None = None,
+        counts_epsilon: float | None = None,
     ) -> None:
         """`values` of the terms; `shares` are the weights of the d features in the budget, equal if None.
 
-        Raises `SettingsError`.
+        `counts_epsilon` is what a reading may cost in each model that learns from counts; with it the terms, which are
+        those of rows, may be left out. Raises `SettingsError`.
         """
         self.bounds = bounds
         self.values = dict(values or {})
-        self.check_terms(self.values)
+        self.counts_epsilon = counts_epsilon
+        self.check_terms(self.values, counts_epsilon)
         self.shares = tuple(shares or (1.0,) * bounds.d)
         if len(self.shares) != bounds.d or not all(math.isfinite(share) and share > 0 for share in self.shares):
             raise SettingsError(f"shares must be {bounds.d} finite numbers above 0, one for each feature")
 
     @classmethod
-    def check_terms(cls, values: Mapping[str, float]) -> None:
-        """Raises `SettingsError` unless these are the terms of the mode, each within its range."""
+    def check_terms(cls, values: Mapping[str, float], counts_epsilon: float | None = None) -> None:
+        """Raises `SettingsError` unless these are the terms of the mode, each within its range.
+
+        Terms may be missing where no row is released: where there is an epsilon of counts.
+        """
+        if counts_epsilon is not None and not (cls.counts and cls.formal):
+            raise SettingsError(f'counts_epsilon_per_reading means nothing in mode = "{cls.name}"; leave it out')
+        if counts_epsilon is not None and not values:
+            return
         for name in values:
             if name not in cls.terms:
                 raise SettingsError(f'{name} means nothing in mode = "{cls.name}"; leave it out')
         for name, term in cls.terms.items():
             if name not in values:
-                raise SettingsError(f'mode = "{cls.name}" needs {name}')
+                instead = ", or counts_epsilon_per_reading for models that learn from counts"
+                raise SettingsError(f'mode = "{cls.name}" needs {name}{instead if cls.counts else ""}')
             if not term.above < values[name] <= term.at_most:
                 raise SettingsError(f"{name} must be above {term.above:g} and at most {term.at_most:g}")
 
@@ -160,6 +179,26 @@ class PrivacyMode(ABC):
     def noise_per_feature(self) -> tuple[float, ...] | None:
         """How far the noise moves each feature on average, as a part of its declared range; None if that is unknown."""
         return None
+
+    def count_noise(self, epsilon: float | None) -> CountNoise | None:
+        """The noise of the counts of a model whose readings may cost `epsilon` each; None for none.
+
+        Raises `SettingsError` for a mode in which no model may learn from counts, and for an epsilon out of range.
+        """
+        raise SettingsError(f'mode = "{self.name}" cannot make counts private; take another mode, or another algorithm')
+
+    def count_statement(self, epsilon: float | None, window_readings: int) -> dict[str, Any]:
+        """As `statement`, for the messages of a model that learns from counts."""
+        return {
+            "mode": self.name,
+            "mechanism": "none" if self.count_noise(epsilon) is None else COUNT_MECHANISM,
+            "formal": self.formal,
+            "unit": "reading",
+            "epsilon_per_reading": epsilon,
+            "epsilon_per_feature": [],
+            "nominal": False,
+            "window_readings": window_readings,
+        }
 
     def statement(self) -> dict[str, Any]:
         """The statement that every message of a client carries, in plain values; the server compares it to its own.

@@ -24,6 +24,7 @@ from shoal.privacy.base import (
 )
 from shoal.privacy.bounds import Bounds
 from shoal.privacy.certificate import certified_epsilon
+from shoal.privacy.count_noise import CountNoise, certified_count_epsilon, count_noise
 from shoal.privacy.keyed import KeyedRandomness, Places
 from shoal.privacy.laplace import DiscreteLaplace, check_epsilon, discrete_laplace
 
@@ -44,28 +45,44 @@ class Formal(PrivacyMode):
     mechanism_name = "discrete-laplace"
     terms: ClassVar = {"epsilon_per_reading": Term("the whole budget of one reading, over all its features")}
     formal = True
+    counts = True
 
     def __init__(
-        self, bounds: Bounds, values: Mapping[str, float] | None = None, shares: Sequence[float] | None = None
+        self,
+        bounds: Bounds,
+        values: Mapping[str, float] | None = None,
+        shares: Sequence[float] | None = None,
+        counts_epsilon: float | None = None,
     ) -> None:
-        super().__init__(bounds, values, shares)
+        super().__init__(bounds, values, shares, counts_epsilon)
         for epsilon in self.epsilon_per_feature():
             check_epsilon(epsilon)
+        if counts_epsilon is not None:
+            self.count_noise(counts_epsilon)
+
+    @property
+    def releases_rows(self) -> bool:
+        """Whether noisy rows are made, which models other than those of counts learn from."""
+        return bool(self.values)
 
     @cached_property
     def noises(self) -> tuple[DiscreteLaplace, ...]:
         """The noise of each feature (d,)."""
         return tuple(discrete_laplace(epsilon) for epsilon in self.epsilon_per_feature())
 
-    def epsilon_per_reading(self) -> float:
-        return float(self.values["epsilon_per_reading"])
+    def epsilon_per_reading(self) -> float | None:
+        return float(self.values["epsilon_per_reading"]) if self.releases_rows else None
 
     def epsilon_per_feature(self) -> tuple[float, ...]:
+        if not self.releases_rows:
+            return ()
         total = math.fsum(self.shares)
         return tuple(self.values["epsilon_per_reading"] * share / total for share in self.shares)
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
         """See `PrivacyMode.mechanism`. Also raises `SettingsError` if the noise tables cost more than declared."""
+        if not self.releases_rows:
+            raise SettingsError('mode = "formal" needs epsilon_per_reading for models that learn from noisy rows')
         spent, declared = self.epsilon_spent()
         if spent > declared:
             raise SettingsError(
@@ -75,14 +92,25 @@ class Formal(PrivacyMode):
         randomness = KeyedRandomness(require_key(key, self.name), client, source, self.context(), self.bounds.d)
         return FormalNoise(self.bounds, self.noises, randomness)
 
+    def count_noise(self, epsilon: float | None) -> CountNoise:
+        """See `PrivacyMode.count_noise`. Also raises `SettingsError` if the tables cost more than declared."""
+        if epsilon is None:
+            raise SettingsError('mode = "formal" needs counts_epsilon_per_reading for models that learn from counts')
+        noise = count_noise(epsilon)
+        if certified_count_epsilon(noise) > epsilon:
+            raise SettingsError("the noise tables of counts give more than is declared: do not use this build of shoal")
+        return noise
+
     def row_range(self) -> RowRange:
+        if not self.releases_rows:
+            return RowRange(np.zeros(self.bounds.d), np.ones(self.bounds.d))
         low, high = np.array([noise.reach() for noise in self.noises]).T
         return RowRange(low, high)
 
     def epsilon_spent(self) -> tuple[float, float]:
         """Computed from the noise tables themselves, so that the first may be less than the second by rounding."""
         certified = {noise: certified_epsilon(noise) for noise in set(self.noises)}
-        return sum(certified[noise] for noise in self.noises), self.epsilon_per_reading()
+        return sum(certified[noise] for noise in self.noises), self.epsilon_per_reading() or 0.0
 
     def noise_per_feature(self) -> tuple[float, ...]:
         # The mean distance of Laplace noise is its scale.
@@ -93,6 +121,8 @@ class Formal(PrivacyMode):
 
     def describe(self) -> Description:
         epsilon, parts = self.epsilon_per_reading(), self.epsilon_per_feature()
+        if epsilon is None:
+            return self._describe_counts()
         each = f"{parts[0]:g} each" if len(set(parts)) == 1 else f"{min(parts):g} to {max(parts):g}"
         weak = epsilon > EPSILON_WEAK
         return Description(
@@ -106,6 +136,23 @@ class Formal(PrivacyMode):
                 f"feature by {_span(1 / max(parts), 1 / min(parts))} of its declared range on average.",
                 f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
                 f"in its place, whatever else an observer knows. {protection(epsilon)}",
+            ),
+            NOT_COVERED,
+        )
+
+    def _describe_counts(self) -> Description:
+        assert self.counts_epsilon is not None
+        epsilon = self.counts_epsilon
+        weak = epsilon > EPSILON_WEAK
+        return Description(
+            "Formal guarantee, hardly any protection" if weak else "Formal guarantee for every reading",
+            "warn" if weak else "good",
+            (
+                "Every client counts its readings in windows, and adds random noise to every count before it is "
+                "published, to empty ones too. Neither a reading nor a noisy reading ever leaves the client.",
+                f"Epsilon is {epsilon:g} per reading and model, whatever the number of features.",
+                f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading than with any "
+                f"other in its place, whatever else an observer knows. {protection(epsilon)}",
             ),
             NOT_COVERED,
         )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.errors import SettingsError
 from shoal.privacy.base import Description, Mechanism, PrivacyMode, Released, RowRange, check_state
 from shoal.privacy.bounds import Bounds
 from shoal.privacy.keyed import Places
@@ -38,12 +39,17 @@ class Off(PrivacyMode):
     summary = "public data only"
     mechanism_name = "none"
     adds_noise = False
+    counts = True
 
     def epsilon_per_feature(self) -> tuple[float, ...]:
         return ()
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
         return NoNoise(self.bounds)
+
+    def count_noise(self, epsilon: float | None) -> None:
+        if epsilon is not None:
+            raise SettingsError('an epsilon of counts means nothing in mode = "off"; leave it out')
 
     def row_range(self) -> RowRange:
         return RowRange(np.zeros(self.bounds.d), np.ones(self.bounds.d))

@@ -17,7 +17,7 @@ from shoal.algorithms.claims import Claims
 from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy import privacy_mode
+from shoal.config.privacy import model_options, model_statement, privacy_mode
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake
@@ -41,7 +41,8 @@ class Validator:
         # Computed once: it is a digest over every feature.
         self._digest = contract.digest
         privacy = privacy_mode(contract)
-        self._statement = _canonical(privacy.statement())
+        self._statements = {model.name: _canonical(model_statement(contract, model)) for model in contract.models}
+        self._options = {model.name: model_options(contract, model) for model in contract.models}
         self._lowest, self._highest = privacy.row_range()
 
     def check_update(self, update: Update) -> None:
@@ -59,7 +60,7 @@ class Validator:
             algorithm = streaming_algorithm(model.algorithm)
             self._check_arrays(update.arrays, algorithm.update)
             if algorithm.check_claims is not None and update.chunks == 1:
-                self._agree(partial(algorithm.check_claims, model.options, update.arrays), update)
+                self._agree(partial(algorithm.check_claims, self._options[model.name], update.arrays), update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot: as `check_update`, and its counts of clusters and nodes agree with its arrays."""
@@ -112,7 +113,7 @@ class Validator:
         model = self._check_addressed(message)
         if model.algorithm != message.algorithm:
             raise MessageRejected("model", "no such model with this algorithm in the contract")
-        if _canonical(message.privacy) != self._statement:
+        if _canonical(message.privacy) != self._statements[model.name]:
             raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 

@@ -1,0 +1,257 @@
+"""Counts readings in windows, for the models that learn from counts: the stage beside `Learner`, which learns rows.
+
+A window is `window_readings` successive *places* of the readings log. A refused reading keeps its place, so that when
+an update is published does not depend on whether a reading is valid. The first window is shorter, by a public phase,
+so that clients do not all publish at once. Readings wait in the checkpoint, on the client, until their window is full.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_nodes.intake import Batch
+from client_nodes.ledger import Ledger, Release
+from client_nodes.publisher import EncodedUpdate, Publisher
+from client_nodes.snapshots import Snapshots
+from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.streaming import Rows
+from shoal.config.contract import Contract, Model
+from shoal.config.privacy import declared_bounds, learns_from_counts, model_noise, model_options, model_statement
+from shoal.errors import InvalidState
+from shoal.privacy.counts import CountMechanism
+from shoal.protocol.messages import Update
+
+FIRST_WINDOW_PART = 8
+"""the first window of a client has at least one part of so many of a full one"""
+
+
+class Windows:
+    """The open window of a client, and the models that count it when it closes."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        client: str,
+        publisher: Publisher,
+        snapshots: Snapshots,
+        ledger: Ledger | None,
+        noise_key: bytes | None,
+        readings_log: bytes,
+    ) -> None:
+        """`ledger` and `noise_key` None: counts without noise. `readings_log`: the identity of the readings log."""
+        self._contract = contract
+        self._bounds = declared_bounds(contract)
+        self._client = client
+        self._snapshots = snapshots
+        self._ledger = ledger
+        counted = [model for model in contract.models if learns_from_counts(model)]
+        self._models = [ModelCounter(contract, model, client, publisher, noise_key, readings_log) for model in counted]
+        self._rows: Rows = np.empty((0, contract.width))
+        self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        self._closed = 0
+        """windows closed"""
+        self._places = 0
+        """readings in them"""
+        self._opened_at: float | None = None
+        """when the first reading of the open window was read, by the client's clock"""
+        self._newest_reading_at: float | None = None
+        self.clipped = 0
+        """readings moved into their bounds by the last `add`. It is made from raw readings: it must not leave"""
+
+    @property
+    def counts_readings(self) -> bool:
+        """Whether any model learns from counts."""
+        return bool(self._models)
+
+    def add(self, batch: Batch, now: float) -> list[EncodedUpdate]:
+        """Add the readings of a batch, refused ones too; returns the updates of the windows that closed.
+
+        Raises as the log does.
+        """
+        if not self._models:
+            return []
+        rows, valid, times = self._in_order(batch)
+        updates: list[EncodedUpdate] = []
+        start = 0
+        while start < len(rows):
+            stop = min(len(rows), start + self._size - len(self._rows))
+            if self._opened_at is None:
+                self._opened_at = now
+            self._rows = np.concatenate([self._rows, rows[start:stop]])
+            self._valid = np.concatenate([self._valid, valid[start:stop]])
+            known = [time for time in (*times[start:stop], self._newest_reading_at) if time is not None]
+            self._newest_reading_at = max(known, default=None)
+            start = stop
+            if len(self._rows) >= self._size:
+                updates += self._close(now)
+        if self._is_overdue(now):
+            updates += self._close(now)
+        return updates
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "rows": self._rows,
+            "valid": self._valid.astype(np.uint8),
+            "closed": self._closed,
+            "places": self._places,
+            "opened_at": self._opened_at,
+            "newest_reading_at": self._newest_reading_at,
+            "fingerprints": {model.name: model.fingerprint for model in self._models},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`, also when the ledger does not fit or another key made the noise before."""
+        if not self._models:
+            return
+        try:
+            rows, valid = state["rows"], state["valid"].astype(np.bool_)
+            if rows.shape != (len(valid), self._contract.width):
+                raise InvalidState("the checkpoint's open window of readings is inconsistent")
+            if state["fingerprints"] != {model.name: model.fingerprint for model in self._models}:
+                raise InvalidState(
+                    "the checkpoint belongs to another noise key, client name, readings log or epsilon of counts. "
+                    "Restore those it was made with, or start under a new client name"
+                )
+            self._rows, self._valid = rows, valid
+            self._closed, self._places = state["closed"], state["places"]
+            self._opened_at, self._newest_reading_at = state["opened_at"], state["newest_reading_at"]
+        except (AttributeError, KeyError, TypeError) as broken:
+            raise InvalidState(f"the checkpoint of the open window is damaged: {broken}") from None
+        self.check_ledger()
+
+    def check_ledger(self) -> None:
+        """Raises `InvalidState` unless the ledger continues what was released."""
+        if self._ledger is not None:
+            self._ledger.check_continues([model.name for model in self._models], self._closed)
+
+    def stored(self) -> None:
+        """The state is on the disk."""
+        if self._ledger is not None:
+            self._ledger.mark_stored(self._closed)
+
+    @property
+    def _size(self) -> int:
+        """Readings of the open window when it is full."""
+        full = self._contract.privacy.window_readings
+        if self._closed:
+            return full
+        phase = int.from_bytes(hashlib.sha256(self._client.encode()).digest()[:4], "little") % full
+        return max(phase, full // FIRST_WINDOW_PART, 1)
+
+    def _is_overdue(self, now: float) -> bool:
+        if self._opened_at is None:
+            return False
+        # A clock that was set back must not lengthen the wait.
+        self._opened_at = min(self._opened_at, now)
+        return now >= self._opened_at + self._contract.privacy.window_s
+
+    def _close(self, now: float) -> list[EncodedUpdate]:
+        """Count the open window for every model, charge it, and begin the next one."""
+        self._snapshots.follow()
+        window = ClosedWindow(self._rows, self._valid, self._closed, self._places, now, self._newest_reading_at)
+        updates = [model.make_update(window, self._snapshots, self._ledger) for model in self._models]
+        self._closed += 1
+        self._places += len(self._rows)
+        self._rows, self._valid, self._opened_at = self._rows[:0].copy(), self._valid[:0].copy(), None
+        return updates
+
+    def _in_order(self, batch: Batch) -> tuple[Rows, NDArray[np.bool_], list[float | None]]:
+        """All records of a batch in the order of their places: rows in unit coordinates, which are valid, times."""
+        refused = [(one.record.partition, one.record.offset) for one in batch.rejected]
+        places = np.array([*batch.places, *refused], dtype=np.int64).reshape(-1, 2)
+        inside, self.clipped = self._bounds.clip(batch.values)
+        rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(refused), self._contract.width))])
+        valid = np.arange(len(places)) < len(batch.places)
+        times = [*batch.times, *(one.time for one in batch.rejected)]
+        order = np.lexsort((places[:, 1], places[:, 0]))
+        return rows[order], valid[order], [times[i] for i in order.tolist()]
+
+
+class ClosedWindow:
+    """One full window, as the models count it."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        valid: NDArray[np.bool_],
+        number: int,
+        first: int,
+        closed_at: float,
+        newest_reading_at: float | None,
+    ) -> None:
+        self.rows, self.valid, self.number, self.first = rows, valid, number, first
+        self.closed_at, self.newest_reading_at = closed_at, newest_reading_at
+
+
+class ModelCounter:
+    """The client half of one model that learns from counts."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        model: Model,
+        client: str,
+        publisher: Publisher,
+        noise_key: bytes | None,
+        readings_log: bytes,
+    ) -> None:
+        algorithm = load_algorithm(model.algorithm)
+        assert isinstance(algorithm, CountingAlgorithm)
+        self._contract, self._model, self._client, self._publisher = contract, model, client, publisher
+        self._digest = contract.digest
+        self._statement = model_statement(contract, model)
+        self._counter = algorithm.counter(model_options(contract, model), contract.width)
+        self._version = 0
+        """of the newest snapshot whose plan was adopted"""
+        noise = model_noise(contract, model)
+        self._mechanism = None
+        if noise is not None:
+            assert noise_key is not None, "a client in a mode with noise has a key"
+            self._mechanism = CountMechanism(noise, noise_key, client, readings_log, model.name)
+        # Public: it decides only what is asked of the client.
+        self._public_name = client.encode() + b"\0" + model.name.encode()
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Whether key, client, readings log and epsilon are those of an earlier run; empty without noise."""
+        return "" if self._mechanism is None else self._mechanism.fingerprint
+
+    def make_update(self, window: ClosedWindow, snapshots: Snapshots, ledger: Ledger | None) -> EncodedUpdate:
+        """Count the window under the newest plan, make the counts private, and charge them."""
+        newest = snapshots.newest(self.name)
+        if newest is not None and newest.version > self._version:
+            self._counter.adopt(newest.arrays)
+            self._version = newest.version
+        counted = self._counter.count(window.rows, window.valid, self._public_name, window.number)
+        private = counted.counts
+        if self._mechanism is not None:
+            assert ledger is not None
+            places = (window.number, window.first, window.first + len(window.rows) - 1)
+            plan = self._counter.plan_digest
+            private = self._mechanism.release(private, places, plan)
+            digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
+            epsilon = float(self._statement["epsilon_per_reading"])
+            ledger.charge(Release(self.name, window.number, plan, digest, len(window.rows), epsilon), window.closed_at)
+        update = Update(
+            federation=self._contract.federation,
+            contract=self._digest,
+            model=self.name,
+            algorithm=self._model.algorithm,
+            client=self._client,
+            sequence=window.number + 1,
+            readings=len(window.rows),
+            privacy=self._statement,
+            arrays=counted.update(private),
+            made_at=window.closed_at,
+            newest_reading_at=window.newest_reading_at,
+        )
+        return self._publisher.make_records(update)
