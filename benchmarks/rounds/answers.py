@@ -58,11 +58,34 @@ def plain_gmm(params: Params, rows: Floats) -> Stats:
     }
 
 
+def plain_tsk(params: Params, rows: Floats) -> Stats:
+    regressors, target = design(params, rows)
+    return {
+        "gram": regressors.T @ regressors,
+        "cross": regressors.T @ target,
+        "energy": target @ target,
+    }
+
+
+def design(params: Params, rows: Floats) -> tuple[Floats, Floats]:
+    """The regressors (n, k d) of all consequents, and the target (n,)."""
+    z = (rows - params["origin"]) / params["scale"]
+    centres, widths = (params["centre"] - params["origin"]) / params["scale"], params["width"] / params["scale"]
+    far = (((z[:, None, :-1] - centres[:, :-1]) / widths[:, :-1]) ** 2).sum(axis=2)
+    strengths = np.exp(-0.5 * (far - far.min(axis=1, keepdims=True)))
+    strengths /= strengths.sum(axis=1, keepdims=True)
+    columns = np.column_stack([z[:, :-1], np.ones(len(z))])
+    return (strengths[:, :, None] * columns[:, None, :]).reshape(len(z), -1), z[:, -1]
+
+
 PLAIN: Mapping[str, Callable[[Params, Floats], Stats]] = {
     "kmeans": plain_kmeans,
     "fcm": plain_fcm,
     "gmm": plain_gmm,
+    "tsk": plain_tsk,
 }
+OPTIONS: Mapping[str, Mapping[str, Any]] = {"tsk": {"condition_rounds": 0}}
+"""with which two rounds reach the answers that are measured: tsk's normal equations"""
 
 
 def by_row(name: str, params: Params, rows: Floats) -> None:
@@ -72,7 +95,10 @@ def by_row(name: str, params: Params, rows: Floats) -> None:
 
 
 def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
-    """One step of scikit-learn from the same parameters on the same rows; None for fuzzy c-means, which it lacks."""
+    """One step of scikit-learn from the same parameters on the same rows; None for fuzzy c-means, which it lacks.
+
+    Of the regression by rules it has the ridge regression, and not the firing strengths.
+    """
     if name == "kmeans":
         from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
 
@@ -94,6 +120,11 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
             mixture._m_step(rows, logs)
 
         return step
+    if name == "tsk":
+        from sklearn.linear_model import Ridge  # noqa: PLC0415
+
+        ridge = Ridge(1.0, fit_intercept=False, solver="cholesky")
+        return lambda: ridge.fit(*design(params, rows))
     return None
 
 
@@ -102,7 +133,8 @@ def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
     centres = generator.normal(size=(k, d)) * 3
     rows = centres[generator.integers(0, k, n)] + generator.normal(size=(n, d))
     algorithm = rounds_algorithm(name)
-    params = algorithm.start({"clusters": k}, d, bounding_box([rows], SEED))
+    asked = {"clusters": k} if "clusters" in algorithm.options else {}
+    params = algorithm.start({**asked, **OPTIONS.get(name, {})}, d, bounding_box([rows], SEED))
     for _ in range(2):
         params = algorithm.combine(params, [algorithm.answer(params, rows)])
     return rows, params

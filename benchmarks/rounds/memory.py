@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.process import MIB
+from benchmarks.rounds.answers import OPTIONS
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.simulation import bounding_box
 
@@ -49,9 +50,10 @@ def _answer(name: str, n: int) -> tuple[int, float]:
     rows = generator.normal(size=(n, D))
     rows += centres[np.arange(n) % K]
     algorithm = rounds_algorithm(name)
-    params = algorithm.start({"clusters": K}, D, bounding_box([rows[:1000]], SEED))
-    # Once with a few rows, so that what is loaded on first use is not counted.
-    algorithm.answer(params, rows[:1000])
+    params = algorithm.start({"clusters": K, **OPTIONS.get(name, {})}, D, bounding_box([rows[:1000]], SEED))
+    # Two rounds with a few rows, so that what is loaded on first use is not counted.
+    for _ in range(2):
+        params = algorithm.combine(params, [algorithm.answer(params, rows[:1000])])
     PEAK.write_text("5", encoding="ascii")
     before, begun = _status("VmRSS"), time.process_time()
     algorithm.answer(params, rows)

@@ -36,7 +36,9 @@ def firing_strengths(columns: Floats, centres: Floats, precision: Floats) -> Flo
 def pair_products(rows: Floats) -> Floats:
     """(k, n) -> (k (k + 1) / 2, n) the products of all pairs of rows, in the order of `numpy.triu_indices`."""
     first, second = np.triu_indices(len(rows))
-    return np.asarray(rows[first] * rows[second])
+    products: Floats = rows[first]
+    products *= rows[second]
+    return products
 
 
 def pair_count(n: int) -> int:

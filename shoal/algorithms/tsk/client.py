@@ -15,7 +15,9 @@ def answer(params: Params, rows: Rows) -> Stats:
     k, d = params["centre"].shape
     target, weights_of, fitting = target_of(params), weighting(params), has_conditions(params)
     sums = empty_sums(params)
-    for block in row_blocks(rows, d, max(pair_count(d), pair_count(k) if fitting else k)):
+    # Tables of pairs may be four times as large as others: products of matrices are slow at few rows.
+    pairs = max(pair_count(d), pair_count(k) if fitting else 1)
+    for block in row_blocks(rows, d, k + pairs // 4):
         z = standardised(params, block)
         weights = weights_of(z)
         sums["mass"] += weights.sum(axis=1)
