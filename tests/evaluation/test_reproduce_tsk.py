@@ -156,7 +156,7 @@ def test_check_ends_with_1_when_a_figure_is_outside_of_its_band(folder: Path, mo
     few = shoal("--data", folder, "--check", "--trials", 1)
     assert isinstance(few.exception, SettingsError)
     monkeypatch.setattr(tsk_command, "TRIALS", 1)
-    monkeypatch.setattr(tsk_command, "VARIANTS", [keys for keys in tsk.VARIANTS if ("rules", "sums") in keys])
+    monkeypatch.setattr(tsk_command, "VARIANTS", tsk.VARIANTS[:1])
     monkeypatch.setitem(vars(tsk.EXPERIMENT), "trials", 1)
     options = ("--data", folder, "--check", "--jobs", 1)
     assert shoal(*options).exit_code == 1, "these are not the paper's data"
