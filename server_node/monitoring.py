@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from server_node.lineage import Lineage
@@ -22,8 +22,10 @@ from server_node.models.events import (
 )
 from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.reassembly import IncompleteUpdate
+from server_node.regression import prediction_error
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
+from shoal.config.contract import Contract
 from shoal.protocol.cluster_events import EVENT_KINDS
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reasons import REASONS
@@ -37,16 +39,10 @@ CLUSTERS_LABELLED_MAX = 100
 class ServerMonitoring:
     """Derives the metrics and the events of a server from the outcome of each of its steps."""
 
-    def __init__(
-        self,
-        metrics: ServerMetrics,
-        algorithms: Mapping[str, str],
-        error_of: Callable[[Snapshot], float | None] = lambda snapshot: None,
-    ) -> None:
-        """`algorithms` is model -> its algorithm; `error_of` gives how far the predictions of a model are off."""
-        self._error_of = error_of
+    def __init__(self, metrics: ServerMetrics, contract: Contract) -> None:
+        self._contract = contract
         self._metrics = metrics
-        self._algorithms = algorithms
+        self._algorithms = {model.name: model.algorithm for model in contract.models}
         self._rejected: Counter[str] = Counter()
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
@@ -210,7 +206,7 @@ class ServerMonitoring:
         self._metrics.nodes.labels(**labels).set(snapshot.nodes)
         self._metrics.edges.labels(**labels).set(len(view.edges))
         self._metrics.version.labels(**labels).set(snapshot.version)
-        if (error := self._error_of(snapshot)) is not None:
+        if (error := prediction_error(snapshot, self._contract)) is not None:
             self._metrics.prediction_error.labels(**labels).set(error)
         shown = {
             (snapshot.model, str(cluster.identity), cluster.name): cluster.recent_share

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
@@ -21,7 +20,6 @@ from server_node.quarantine.unlearning import Unlearning
 from server_node.quotas import Quotas
 from server_node.reassembly import Reassembly
 from server_node.recovery import restore_state, saved_state, start_fresh
-from server_node.regression import prediction_error
 from server_node.rejections import Rejections
 from server_node.status import ServerStatus, client_statuses
 from server_node.step_records import history_records, list_records, quarantine_requests, snapshot_records
@@ -81,8 +79,7 @@ class ServerNode:
         self._statements = {model.name: model_statement(contract, model) for model in contract.models}
         self._outbox = Outbox(checkpoint, log, request_signer(settings.client_keys))
         self.metrics = metrics or ServerMetrics()
-        algorithms = {model.name: model.algorithm for model in contract.models}
-        self._monitoring = ServerMonitoring(self.metrics, algorithms, partial(prediction_error, contract=contract))
+        self._monitoring = ServerMonitoring(self.metrics, contract)
         self._keys = None if settings.client_keys is None else ClientKeys(settings.client_keys)
         self._rejections = Rejections(contract, update_bytes_max)
         self._rebuild = rebuild

@@ -58,7 +58,7 @@ class RoundsHarness:
         self.validator = Validator(contract)
         self.metrics = ServerMetrics()
         self.agreed = contract.models[-1]
-        self._monitoring = ServerMonitoring(self.metrics, {self.agreed.name: self.agreed.algorithm})
+        self._monitoring = ServerMonitoring(self.metrics, contract)
         settings = ServerSettings(pool_clients=pool_clients)
         self._build = partial(RoundsModel, contract, self.agreed, settings, self.validator, sources)
         self.model = self._build()
