@@ -15,6 +15,8 @@ Positions = NDArray[np.int64]
 
 NEIGHBOURS: Final = 3
 """nearest points that each may be merged with before distances are taken again"""
+FEW_FEATURES: Final = 8
+"""features up to which sums by feature are faster than sums of whole points"""
 TIE: Final = 1e-12
 """squared distance, in the frame, that decides between points that coincide"""
 
@@ -81,8 +83,12 @@ def merged(sketch: Sketch, into: Positions) -> Sketch:
     n, stays = len(into), into == np.arange(len(into))
     mass = np.bincount(into, weights=sketch.mass, minlength=n)
     shares = sketch.mass / mass[into]
-    columns = [np.bincount(into, weights=column * shares, minlength=n) for column in sketch.points.T]
-    return Sketch(np.stack(columns, axis=1)[stays], mass[stays])
+    if sketch.points.shape[1] <= FEW_FEATURES:
+        columns = [np.bincount(into, weights=column * shares, minlength=n) for column in sketch.points.T]
+        return Sketch(np.stack(columns, axis=1)[stays], mass[stays])
+    order = np.argsort(into, kind="stable")
+    starts = np.searchsorted(into[order], np.flatnonzero(stays))
+    return Sketch(np.add.reduceat(sketch.points[order] * shares[order, None], starts, axis=0), mass[stays])
 
 
 def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Positions | None = None) -> Positions:

@@ -15,7 +15,7 @@ from shoal.algorithms.streaming import State
 from shoal.kernels.distance import Floats, nearest
 from shoal.kernels.sketching import Positions, Sketch, empty_sketch, merge_targets, merged
 
-RECENT_READINGS = 1500.0
+RECENT_READINGS = 750.0
 """readings of all clients in which the recent mass of a cell fades to 1/e"""
 FREE_SHARE = 0.25
 """share of `cells_max` that is freed at once: merging costs one table of distances, however much is merged"""
@@ -92,12 +92,16 @@ class Cells:
         self.centres, self.mass = self.sketch.kept(mask)
         self.recent, self.cluster, self.ids = self.recent[mask], self.cluster[mask], self.ids[mask]
 
-    def limit_mass(self, cluster_mass_max: float, mass_max: float) -> None:
-        """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster."""
+    def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> None:
+        """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster.
+
+        `dependence` (k,): how many readings count as one. The bounds are in readings that are independent, so that of a
+        slow sensor longer spans are remembered: a thousand of its readings may all come from one night.
+        """
         present, place = np.unique(self.cluster, return_inverse=True)
-        held = np.bincount(place, weights=self.mass)
+        independent = np.bincount(place, weights=self.mass / dependence)
         allowed = min(cluster_mass_max, mass_max / len(present)) if len(present) else 0.0
-        self.mass = self.mass * np.minimum(1.0, allowed / held)[place]
+        self.mass = self.mass * np.minimum(1.0, allowed / independent)[place]
         self.keep(self.mass > MASS_MIN)
 
     def state(self) -> State:

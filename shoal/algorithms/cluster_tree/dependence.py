@@ -1,9 +1,14 @@
 """Measures how many readings count as one, because successive readings of a sensor are not independent.
 
-A block is what was absorbed since the last rebuild. Around a sample of its points, the readings of the same block and
-cluster within a core distance are counted. This count is compared with that expected of independent readings: the share
-of the cluster's earlier readings that lies there, or the share of the readings that came at another time of their
-update, where that is larger or no earlier reading lies there. The difference is the excess.
+A block is what was absorbed since the last rebuild. Around a sample of its points, the readings of the same cluster
+within a core distance are counted, and compared with the number expected of independent readings. The difference is
+the excess. It is measured over two spans:
+
+- Over a quarter of an update: the readings of the block are compared with the share of the cluster's earlier readings
+  that lies there, or with the share of the readings that came at another time of their update, where that is larger or
+  no earlier reading lies there.
+- Over `SLOW_READINGS` readings: those of the block and of the blocks before it are compared with the share of older
+  ones that lies there. This is the slow excess. A cluster that moves has it too.
 """
 
 from __future__ import annotations
@@ -16,16 +21,18 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state
-from shoal.algorithms.cluster_tree.identities import Identities
+from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.distance import Floats, nearest
+from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Sketch, empty_sketch, frame_of, squared_between
 
 SAMPLE_POINTS = 200
 """points of a block whose neighbours are counted"""
-KEPT = 400
-"""earlier points kept for comparison; each block adds a quarter of `SAMPLE_POINTS`"""
+KEPT, KEPT_OF_BLOCK = 250, 25
+"""earlier points kept for comparison, and how many of them each block adds"""
+SLOW_READINGS = 2000.0
+"""readings of all clusters before now that are compared with those before them"""
 LONG_READINGS = 5000.0
 """readings of a cluster in which a measured excess fades to 1/e"""
 FIRST_READINGS = 500.0
@@ -33,7 +40,9 @@ FIRST_READINGS = 500.0
 OTHER_TIME = 0.25
 """share of an update between two readings from which they came at another time"""
 COMPARED_MIN = 5.0
-"""smallest number of the cluster's earlier readings of which a share is computed"""
+"""smallest number of the cluster's readings in the block of which a share is computed"""
+EARLIER_MIN = 100.0
+"""the same for earlier readings, of which each point stands for about twenty"""
 
 
 class Dependence:
@@ -41,6 +50,7 @@ class Dependence:
 
     def __init__(self, width: int) -> None:
         self._earlier = empty_sketch(width)
+        """points and the readings absorbed that each stands for"""
 
     def compare(self, block: Sketch, time: Floats, cells: Cells, cores: Floats, identities: Identities) -> Positions:
         """Measure the excess of each cluster in a block of n > 0 points -> (n,) the nearest cell of each point.
@@ -48,47 +58,16 @@ class Dependence:
         `time` (n,): when in its update each point came, 0 to 1. `cores` (k,): core distances of the cells.
         """
         mass = block.mass
-        near = nearest(block.points, cells.centres)[0]
-        cluster = cells.cluster[near]
+        near = _nearest(block.points, cells.centres)
         sample = np.linspace(0, len(mass) - 1, min(len(mass), SAMPLE_POINTS)).astype(np.int64)
         if len(self._earlier.mass) and np.isfinite(cores).all():
-            counted, excess = self._excess(block, time, cluster, cores[near[sample]] ** 2, sample, cells)
-            for identity in np.unique(cluster).tolist():
-                here = counted & (cluster[sample] == identity)
-                if here.any():
-                    measured = float(np.average(excess[here], weights=mass[sample[here]]))
-                    self._learn(identities, identity, measured, float(mass[cluster == identity].sum()))
-        few = sample[:: max(1, len(sample) * 4 // SAMPLE_POINTS)]
-        self._earlier = self._earlier.with_more(block.kept(few)).kept(slice(-KEPT, None))
+            counts = _Counts(block, cells.cluster[near], sample, cores[near[sample]] ** 2, self._earlier, cells)
+            _learn_each(identities, counts, *counts.excess(time))
+            _learn_each(identities, counts, *counts.slow_excess(), slow=True)
+        few = np.linspace(0, len(mass) - 1, min(len(mass), KEPT_OF_BLOCK)).astype(np.int64)
+        stand_for_all = Sketch(block.points[few], mass[few] * float(mass.sum() / mass[few].sum()))
+        self._earlier = self._earlier.with_more(stand_for_all).kept(slice(-KEPT, None))
         return near
-
-    def _excess(
-        self, block: Sketch, time: Floats, cluster: Positions, within: Floats, sample: Positions, cells: Cells
-    ) -> tuple[NDArray[np.bool_], Floats]:
-        """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around each."""
-        mass, earlier = block.mass, self._earlier
-        own = cluster[sample]
-        earlier_cluster = cells.cluster[nearest(earlier.points, cells.centres)[0]]
-        same, same_before = own[:, None] == cluster, own[:, None] == earlier_cluster
-        close = (_apart(block.points[sample], block.points) <= within[:, None]) & same
-        before = (_apart(block.points[sample], earlier.points) <= within[:, None]) & same_before
-        held, whole = before @ earlier.mass, same_before @ earlier.mass
-        late = np.abs(time[sample, None] - time) > OTHER_TIME
-        held_late, whole_late = (close & late) @ mass, (same & late) @ mass
-        share, share_late = held / np.maximum(whole, 1.0), held_late / np.maximum(whole_late, 1.0)
-        # Where a cluster has moved its earlier readings are few, and no sign that those of now depend on each other.
-        by_late = (held <= 0.0) | ((share_late > share) & (whole_late >= COMPARED_MIN))
-        share, whole = np.where(by_late, share_late, share), np.where(by_late, whole_late, whole)
-        # A sampled reading is itself among those counted around it, but not among those it is compared with.
-        excess = close @ mass - 1.0 - (same @ mass - 1.0) * share
-        return whole >= COMPARED_MIN, excess
-
-    @staticmethod
-    def _learn(identities: Identities, identity: int, measured: float, mass: float) -> None:
-        cluster = identities.clusters[identity]
-        cluster.compared += mass
-        rate = max(1.0 - math.exp(-mass / LONG_READINGS), mass / (cluster.compared + FIRST_READINGS))
-        cluster.excess += rate * (measured - cluster.excess)
 
     def state(self) -> State:
         return sketch_state("earlier", self._earlier)
@@ -99,6 +78,77 @@ class Dependence:
         fresh = cls(width)
         fresh._earlier = restored_sketch(saved, "earlier", width)
         return fresh
+
+
+class _Counts:
+    """Which readings of a block of n points, and of m earlier ones, lie near s sampled points in the same cluster."""
+
+    def __init__(
+        self, block: Sketch, cluster: Positions, sample: Positions, within: Floats, earlier: Sketch, cells: Cells
+    ) -> None:
+        """`cluster` (n,) that of each point, `sample` (s,) positions, `within` (s,) squared distances."""
+        own = cluster[sample]
+        earlier_cluster = cells.cluster[_nearest(earlier.points, cells.centres)]
+        self.mass, self.cluster, self.sample, self.earlier_mass = block.mass, cluster, sample, earlier.mass
+        self.same, self.same_before = own[:, None] == cluster, own[:, None] == earlier_cluster
+        self.close = (_apart(block.points[sample], block.points) <= within[:, None]) & self.same
+        self.before = (_apart(block.points[sample], earlier.points) <= within[:, None]) & self.same_before
+
+    def excess(self, time: Floats) -> tuple[NDArray[np.bool_], Floats]:
+        """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around each."""
+        held, whole = self.before @ self.earlier_mass, self.same_before @ self.earlier_mass
+        late = np.abs(time[self.sample, None] - time) > OTHER_TIME
+        held_late, whole_late = (self.close & late) @ self.mass, (self.same & late) @ self.mass
+        share, share_late = held / np.maximum(whole, 1.0), held_late / np.maximum(whole_late, 1.0)
+        # Where a cluster has moved its earlier readings are few, and no sign that those of now depend on each other.
+        by_late = (held <= 0.0) | ((share_late > share) & (whole_late >= COMPARED_MIN))
+        share = np.where(by_late, share_late, share)
+        counted = np.where(by_late, whole_late >= COMPARED_MIN, whole >= EARLIER_MIN)
+        return counted, self._close_in_block() - self._others_in_block() * share
+
+    def slow_excess(self) -> tuple[NDArray[np.bool_], Floats]:
+        """The same for the last `SLOW_READINGS` readings and those before."""
+        is_late = np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2 <= SLOW_READINGS
+        weights = self.earlier_mass[:, None] * np.stack([is_late, ~is_late], axis=1)
+        held, whole = self.before @ weights, self.same_before @ weights
+        share = held[:, 1] / np.maximum(whole[:, 1], 1.0)
+        excess = self._close_in_block() + held[:, 0] - (self._others_in_block() + whole[:, 0]) * share
+        return whole[:, 1] >= EARLIER_MIN, excess
+
+    # A sampled reading is itself among those counted around it, but not among those it is compared with.
+    def _close_in_block(self) -> Floats:
+        return np.asarray(self.close @ self.mass - 1.0)
+
+    def _others_in_block(self) -> Floats:
+        return np.asarray(self.same @ self.mass - 1.0)
+
+
+def _learn_each(
+    identities: Identities, counts: _Counts, counted: NDArray[np.bool_], excess: Floats, slow: bool = False
+) -> None:
+    """Each cluster learns the mean excess of those of its sampled points (s,) that were `counted`."""
+    of_sample = counts.cluster[counts.sample]
+    for identity in np.unique(counts.cluster).tolist():
+        here = counted & (of_sample == identity)
+        if here.any():
+            measured = float(np.average(excess[here], weights=counts.mass[counts.sample[here]]))
+            mass = float(counts.mass[counts.cluster == identity].sum())
+            _learn(identities.clusters[identity], measured, mass, slow)
+
+
+def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:
+    compared = mass + (cluster.slow_compared if slow else cluster.compared)
+    rate = max(1.0 - math.exp(-mass / LONG_READINGS), mass / (compared + FIRST_READINGS))
+    if slow:
+        cluster.slow_compared, cluster.slow_excess = compared, (1.0 - rate) * cluster.slow_excess + rate * measured
+    else:
+        cluster.compared, cluster.excess = compared, (1.0 - rate) * cluster.excess + rate * measured
+
+
+def _nearest(points: Floats, centres: Floats) -> Positions:
+    """points (n, d), centres (k, d) -> (n,) the nearest centre; of centres that nearly coincide any of them."""
+    frame = frame_of(centres)
+    return np.asarray(squared_between(frame.of(points), frame.of(centres)).argmin(axis=1), dtype=np.int64)
 
 
 def _apart(one: Floats, other: Floats) -> Floats:

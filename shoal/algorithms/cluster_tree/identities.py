@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.partition import Pair, Partition
+from shoal.algorithms.cluster_tree.joining import Pair
+from shoal.algorithms.cluster_tree.partition import Partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.distance import Floats
@@ -28,6 +29,8 @@ NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
+NUMBERS = ("since", "recent", "excess", "compared", "slow_excess", "slow_compared")
+"""what a saved state has of each cluster as numbers"""
 
 
 @dataclass
@@ -48,11 +51,19 @@ class Cluster:
     """readings of a block near a reading, beyond those expected of independent readings"""
     compared: float = 0.0
     """readings from which `excess` was found"""
+    slow_excess: float = 0.0
+    """the same over the last `dependence.SLOW_READINGS` readings"""
+    slow_compared: float = 0.0
 
     @property
     def dependence(self) -> float:
         """How many of its readings count as one."""
         return max(1.0, 1.0 + self.excess)
+
+    @property
+    def slow_dependence(self) -> float:
+        """The same, also of readings that came one or two thousand readings apart."""
+        return max(self.dependence, 1.0 + self.slow_excess)
 
 
 class Identities:
@@ -66,7 +77,13 @@ class Identities:
         self._shown: dict[int, int] = {}
 
     def remain_apart(self, pair: Pair, significance: float, readings: float) -> bool:
-        """Whether two known clusters remain two. They become one after `confirm_readings` readings of doubt."""
+        """Whether two known clusters remain two. They become one after `confirm_readings` readings of doubt.
+
+        One that is not yet shown must be found again on newer readings, as significant as when it was found: of the
+        splits tried at every rebuild, the highest significance is by chance too high.
+        """
+        if not all(self._is_confirmed(self.clusters[identity], readings) for identity in pair):
+            return significance >= self._split
         if significance >= self._keep:
             self._doubted.pop(pair, None)
             return True
@@ -79,6 +96,9 @@ class Identities:
         for (group, cluster), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0][1])):
             if group not in identity_of and cluster not in identity_of.values():
                 identity_of[group] = cluster
+        for group, identity in identity_of.items():
+            if found.significance.get(group, 0.0) >= CERTAIN * self._split:
+                self.clusters[identity].confirmed = True
         oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
@@ -93,7 +113,9 @@ class Identities:
         parent = max(former, key=former.__getitem__) if former else NO_PARENT
         cluster = Cluster(readings, parent, confirmed, appeared)
         if former:  # the parent's measurement holds for its readings until they have been measured
-            cluster.excess, cluster.compared = self.clusters[parent].excess, self.clusters[parent].compared / 2
+            origin = self.clusters[parent]
+            cluster.excess, cluster.compared = origin.excess, origin.compared / 2
+            cluster.slow_excess, cluster.slow_compared = origin.slow_excess, origin.slow_compared / 2
         self.clusters[self.n_created] = cluster
         self.n_created += 1
         return self.n_created - 1
@@ -134,8 +156,11 @@ class Identities:
 
     def dependence(self, cluster: Positions) -> Floats:
         """identities (k,) -> (k,) how many readings of each count as one; 1 for unknown ones."""
-        known = {identity: one.dependence for identity, one in self.clusters.items()}
-        return np.array([known.get(identity, 1.0) for identity in cluster.tolist()], dtype=np.float64)
+        return _each(cluster, {identity: one.dependence for identity, one in self.clusters.items()})
+
+    def slow_dependence(self, cluster: Positions) -> Floats:
+        """identities (k,) -> (k,) the same over thousands of readings; 1 for unknown ones."""
+        return _each(cluster, {identity: one.slow_dependence for identity, one in self.clusters.items()})
 
     def state(self) -> State:
         """Everything as arrays, one entry for each cluster or doubted pair."""
@@ -151,6 +176,8 @@ class Identities:
             "active": np.array([one.active for one in every], dtype=np.int64),
             "excess": np.array([one.excess for one in every], dtype=np.float64),
             "compared": np.array([one.compared for one in every], dtype=np.float64),
+            "slow_excess": np.array([one.slow_excess for one in every], dtype=np.float64),
+            "slow_compared": np.array([one.slow_compared for one in every], dtype=np.float64),
             "shown": np.array([self._shown[identity] for identity in self.clusters], dtype=np.int64),
             "doubted": np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
             "doubted_since": np.array(list(self._doubted.values()), dtype=np.float64),
@@ -162,18 +189,23 @@ class Identities:
         c = len(ids)
         self.n_created = saved.read_int("identities_created", least=int(ids.max()) + 1 if c else 0)
         saved.check(len(np.unique(ids)) == c, "two clusters have the same identity")
-        numbers = [saved.read_floats(name, (c,)).tolist() for name in ("since", "recent", "excess", "compared")]
+        numbers = [saved.read_floats(name, (c,)).tolist() for name in NUMBERS]
         parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
         flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in ("confirmed", "appeared", "active")]
         shown = saved.read_ints("shown", (c,))
         saved.check(bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist")
         columns = zip(ids.tolist(), parents, *numbers, *flags, strict=True)
-        for identity, parent, since, recent, excess, compared, confirmed, appeared, active in columns:
-            self.clusters[identity] = Cluster(since, parent, confirmed, appeared, recent, active, excess, compared)
+        for identity, parent, since, recent, *excesses, confirmed, appeared, active in columns:
+            self.clusters[identity] = Cluster(since, parent, confirmed, appeared, recent, active, *excesses)
         self._shown = dict(zip(ids.tolist(), shown.tolist(), strict=True))
         doubted = saved.read_ints("doubted", (None, 2))
         since = saved.read_floats("doubted_since", (len(doubted),)).tolist()
         self._doubted = {(a, b): at for (a, b), at in zip(doubted.tolist(), since, strict=True)}
+
+
+def _each(cluster: Positions, known: dict[int, float]) -> Floats:
+    """identities (k,) -> (k,) the number known of each, 1 where there is none."""
+    return np.array([known.get(identity, 1.0) for identity in cluster.tolist()], dtype=np.float64)
 
 
 def _is_new_ground(cells: Cells, own: NDArray[np.bool_]) -> bool:

@@ -12,8 +12,9 @@ from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.client import check_width, restored_sketch, restored_width, sketch_state
 from shoal.algorithms.cluster_tree.dependence import Dependence
 from shoal.algorithms.cluster_tree.identities import NO_PARENT, Identities
+from shoal.algorithms.cluster_tree.joining import Pair
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
-from shoal.algorithms.cluster_tree.partition import Pair, partition
+from shoal.algorithms.cluster_tree.partition import partition
 from shoal.algorithms.cluster_tree.snapshot import cluster_of_nearest
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
@@ -104,15 +105,22 @@ class ClusterTreeServer:
         def remain_apart(pair: Pair, significance: float) -> bool:
             return identities.remain_apart(pair, significance, readings)
 
-        active, dependence = identities.active(cells.cluster), identities.dependence(cells.cluster)
-        found = partition(cells, active, dependence, self.options.split_significance, remain_apart)
+        found = partition(
+            cells,
+            identities.active(cells.cluster),
+            identities.dependence(cells.cluster),
+            identities.slow_dependence(cells.cluster),
+            self.options.split_significance,
+            remain_apart,
+        )
         identities.assign(cells, found, readings)
         identities.settle(readings)
         if len(self._block.mass):
             near = self._dependence.compare(self._block, self._block_time, cells, found.cores, identities)
             identities.count_recent(identities.shown(cells.cluster[near]), self._block.mass)
         self._block, self._block_time = empty_sketch(self._width or 0), np.empty(0)
-        cells.limit_mass(self.options.cluster_mass_max, self.options.mass_max)
+        dependence = identities.dependence(cells.cluster)
+        cells.limit_mass(self.options.cluster_mass_max, self.options.mass_max, dependence)
         self._rebuilt = self._readings
 
     def _shown(self) -> Positions:
