@@ -159,7 +159,7 @@ def contestants() -> dict[str, Labelling]:
     found = {**PUBLISHED, **OTHERS}
     for name in algorithm_names():
         algorithm = load_algorithm(name)
-        if name in found:
+        if name in found or algorithm.regression is not None:
             continue
         if not isinstance(algorithm, RoundsAlgorithm):
             found[name] = _streaming(name)

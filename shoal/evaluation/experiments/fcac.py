@@ -70,6 +70,39 @@ def same_digits(setting: Setting, measure: str, measured: Figure, printed: Figur
     return measured.written(FORMATS[measure]) == printed.written(FORMATS[measure])
 
 
+TEXT: Final = """\
+Published: tables 3 (IID) and 4 (non-IID) of N. Masuyama and others, "Privacy-preserving continual federated
+clustering via adaptive resonance theory" (2023): mean and population standard deviation of 20 trials without noise. A
+figure agrees if it has the same digits. With `--check` on hill_valley, phoneme, optdigits, pendigits and
+magic_telescope the command takes 35 seconds on two cores and ends with exit code 0.
+
+- **Bioresponse** and **Mozilla4 IID** agree to the last digit as well.
+- **Mozilla4 non-IID** and **Skin** differ because of ties: their features are whole numbers, so nodes can be equally
+  near, and the authors' program has no rule for that (an unstable sort decides). Here the oldest node wins. In both,
+  most single trials equal the authors' (Mozilla4: all of the first three but seed 2; Skin: seed 0 in both splits).
+- **Ozone** has 14 937 missing cells in the public file and none in the paper's, which does not say how they were
+  filled. With the mean of the column, the default for this data set, the figures come this close.
+- **Fashion-MNIST** was not run, because the file was not available. The command supports it (`fashion_mnist`, 100
+  clients, grey values scaled to -1..1).
+
+The protocol is that of the published program (commit c8d8af4 of Masuyama-lab/FCAC), with single trials of which tests
+compare it.
+
+- *Permutation.* The trial's number, 0 to 19, is the seed of NumPy's legacy generator, which permutes the rows. Rows
+  are drawn by number, so a file in another order than OpenML's gives other figures.
+- *IID split.* Of each class, equal consecutive blocks to the clients and the remainder to the last one.
+- *Non-IID split.* Of each class, shares from Dirichlet(0.5), with the generator started at 0 in every trial. Clients
+  that have n / clients rows get none. The draw is repeated until each client has 40 rows.
+- *Learning.* Clients learn raw values in the order of the classes. The server absorbs the nodes in a legacy shuffle
+  from seed 0, those with high winning counts first. Magic's column `ID`, which numbers the rows by class, is left
+  out.
+- *Scores.* All rows are predicted; ARI, AMI and NMI are scikit-learn's.
+
+Other data sets of the same form can be run with `--dataset NAME`. They get one client per 400 rows, from 2 to 50, or
+`--clients N`. If none of 1000 draws gives each client 40 rows in the non-IID split, the number of clients is halved
+until one does; data with fewer than 40 rows are an error. `--epsilon E` adds the paper's Laplace noise, for which the
+paper has no figures.
+"""
 EXPERIMENT: Final = Experiment(
     name="fcac",
     title="Run FCAC as its paper did and compare with its tables 3 and 4, to the last digit.",
@@ -81,4 +114,5 @@ EXPERIMENT: Final = Experiment(
     run=run,
     published=_published,
     agrees=same_digits,
+    text=TEXT,
 )

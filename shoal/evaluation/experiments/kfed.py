@@ -15,6 +15,10 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     return run_one_shot(KFED, setting, trial)
 
 
+TEXT: Final = """\
+Published: the column k-FED in tables 3 and 4 of the FCAC paper. The band is three of our deviations over 20 trials.
+Unweighted means on the server are the paper's; the form with weighted means has no published figures.
+"""
 EXPERIMENT: Final = Experiment(
     name="kfed",
     title="Run k-FED as the FCAC paper did and compare with its column of tables 3 and 4.",
@@ -26,4 +30,5 @@ EXPERIMENT: Final = Experiment(
     run=_run,
     published=lambda setting: published_column("kfed", setting) if setting["average"] == "unweighted" else {},
     agrees=three_deviations,
+    text=TEXT,
 )

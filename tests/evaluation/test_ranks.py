@@ -1,0 +1,227 @@
+"""Ranks of algorithms: the tests of Demšar, the paper's printed ranks, and `shoal reproduce ranks` on small data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from shoal.algorithms.registry import algorithm_names, load_algorithm
+from shoal.errors import InvalidData, MissingExtra, SettingsError
+from shoal.evaluation import published_ranks
+from shoal.evaluation.command import reproduce
+from shoal.evaluation.contestants import PUBLISHED, Task, contestants
+from shoal.evaluation.datasets import FCAC_DATASETS
+from shoal.evaluation.experiments.ranks import BAND, Comparison, complete, published_mean, rank_results, scopes
+from shoal.evaluation.published import FCAC
+from shoal.evaluation.published_rounds import COMPARED
+from shoal.evaluation.rank_picture import draw_ranks
+from shoal.evaluation.ranking import rank
+from shoal.evaluation.splits import FCAC_SPLITS
+
+# Demšar (2006), table 6: areas under the curve of four forms of C4.5 on 14 data sets.
+DEMSAR = """
+.763 .768 .771 .798; .599 .591 .590 .569; .954 .971 .968 .967; .628 .661 .654 .657; .882 .888 .886 .898;
+.936 .931 .916 .931; .661 .668 .609 .685; .583 .583 .563 .625; .775 .838 .866 .875; 1.000 1.000 1.000 1.000;
+.940 .962 .965 .962; .619 .666 .614 .669; .972 .981 .9751 .975; .957 .978 .946 .970
+"""
+NAMES = ("C4.5", "m", "cf", "m+cf")
+
+
+def demsar() -> list[dict[str, float]]:
+    return [dict(zip(NAMES, map(float, line.split()), strict=True)) for line in DEMSAR.split(";")]
+
+
+def test_the_example_of_demsar_gives_his_ranks_and_his_critical_difference() -> None:
+    ranked = rank(demsar(), NAMES)
+    np.testing.assert_allclose(ranked.mean, [3.143, 2.000, 2.893, 1.964], atol=5e-4)
+    assert ranked.comparisons == 14
+    assert ranked.critical_difference == pytest.approx(1.25, abs=5e-3)
+    # His 9.28 (p = .0258) is without the correction for ties, which makes it 10.2.
+    assert ranked.friedman_p == pytest.approx(0.0167, abs=1e-4)
+    assert not ranked.differ("C4.5", "m+cf"), "the Nemenyi test does not find his difference either"
+    assert ranked.groups() == [("m+cf", "m", "cf", "C4.5")]
+
+
+def test_groups_overlap_where_ranks_are_far_apart() -> None:
+    scores = [{"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}] * 12
+    ranked = rank(scores, "abcd")
+    assert ranked.critical_difference == pytest.approx(1.354, abs=2e-3)
+    assert ranked.groups() == [("a", "b"), ("b", "c"), ("c", "d")]
+    assert ranked.differ("a", "c")
+    assert not ranked.differ("a", "b")
+
+
+def test_equal_scores_share_their_ranks() -> None:
+    ranked = rank([{"a": 1.0, "b": 1.0, "c": 0.0}] * 4, "abc")
+    assert ranked.mean.tolist() == [1.5, 1.5, 3.0]
+    same = rank([{"a": 1.0, "b": 1.0, "c": 1.0}] * 4, "abc")
+    assert same.friedman_p == 1.0
+    assert same.groups() == [("a", "b", "c")]
+
+
+def test_nothing_and_one_algorithm_cannot_be_ranked() -> None:
+    with pytest.raises(InvalidData, match="cannot be ranked"):
+        rank([], "ab")
+    with pytest.raises(InvalidData, match="cannot be ranked"):
+        rank([{"a": 1.0}], "a")
+    assert np.isnan(rank([{"a": 1.0, "b": 0.0}], "ab").friedman_p), "Friedman's test is for three or more"
+
+
+def test_the_printed_ranks_have_the_printed_averages() -> None:
+    for split in FCAC_SPLITS:
+        assert set(published_ranks.RANKS[split]) == set(FCAC_DATASETS)
+        for name, average in zip(published_ranks.COLUMNS, published_ranks.AVERAGE[split], strict=True):
+            mean = published_mean(name, (split,), tuple(FCAC_DATASETS))
+            assert mean == pytest.approx(average, abs=5e-4), (split, name)
+
+
+def test_the_printed_ranks_are_those_of_the_printed_figures() -> None:
+    """Up to figures that are equal as they are printed."""
+    columns = {"ffcm": "fedfcm"}
+    for split in FCAC_SPLITS:
+        for dataset, by_score in published_ranks.RANKS[split].items():
+            for score, digits in zip(("ari", "ami", "nmi"), by_score, strict=True):
+                means = [
+                    FCAC[split][dataset][score].mean
+                    if name == "fcac"
+                    else COMPARED[columns.get(name, name)][split][dataset][score].mean
+                    for name in published_ranks.COLUMNS
+                ]
+                ordered = [means[digits.index(str(place))] for place in range(1, 6)]
+                assert ordered == sorted(ordered, reverse=True), (split, dataset, score)
+
+
+def comparison(dataset: str, split: str, score: str = "ari", **values: float) -> Comparison:
+    return Comparison(dataset, split, None, score, values)  # type: ignore[arg-type]  # one of the splits
+
+
+def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> None:
+    found = [
+        comparison("phoneme", split, score, kmeans=0.5, kfed=0.4, ffcm=0.3, mufc=0.2, fcac=0.1)
+        for split in FCAC_SPLITS
+        for score in ("ari", "ami", "nmi")
+    ]
+    results = {each.keys["algorithm"]: each for each in rank_results("the paper's", found, tuple(PUBLISHED), 5, True)}
+    # Table 3, phoneme: k-means has the ranks 3, 1, 1; here it is the first throughout.
+    assert results["kmeans"].published["IID"].mean == pytest.approx(5 / 3)
+    assert results["kmeans"].measured["IID"].mean == 1.0
+    assert results["kmeans"].agrees["IID"] is (abs(5 / 3 - 1.0) <= BAND)
+    assert results["fcac"].agrees["IID"] is True
+    assert results["ffcm"].published
+    assert results["ffcm"].agrees == {}, "no band is claimed"
+    few = rank_results("the paper's", found, tuple(PUBLISHED), 1, True)
+    assert all(each.agrees == {} for each in few), "one trial is not compared"
+
+
+def test_data_that_the_paper_does_not_have_are_not_compared() -> None:
+    assert published_mean("fcac", ("iid",), ("phoneme", "mine")) is None
+    assert published_mean("cluster_tree", ("iid",), ("phoneme",)) is None
+
+
+def test_an_algorithm_without_a_score_somewhere_is_not_ranked() -> None:
+    found = [comparison("a", "iid", x=1.0, y=0.5), comparison("b", "iid", x=1.0)]
+    assert complete(found, ("x", "y", "z")) == ["x"]
+
+
+def test_the_scopes_are_the_two_scenarios_both_each_noise_and_all() -> None:
+    assert [each.name for each in scopes((None, 15.0))] == ["IID", "non-IID", "both", "epsilon 15", "all"]
+    assert [each.name for each in scopes((15.0,))] == ["epsilon 15"]
+
+
+def test_every_installed_clustering_algorithm_is_a_contestant() -> None:
+    left_out = set(algorithm_names()) - set(contestants())
+    for name in left_out:
+        algorithm = load_algorithm(name)
+        assert getattr(algorithm, "paper_only", False) or algorithm.regression is not None, name
+    assert {"cae", "cluster_tree", "fcm", "gmm"} <= set(contestants()), "those beyond the paper's"
+
+
+@pytest.mark.parametrize("name", contestants())
+def test_every_contestant_labels_every_row_or_refuses_the_data(name: str) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    rows = generator.normal(size=(400, 2)) + 9.0 * labels[:, None]
+    task = Task([rows[start::4] for start in range(4)], rows, 2, 0)
+    try:
+        found = contestants()[name](task)
+    except SettingsError:
+        assert name not in PUBLISHED
+        return
+    assert found.shape == (400,)
+    assert found.dtype.kind == "i"
+    assert contestants()[name](task).tobytes() == found.tobytes(), "the same trial gives the same labels"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    for name in ("hill_valley", "phoneme", "pendigits"):
+        labels = np.arange(600) % 3
+        rows = generator.normal(size=(600, 2)) + 9 * np.array([[0, 0], [1, 0], [0, 1]])[labels]
+        table = np.column_stack([rows, labels])
+        np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="a,b,label", comments="")
+    return tmp_path
+
+
+def ranks(*words: object) -> Result:
+    return CliRunner().invoke(reproduce, ["ranks", "--jobs", "1", *map(str, words)])
+
+
+def test_the_quick_form_ranks_every_algorithm_and_draws(folder: Path) -> None:
+    done = ranks("--quick", "--data", folder, "--json", "--out", folder / "ranks.svg", "--resume", folder / "trials")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    among = [row["among"] for row in told["rows"]]
+    assert among == sorted(among, reverse=True), "the paper's first"
+    assert {row["algorithm"] for row in told["rows"]} | set(told["left_out"]) == set(contestants())
+    for row in told["rows"]:
+        assert list(row["metrics"]) == ["IID", "non-IID", "both"]
+    assert {test["scope"] for test in told["tests"]} == {"IID", "non-IID", "both"}
+    assert "critical difference" in (folder / "ranks.svg").read_text() or (folder / "ranks.svg").stat().st_size > 1000
+    again = ranks("--quick", "--data", folder, "--resume", folder / "trials")
+    assert again.exit_code == 0
+    assert "Mean ranks among all" in again.stdout
+    lines = (folder / "trials").read_text().splitlines()
+    assert len(lines) == 3 * 2 * len(contestants()), "nothing was run twice"
+
+
+def test_some_algorithms_and_scores_are_ranked_on_their_own(folder: Path) -> None:
+    words = ("--data", folder, "--epsilon", "none", "--epsilon", 15, "--trials", 1, "--noise-trials", 1, "--json")
+    done = ranks(*words, "--algorithm", "cluster_tree", "--algorithm", "kmeans", "--score", "ari")
+    told = json.loads(done.stdout)
+    assert [row["among"] for row in told["rows"]] == ["all", "all"]
+    assert list(told["rows"][0]["metrics"]) == ["IID", "non-IID", "both", "epsilon 15", "all"]
+    assert [test["comparisons"] for test in told["tests"]] == [3, 3, 6, 6, 12]
+
+
+def test_what_cannot_be_ranked_is_an_error(folder: Path) -> None:
+    assert "no algorithm 'nonsense'" in str(ranks("--data", folder, "--algorithm", "nonsense").exception)
+    assert isinstance(ranks("--data", folder, "--check", "--quick").exception, SettingsError)
+    assert isinstance(ranks("--data", folder, "--check", "--trials", 1).exception, SettingsError)
+    assert ranks("--data", folder, "--epsilon", 0).exit_code == 2
+    assert isinstance(ranks("--data", folder, "--out", folder / "nowhere" / "a.png").exception, SettingsError)
+
+
+def test_without_matplotlib_the_error_comes_before_any_trial(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    missing = ranks("--data", folder, "--quick", "--out", folder / "a.png")
+    assert isinstance(missing.exception, MissingExtra)
+    assert "trials done" not in missing.output
+
+
+def test_the_diagram_has_every_name(tmp_path: Path) -> None:
+    draw_ranks({"all": rank(demsar(), NAMES)}, tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text().count("<path") > 10
+
+
+@pytest.mark.needs("data")
+def test_the_papers_order_is_found_on_three_of_its_data_sets(data_folder: Path) -> None:
+    """One trial: FCAC before k-FED, as in figure 10, on the data sets of the quick form."""
+    done = ranks("--quick", "--data", data_folder, "--json")
+    told = {row["algorithm"]: row["metrics"] for row in json.loads(done.stdout)["rows"] if row["among"] != "all"}
+    assert told["fcac"]["both"]["mean"] < told["kfed"]["both"]["mean"]
+    assert told["fcac"]["both"]["published"] == pytest.approx(2.11, abs=0.01)
