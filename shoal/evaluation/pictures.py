@@ -74,7 +74,11 @@ def draw_clusterings(data: Sequence[DataSet], clusterings: Sequence[Clustering],
             axis.scatter(*clustering.view.centres.T, s=70, c="black", marker="x", zorder=3)
         clusters = len(np.unique(clustering.labels[clustering.labels >= 0]))
         rounds = "" if clustering.rounds is None else f", {clustering.rounds} round{'s' * (clustering.rounds > 1)}"
-        axis.set_title(f"{each.name}: {clusters} clusters{rounds}, ARI {clustering.ari:.2f}")
+        if clustering.curve is None:
+            axis.set_title(f"{each.name}: {clusters} clusters{rounds}, ARI {clustering.ari:.2f}")
+        else:
+            axis.plot(*clustering.curve.T, color="black", linewidth=1.5)
+            axis.set_title(f"{each.name}: {clusters} rules{rounds}")
     _save(figure, path)
 
 

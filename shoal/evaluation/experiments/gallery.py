@@ -23,6 +23,7 @@ CLIENTS: Final = 5
 PORTION: Final = 100
 """rows that a client learns between two updates, for algorithms that learn a stream"""
 ROUNDS_MAX: Final = 100
+CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
 OPTIONS: Final[dict[str, dict[str, Any]]] = {"gmm": {"covariance": "full"}, "gmm_local": {"covariance": "full"}}
@@ -60,6 +61,8 @@ class Clustering(NamedTuple):
     rounds: int | None
     """rounds until the algorithm converged; None for algorithms that learn a stream"""
     ari: float
+    curve: Rows | None = None
+    """(m, 2) the predictions of an algorithm that predicts the second feature from the first"""
 
 
 def blobs(seed: int = 0) -> DataSet:
@@ -136,7 +139,12 @@ def _cluster_in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> 
     params: Arrays = algorithm.start(options, 2, init)
     done = run_rounds(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)
     labels = algorithm.predict(done.params, data.rows)
-    return Clustering(labels, algorithm.view(done.params), len(done.shifts), scores(data.classes, labels)["ari"])
+    ari, curve = scores(data.classes, labels)["ari"], None
+    if algorithm.regression is not None:
+        across = np.linspace(0.0, 1.0, CURVE_POINTS)
+        line = algorithm.regression.predict(done.params, np.column_stack([across, np.zeros(CURVE_POINTS)]))
+        curve = np.column_stack([across, line])
+    return Clustering(labels, algorithm.view(done.params), len(done.shifts), ari, curve)
 
 
 def _shuffled(
