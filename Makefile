@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 
-.PHONY: help demo check test lint check-types bench screenshots kafka-start kafka-stop clean
+.PHONY: help demo check test lint check-types bench fuzz soak screenshots kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,13 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.client_step
 	$(BIN)/python -m benchmarks.path
 	$(BIN)/python -m benchmarks.steadiness
+	$(BIN)/python -m benchmarks.robustness
+
+fuzz: $(VENV)/.dev ## 100 000 changed messages, requests and files against their readers (about an hour)
+	SHOAL_FUZZ_CASES=100000 $(BIN)/python -m pytest -q -n 2 --dist loadfile -p no:logging --timeout 7200 tests/hostile/fuzzing
+
+soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds
+	$(BIN)/python -m tests.hostile.soak
 
 screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
 	$(BIN)/python -m tests.server_node.web_screenshot

@@ -1,0 +1,148 @@
+"""Changed files: the federation file, readings, rules, keys, checkpoints and the embedded log, and MQTT's payloads.
+
+Whatever is in a file, reading it ends with one of shoal's own errors, or with a value.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producers.files.tables import open_table
+from producers.mqtt.payloads import TopicField, parse_payload
+from producers.mqtt.settings import MqttSettings
+from server_node.forwarding.rules import load_rules
+from shoal.config.models import check_models
+from shoal.config.privacy import privacy_mode
+from shoal.config.settings import load_config
+from shoal.errors import ShoalError
+from shoal.protocol.signatures import read_keys
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.transports.base import beginning
+from shoal.transports.sqlite.log import SqliteLog
+from tests.hostile.fuzzing import FIRST, share_of
+from tests.hostile.fuzzing.mutations import changed_bytes, changed_text
+
+EXAMPLE = files("shoal.config").joinpath("example.toml").read_text(encoding="utf-8")
+ROUNDS = """
+[[models]]
+name = "fuzzy"
+algorithm = "fcm"
+options = { clusters = 3, fuzzifier = 2 }
+[models.rounds]
+quorum = 0.8
+between = "cache"
+robust = "median"
+"""
+WORDS = (
+    *("federation", "features", "privacy", "models", "log", "server", "name", "algorithm", "options", "rounds"),
+    *("fcac", "kmeans", "gmm", "kfed", "formal", "off", "epsilon_per_reading", "low", "high", "true", "clusters"),
+)
+CSV = b"temperature,humidity,time\n" + b"".join(b"%d.5,%d,2024-01-01T00:%02d:00Z\n" % (n, n, n) for n in range(20))
+JSON_LINES = b"".join(b'{"temperature": %d.5, "humidity": %d, "time": %d}\n' % (n, n, 10**9 + n) for n in range(20))
+RULES = b'[[rule]]\nname = "new"\nevents = ["birth", "gone"]\nmodel = "clusters"\n'
+
+
+def attempt(number: int, read: Callable[[], Any]) -> bool:
+    """Whether the file could be read. Raises `AssertionError` for any error but shoal's own."""
+    try:
+        read()
+    except ShoalError:
+        return False
+    except Exception as wrong:
+        raise AssertionError(f"case {number}") from wrong
+    return True
+
+
+def test_no_changed_federation_file_makes_its_reader_fail(tmp_path: Path) -> None:
+    file, could = tmp_path / "plant.toml", Counter[bool]()
+    for number in range(FIRST, FIRST + share_of(0.04)):
+        rng = random.Random(number)
+        text = changed_text(rng, EXAMPLE.replace("[log]", f"{ROUNDS}\n[log]", 1), WORDS)
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+
+        def read() -> None:
+            config = load_config(file)
+            check_models(config.contract)
+            privacy_mode(config.contract).describe().text()
+
+        could[attempt(number, read)] += 1
+    assert could[False], "some of them are wrong"
+    assert could[True], "and some are not"
+
+
+def test_no_changed_file_of_readings_makes_its_reader_fail(tmp_path: Path) -> None:
+    for number in range(FIRST, FIRST + share_of(0.03)):
+        rng = random.Random(number)
+        name, content = rng.choice((("readings.csv", CSV), ("readings.jsonl", JSON_LINES), ("readings.csv.gz", CSV)))
+        file = tmp_path / name
+        file.write_bytes(changed_bytes(rng, content, [CSV, JSON_LINES, b"\xff\xfe\0", b'"' * 100]))
+
+        def read(file: Path = file) -> None:
+            table = open_table(file, Counter())
+            table.count()
+            for _ in table.rows([column for column in ("temperature", "humidity") if column in table.columns]):
+                pass
+
+        attempt(number, read)
+
+
+def test_no_changed_rules_or_keys_make_their_reader_fail(tmp_path: Path) -> None:
+    rules, key = tmp_path / "alerts.toml", tmp_path / "attic.key"
+    for number in range(FIRST, FIRST + share_of(0.01)):
+        rng = random.Random(number)
+        rules.write_bytes(changed_bytes(rng, RULES, [RULES, EXAMPLE.encode()]))
+        attempt(number, lambda: load_rules(rules))
+        key.write_bytes(changed_bytes(rng, b"0f" * 32 + b"\n", [b"\n", b"zz" * 40]))
+        key.chmod(0o600)
+        attempt(number, lambda: read_keys(key))
+
+
+def test_no_payload_makes_the_mqtt_producer_fail() -> None:
+    settings, wanted = MqttSettings(), [TopicField(0, "a.b"), TopicField(1, "c")]
+    payloads = [b'{"a": {"b": 1.5}, "c": "2"}', b"21.5", b'{"a": [1], "c": null}', b"[" * 2000]
+    for number in range(FIRST, FIRST + share_of(0.02)):
+        rng = random.Random(number)
+        payload = changed_bytes(rng, rng.choice(payloads), payloads)
+        for topic in (wanted, [TopicField(0, "")]):
+            assert attempt(number, lambda payload=payload, topic=topic: parse_payload(payload, topic, settings, 1e9))
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "log"])
+def test_no_damaged_database_makes_its_reader_fail(tmp_path: Path, kind: str) -> None:
+    whole = tmp_path / "whole.db"
+    if kind == "checkpoint":
+        with Checkpoint(whole, "a test") as checkpoint:
+            checkpoint.save({"version": 1, "rows": [1, 2, 3]})
+    else:
+        with closing(SqliteLog(whole, durable=False)) as log:
+            log.ensure("plant.updates")
+            for number in range(50):
+                log.publish("plant.updates", b"x" * 40, str(number).encode())
+            log.flush()
+    content = whole.read_bytes()
+    for number in range(FIRST, FIRST + share_of(0.005)):
+        rng = random.Random(number)
+        file = tmp_path / f"{number}.db"
+        file.write_bytes(changed_bytes(rng, changed_bytes(rng, content, [content]), [content]))
+
+        def read(file: Path = file) -> None:
+            if kind == "checkpoint":
+                with Checkpoint(file, "a test") as checkpoint:
+                    assert checkpoint.load() in (None, {"version": 1, "rows": [1, 2, 3]})
+                return
+            with closing(SqliteLog(file, durable=False)) as log:
+                at = beginning(log, "plant.updates")
+                log.read("plant.updates", at)
+                log.bounds("plant.updates")
+
+        attempt(number, read)
+        for left in tmp_path.glob(f"{number}.db*"):
+            left.unlink()

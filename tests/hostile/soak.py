@@ -1,0 +1,234 @@
+"""The soak: a federation of real processes under a stream of hostile messages, with a kill every 20 seconds.
+
+    python -m tests.hostile.soak --minutes 10
+
+A server with its page, three clients and a producer run on the embedded log, whose topics are kept small by retention.
+Changed messages go into the topic of updates all the time. A process at random is killed every `--kill-every` seconds
+and started again. Afterwards memory and disk must be what they were after the first third, no process may have ended by
+itself, the last readings must be in a snapshot, and everybody must end in order.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from shoal.algorithms.registry import rounds_algorithm
+from shoal.config.settings import Config, load_config
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
+from shoal.transports.base import latest
+from tests.hostile.fuzzing.test_messages import changed
+from tests.hostile.fuzzing.valid_messages import Message
+from tests.house.processes import Process, killed_on_exit
+from tests.small_plant import an_update
+
+CLIENTS = 3
+RATE = 60
+"""readings per second of all clients"""
+HOSTILE_PER_S = 20
+SAMPLE_S = 2.0
+GROWTH_MAX = 0.15
+"""of the median of the last third of the samples over that of the second third"""
+MIB = 2**20
+FILE = """
+[federation]
+name = "soak"
+[[features]]
+name = "x"
+low = 0
+high = 100
+[[features]]
+name = "y"
+low = 0
+high = 100
+[privacy]
+mode = "off"
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+options = { nodes_max = 100 }
+[[models]]
+name = "centres"
+algorithm = "kmeans"
+options = { clusters = 3 }
+[models.rounds]
+deadline_s = 5
+wake_s = 5
+rows_min = 5
+robust = "median"
+[log]
+address = "sqlite:federation.db"
+updates_retention_bytes = 2000000
+events_retention_bytes = 1000000
+rejected_retention_bytes = 2000000
+[client]
+folder = "clients"
+publish_readings = 40
+publish_s = 2
+window_rows = 300
+readings_bytes_max = 400000
+accept_gap = true
+[server]
+folder = "server"
+pool_clients = 2
+pool_s = 5
+accept_gap = true
+port = 0
+"""
+
+
+@dataclass
+class Soak:
+    """The processes, what they used, and what went wrong."""
+
+    folder: Path
+    seed: int
+    processes: dict[str, Process] = field(default_factory=dict)
+    memory: dict[str, list[int]] = field(default_factory=dict)
+    disk: list[int] = field(default_factory=list)
+    kills: int = 0
+    hostile: int = 0
+    ended: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Write the federation file and start everything."""
+        file = self.folder / "soak.toml"
+        file.write_text(FILE, encoding="utf-8")
+        config = ["--config", str(file)]
+        rate = ["--synthetic", "gaussians", "--clients", str(CLIENTS), "--rate", f"{RATE}/s"]
+        commands = {"server": ["server", *config], "producer": ["producer", *config, *rate]}
+        commands |= {f"client-{n}": ["client", *config, "--name", f"client-{n}"] for n in range(1, CLIENTS + 1)}
+        for name, arguments in commands.items():
+            self.processes[name] = Process(arguments, self.folder / f"{name}.txt")
+        self.memory = {name: [] for name in commands}
+
+    def run(self, seconds: float, kill_every: float) -> None:
+        """Send, sample and kill until the time is over."""
+        config, rng = load_config(self.folder / "soak.toml"), random.Random(self.seed)
+        begun = time.monotonic()
+        killed_at = sampled_at = begun
+        with closing(open_log(config.log)) as log:
+            ensure_topics(log, config.contract, config.log)
+            while (now := time.monotonic()) < begun + seconds:
+                seeds = valid(config, log)
+                for _ in range(HOSTILE_PER_S if seeds else 0):
+                    case = changed(self.seed + self.hostile, seeds)
+                    log.publish(config.contract.updates_topic, case.value, case.key.encode(), case.headers)
+                    self.hostile += 1
+                log.flush()
+                if now >= sampled_at + SAMPLE_S:
+                    self.sample()
+                    sampled_at = now
+                if now >= killed_at + kill_every:
+                    name = rng.choice(sorted(self.processes))
+                    self.processes[name].kill()
+                    self.processes[name] = self.processes[name].restarted()
+                    self.kills, killed_at = self.kills + 1, now
+                time.sleep(1.0)
+
+    def sample(self) -> None:
+        """Memory of every process and bytes on the disk; a process that has ended by itself is noted and restarted."""
+        for name, process in self.processes.items():
+            if not process.running():
+                self.ended.append(f"{name}: {process.log_text()[-600:]}")
+                self.processes[name] = process.restarted()
+                continue
+            self.memory[name].append(process.resident_bytes())
+        logs = {f"{name}.txt" for name in self.processes}
+        found = (path for path in self.folder.rglob("*") if path.is_file() and path.name not in logs)
+        self.disk.append(sum(size_of(path) for path in found))
+
+    def report(self) -> dict[str, Any]:
+        """What was measured, and whether it is as it must be."""
+        codes = {name: process.stop() for name, process in self.processes.items()}
+        config = load_config(self.folder / "soak.toml")
+        with closing(open_log(config.log)) as log:
+            newest = newest_snapshots(config, log)
+        growth = {name: growth_of(samples) for name, samples in self.memory.items()} | {"disk": growth_of(self.disk)}
+        flat = all(value is not None and value <= GROWTH_MAX for value in growth.values())
+        largest = sorted(self.folder.rglob("*"), key=size_of, reverse=True)[:6]
+        return {
+            "passed": flat and not self.ended and set(codes.values()) == {0} and set(newest) == {"clusters", "centres"},
+            "kills": self.kills,
+            "hostile_messages": self.hostile,
+            "ended_by_themselves": self.ended,
+            "exit_codes": codes,
+            "growth": growth,
+            "memory_mib": {name: round(median(samples) / MIB, 1) for name, samples in self.memory.items() if samples},
+            "disk_mib": round(median(self.disk) / MIB, 2) if self.disk else None,
+            "largest_mib": {str(path.relative_to(self.folder)): round(size_of(path) / MIB, 2) for path in largest},
+            "snapshots": {name: snapshot.version for name, snapshot in newest.items()},
+            "readings": {name: snapshot.readings for name, snapshot in newest.items()},
+        }
+
+
+def newest_snapshots(config: Config, log: Any) -> dict[str, Snapshot]:
+    """model -> its newest snapshot in the log."""
+    found = latest(log, config.contract.snapshots_topic)
+    names = [model.name for model in config.contract.models]
+    records = {name: found[name.encode()] for name in names if name.encode() in found}
+    return {name: Snapshot.decode(record.value, record.headers) for name, record in records.items()}
+
+
+def valid(config: Config, log: Any) -> list[Message]:
+    """Valid messages of a stranger that the hostile ones are changed from: none before there are snapshots."""
+    newest = newest_snapshots(config, log)
+    made = [an_update(config.contract, "stranger", 1, rows=30)]
+    if "centres" in newest:
+        rows = made[0].arrays["weight"]
+        arrays = rounds_algorithm("kmeans").answer(newest["centres"].arrays, rows)
+        fields = {**vars(made[0]), "model": "centres", "algorithm": "kmeans", "arrays": arrays}
+        made.append(type(made[0])(**{**fields, "round": newest["centres"].round}))
+    return [Message(one.model, one.encode(), one.headers()) for one in made]
+
+
+def growth_of(samples: list[int]) -> float | None:
+    """The median of the last third over that of the second, minus 1; None for too few samples."""
+    third = len(samples) // 3
+    if third < 2:
+        return None
+    return round(median(samples[2 * third :]) / median(samples[third : 2 * third]) - 1, 3)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 for a folder, or a file that has just been deleted."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
+
+
+@click.command()
+@click.option("--minutes", type=float, default=10.0, show_default=True)
+@click.option("--kill-every", type=float, default=20.0, show_default=True, help="Seconds between two kills.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def main(minutes: float, kill_every: float, seed: int) -> None:
+    """Run the soak and print what was measured as JSON; exit code 1 when anything is not as it must be."""
+    with tempfile.TemporaryDirectory(prefix="shoal-soak-") as folder:
+        soak = Soak(Path(folder), seed)
+        soak.start()
+        with killed_on_exit(list(soak.processes.values())):
+            try:
+                soak.run(60 * minutes, kill_every)
+                report = soak.report()
+            finally:
+                for process in soak.processes.values():
+                    if process.running():
+                        process.kill()
+    click.echo(json.dumps(report, indent=1))
+    raise SystemExit(0 if report["passed"] else 1)
+
+
+if __name__ == "__main__":
+    main()
