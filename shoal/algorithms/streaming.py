@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ State = dict[str, Any]
 """plain values (None, bool, int, float, str), arrays, and lists and dicts of these; has an int "version" """
 
 
+DIVISOR_MIN: Final = 1e-150
+"""a smaller positive number is 0 once it is squared"""
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """The declared form of one array that travels, which the receiver checks."""
@@ -35,6 +39,8 @@ class ArraySpec:
     """sizes, or names of sizes: equal names in one table are equal sizes, and "d" is the number of features"""
     at_least_one: bool = False
     """no value is below 1, as in counts"""
+    squared_divisor: bool = False
+    """whether something is divided by the squares of its values, which must not be 0: see `DIVISOR_MIN`"""
     positive: bool = False
     """every value is above 0, as in bandwidths"""
     rowlike: bool = False

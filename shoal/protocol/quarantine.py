@@ -38,7 +38,11 @@ class QuarantineRequest(ModelMessage):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(is_name(self.client), "malformed", "client")
-        require(self.action in ACTIONS, "malformed", f"action must be one of {', '.join(ACTIONS)}")
+        require(
+            isinstance(self.action, str) and self.action in ACTIONS,
+            "malformed",
+            f"action must be one of {', '.join(ACTIONS)}",
+        )
         require(is_text(self.detail), "malformed", "detail")
         require(is_moment(self.made_at), "malformed", "made_at")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
-from shoal.algorithms.streaming import Arrays, ArraySpec
+from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options, model_statement, privacy_mode
 from shoal.errors import InvalidData, MessageRejected
@@ -166,6 +166,8 @@ def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mappin
         raise MessageRejected("bounds", f"{name} holds a value below 1")
     if spec.positive and bool((array <= 0).any()):
         raise MessageRejected("bounds", f"{name} holds a value that is not above 0")
+    if spec.squared_divisor and bool((array < DIVISOR_MIN).any()):
+        raise MessageRejected("bounds", f"{name} holds a value below {DIVISOR_MIN:g}, whose square is 0")
     if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
         raise MessageRejected("bounds", f"{name} holds an index out of range")
 

@@ -268,3 +268,12 @@ def test_every_declared_table_can_be_checked() -> None:
             for spec in table.values():
                 assert isinstance(spec, ArraySpec)
                 assert spec.points_into is None or spec.points_into in names
+
+
+def test_a_bandwidth_whose_square_is_nothing_is_rejected_because_readers_divide_by_it() -> None:
+    contract = plant()
+    whole = a_snapshot(contract)
+    for sigma in (1e-200, 5e-324):
+        arrays = {**whole.arrays, "sigma": np.full_like(whole.arrays["sigma"], sigma)}
+        with pytest.raises(MessageRejected, match="whose square is 0"):
+            Validator(contract).check_snapshot(replace(whole, arrays=arrays))

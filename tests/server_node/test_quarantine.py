@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from server_node.quarantine.register import QuarantineRegister
@@ -20,7 +21,7 @@ from shoal.protocol.signatures import HEADER, KEY_BYTES, server_file, signature,
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import latest
 from tests.server_node.server_fixture import ServerFixture, states_of, updates_of
-from tests.small_plant import plant
+from tests.small_plant import forged, plant
 
 CLIENTS = ("attic", "cellar", "garden")
 
@@ -235,3 +236,13 @@ def test_the_whole_state_of_a_server_with_a_quarantine_is_restored(tmp_path: Pat
         before = states_of(server), server.status().quarantined
     with site.server() as server:
         assert (states_of(server), server.status().quarantined) == before
+
+
+@pytest.mark.parametrize("action", [np.zeros((3, 1, 2)), [], 7, "forget", None])
+def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, action: Any) -> None:
+    site = ServerFixture(tmp_path)
+    request = QuarantineRequest("plant", site.contract.digest, "clusters", "cellar", "quarantine", "", 1e9)
+    site.publish(("clusters", forged(request, action=action), QuarantineRequest.headers()))
+    site.run()
+    (record,) = site.rejected().values()
+    assert dict(record.headers)["reason"] == b"malformed"

@@ -14,7 +14,7 @@ SNAPSHOT = {
     "node_id": ArraySpec("<i8", ("k",)),
     "weight": ArraySpec("<f8", ("k", "d"), rowlike=True),
     "count": ArraySpec("<i8", ("k",), at_least_one=True),
-    "sigma": ArraySpec("<f8", ("k",), positive=True),
+    "sigma": ArraySpec("<f8", ("k",), positive=True, squared_divisor=True),
     "cluster": ArraySpec("<i8", ("k",), points_into="c"),
     "edge": ArraySpec("<i8", ("e", 2), points_into="k"),
     "edge_age": ArraySpec("<i8", ("e",), at_least_one=True),
