@@ -160,8 +160,7 @@ class ServerNode:
         history = history_records(self._history, published)
         records = [*rejected, *(record for one in published for record in snapshot_records(self._contract, one))]
         records += [one.outbox_record(self._contract.history_topic) for one in history]
-        records += quarantine_requests(self._contract, events, now)
-        records += list_records(self._contract, self._models, self._quarantine, ingested)
+        records += [*quarantine_requests(self._contract, events, now), *self._lists(ingested)]
         # What the clock decided cannot be learnt again from the log.
         due = self._outbox.should_store(len(ingested), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
@@ -183,6 +182,10 @@ class ServerNode:
             self._publish()
             self._history.apply(history)
         return bool(ingested or records or events)
+
+    def _lists(self, ingested: Sequence[IngestOutcome]) -> list[OutboxRecord]:
+        """The lists that the commands show, where a record has changed one."""
+        return list(list_records(self._contract, self._models, self._quarantine, ingested))
 
     def _go_back(self, failed: RecordFailed) -> None:
         """To the checkpoint, as after a kill: nothing is known of the models after a record that made one fail."""
