@@ -175,7 +175,11 @@ def test_each_stage_is_a_new_epoch_and_earlier_answers_do_not_count_in_it() -> N
         epochs.append(epoch(params))
     assert epochs[:3] == [0, 1, 1]
     assert epochs[-1] == 2
+    conditions = len(epochs) - 1
     for kind in ("decay", "cache"):
+        first = run_rounds(TSK, started(clients, ridge=0.01), clients, policy=Policy(kind), rounds_max=conditions + 9)
+        n_counted = 300 * sum(0.5**age for age in range(len(first.shifts) - np.isinf(first.shifts).sum()))
+        assert first.params["weight"].sum() == pytest.approx(n_counted if kind == "decay" else 300), kind
         kept = run_rounds(TSK, started(clients, ridge=0.01), clients, policy=Policy(kind), tolerance=1e-12).params
         design, target = regressors(kept, np.concatenate(clients))
         best = np.linalg.lstsq(design, target, rcond=None)[0]

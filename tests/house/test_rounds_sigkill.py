@@ -45,6 +45,15 @@ deadline_s = 3600
 wake_s = 86400
 
 [[models]]
+name = "rules"
+algorithm = "tsk"
+options = {{ clusters = 3, target = "damp" }}
+[models.rounds]
+quorum = 1
+deadline_s = 3600
+wake_s = 86400
+
+[[models]]
 name = "fuzzy"
 algorithm = "fcm"
 options = {{ clusters = 3 }}
@@ -92,7 +101,7 @@ def round_of(config: Config, log: Log) -> int:
 
 def all_asleep(config: Config, log: Log) -> bool:
     snapshots = newest(config, log)
-    return all(model in snapshots and snapshots[model].round_request is None for model in ("heaps", "fuzzy"))
+    return all(model in snapshots and snapshots[model].round_request is None for model in ("heaps", "rules", "fuzzy"))
 
 
 def wait_for(what: Callable[[], bool], processes: list[Process]) -> None:
