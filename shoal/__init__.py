@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
     from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-    from shoal.estimators.federated_shapes import FederatedDBSCAN
+    from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
     from shoal.estimators.one_shot import KFED, MUFC
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
@@ -34,6 +34,7 @@ __all__ = [
     "FederatedFCM",
     "FederatedGMM",
     "FederatedKMeans",
+    "FederatedSpectral",
     "FederatedTSK",
     "Reading",
     "Snapshot",
@@ -47,7 +48,7 @@ _MODULES = {
     "shoal.config.contract": ("Contract", "load_contract"),
     "shoal.estimators.federated": ("FederatedFCM", "FederatedGMM", "FederatedKMeans"),
     "shoal.estimators.one_shot": ("KFED", "MUFC"),
-    "shoal.estimators.federated_shapes": ("FederatedDBSCAN",),
+    "shoal.estimators.federated_shapes": ("FederatedDBSCAN", "FederatedSpectral"),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.algorithms.rounds.policies import Policy
 from shoal.estimators.rounds import RoundsEstimator
 
-__all__ = ["FederatedDBSCAN"]
+__all__ = ["FederatedDBSCAN", "FederatedSpectral"]
 
 
 class FederatedDBSCAN(RoundsEstimator):
@@ -50,3 +51,50 @@ class FederatedDBSCAN(RoundsEstimator):
     def _options(self) -> dict[str, Any]:
         names = ("cells", "min_points", "border", "min_share", "count_min")
         return {name: getattr(self, name) for name in names}
+
+
+class FederatedSpectral(RoundsEstimator):
+    """Landmark spectral clustering by sums of Gram matrices: clusters of any shape, in any number of features.
+
+    Parameters
+    ----------
+    n_clusters : int or "eigengap", default="eigengap"
+        "eigengap": as many as the largest gap between eigenvalues of the graph of landmarks shows, 1 to 20.
+    landmarks : int, default=100
+        Number of landmarks; fewer even out noise, more follow finer shapes.
+    prototypes : int, default=60
+        Number of prototypes of its rows that each client sends when landmarks are chosen.
+    near : int, default=3
+        Number of nearest landmarks that each row ties together.
+    max_rounds : int, default=100
+    tol : float, default=1e-3
+        Rounds end when a smaller share of the rows than this changes its cluster.
+    fraction : float, default=1.0
+        Share of the clients that answer in each round.
+    policy : Policy, optional
+        How answers of earlier rounds count; by default not at all.
+    random_state : int, default=0
+    """
+
+    ALGORITHM = "spectral"
+
+    def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
+        self,
+        n_clusters: int | str = "eigengap",
+        *,
+        landmarks: int = 100,
+        prototypes: int = 60,
+        near: int = 3,
+        max_rounds: int = 100,
+        tol: float = 1e-3,
+        fraction: float = 1.0,
+        policy: Policy | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters, self.landmarks, self.prototypes, self.near = n_clusters, landmarks, prototypes, near
+        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.random_state = random_state
+
+    def _options(self) -> dict[str, Any]:
+        own = {"landmarks": self.landmarks, "prototypes": self.prototypes, "near": self.near}
+        return {**super()._options(), **own}

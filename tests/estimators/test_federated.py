@@ -16,7 +16,7 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN
+from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
 from shoal.estimators.one_shot import KFED, MUFC
 from shoal.estimators.rounds import RoundsEstimator
 from shoal.estimators.tsk import FederatedTSK
@@ -35,6 +35,8 @@ FORMS = [
     KFED(3, local_clusters=2),
     MUFC(3, local_clusters=2),
     FederatedDBSCAN(8),
+    FederatedSpectral(),
+    FederatedSpectral(3, landmarks=20),
 ]
 
 

@@ -17,7 +17,7 @@ from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
 from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN
+from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
 from shoal.estimators.one_shot import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 
@@ -36,6 +36,7 @@ IN_ROUNDS = [
     MUFC(3),
     FederatedDBSCAN(),
     FederatedTSK(3),
+    FederatedSpectral(3, landmarks=20),
     FederatedTSK(3, consequents="gradient", step=0.5, max_rounds=300),
 ]
 """every algorithm in rounds, of a single client"""

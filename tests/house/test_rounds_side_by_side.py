@@ -20,7 +20,7 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.estimators.federated import FederatedFCM, FederatedGMM, FederatedKMeans
-from shoal.estimators.federated_shapes import FederatedDBSCAN
+from shoal.estimators.federated_shapes import FederatedDBSCAN, FederatedSpectral
 from shoal.estimators.one_shot import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 from shoal.protocol.messages import Update
@@ -104,6 +104,7 @@ ESTIMATORS = {
     "kfed": KFED(),
     "mufc": MUFC(),
     "dbscan": FederatedDBSCAN(),
+    "spectral": FederatedSpectral(),
     "fcm": FederatedFCM(),
     "ffcm": FederatedFCM(average="avg1"),
     "gmm": FederatedGMM(),

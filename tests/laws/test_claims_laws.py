@@ -86,7 +86,9 @@ def first_params(contract: Contract, clusters: int, seed: int) -> Params:
     model = contract.models[0]
     d = contract.width
     hint = InitHint(np.zeros(d), np.ones(d), seed)
-    return rounds_algorithm(model.algorithm).start({"clusters": clusters, **model.options}, d, hint)
+    algorithm = rounds_algorithm(model.algorithm)
+    asked = {"clusters": clusters} if "clusters" in algorithm.options else {}
+    return algorithm.start({**asked, **model.options}, d, hint)
 
 
 streams = {

@@ -27,6 +27,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kmeans_local": [{"average": "weighted"}, {"average": "unweighted", "steps": 3}],
     "kfed": [{}, {"average": "weighted", "pick": "seeded"}],
     "mufc": [{}, {"local": "kmeans", "cells": 150}],
+    "spectral": [{}, {"clusters": "eigengap", "landmarks": 9, "near": 2, "prototypes": 5}],
     "dbscan": [{}, {"cells": 5, "border": 0, "min_share": 0}, {"cells": 1000, "min_points": 1e-9, "min_share": 0}],
     "ffcm": [{}, {"average": "avg2", "local": "step"}, {"average": "avg2", "support": "powers"}],
     "fcm": [{}, {"fuzzifier": 1.05}, {"fuzzifier": 7}],

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import Claims, check_masses, require_possible
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -180,6 +181,19 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     }
 
 
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` for more rows than readings, a part of a row, or cells that are not in ascending order."""
+    check_masses("count", stats["count"], claims)
+    require_possible((stats["count"] == np.floor(stats["count"])).all(), "count holds a part of a row")
+    require_possible((np.diff(stats["cell"]) > 0).all(), "cells must ascend, each once")
+
+
+def forget(params: Params) -> Params:
+    """The parameters of a model that has had no answers."""
+    empty = {name: params[name][:0] for name in ("centre", "weight", "cell", "count", "group")}
+    return {**params, **empty, "rows": float_array(0)}
+
+
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The groups of adjacent dense cells; a function of the sum of the answers alone."""
     cells, d = read_int(params, "cells", 2, CELLS_MAX), n_features(params)
@@ -294,6 +308,8 @@ DBSCAN: Final = RoundsAlgorithm(
     shift=shift,
     predict=predict,
     view=view,
+    forget=forget,
+    check_claims=check_claims,
     check_features=check_features,
     leaves_noise=True,
 )

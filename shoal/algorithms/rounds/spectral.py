@@ -1,0 +1,386 @@
+"""Landmark spectral clustering by sums: clusters of any shape, in any number of features.
+
+Clients send prototypes, from which the server chooses landmarks; then the Gram matrix of their rows' weights on the
+landmarks, which adds up over clients. So the graph that is cut is that of all rows, whichever client has which rows.
+
+Sources: M. Uranga, "Federated clustering" (2024), section 3.4 and algorithm 8 (after J. Thakkar, D. Joshi, 2023), which
+averages iterations on graphs of each client's own rows. That needs the same nodes on every client, which rows are not;
+landmarks are. The graph is X. Chen and D. Cai's, "Large scale spectral clustering with landmark-based representation"
+(2011); embedding and k-means are A. Ng, M. Jordan and Y. Weiss's, "On spectral clustering" (2001).
+
+Landmarks make an *epoch*: answers to another epoch than the newest do not count. A new one begins when rows lie much
+farther from the landmarks than in its first round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.claims import (
+    ROUNDING_SHARE,
+    Claims,
+    check_at_most,
+    check_between,
+    check_definite,
+    check_masses,
+    require_possible,
+)
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    FLOAT,
+    INT,
+    Params,
+    Stats,
+    check_answer,
+    choice_array,
+    float_array,
+    int_array,
+    label_rows,
+    n_features,
+    read_choice,
+    read_float,
+    read_int,
+    reject_unless,
+    row_blocks,
+)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.one_shot import candidates, count_and_sum
+from shoal.algorithms.rounds.options import CLUSTERS_MAX, Option, Options, is_int, resolve_options
+from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.algorithms.view import NO_CLUSTER, ClusteringView
+from shoal.errors import InvalidData
+from shoal.kernels.distance import Floats, nearest
+from shoal.kernels.landmarks import (
+    MASS_MIN,
+    add_gram,
+    directions,
+    eigengap,
+    embedded,
+    landmark_bandwidth,
+    laplacian_spectrum,
+    nearest_weights,
+    packed,
+    unpacked,
+)
+from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
+from shoal.kernels.matching import assignment
+
+Ints = NDArray[np.int64]
+
+ASKS: Final = ("prototypes", "gram")
+"""what an answer to the parameters holds"""
+LANDMARKS_MAX: Final = 400
+NEAR_MAX: Final = 10
+CLUSTERS_FOUND_MAX: Final = 20
+"""clusters that the eigengap finds at most"""
+BANDWIDTH_FACTOR: Final = 0.5
+"""times the median distance of landmarks to the nearest other one"""
+CLIENT_STEPS: Final = 20
+BLOCK_SHARE: Final = 3
+"""blocks of rows are so many times as large as those for as many centres, as each row is sorted into few landmarks"""
+STARTS: Final = 5
+STEPS: Final = 100
+RENEW_FACTOR: Final = 2.0
+"""a new epoch begins when the mean squared distance of rows to landmarks is so many times that of its first round"""
+KEPT_MASS: Final = 0.1
+"""factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients do not answer now"""
+OPTIONS: Final[dict[str, Option]] = {
+    "clusters": Option(
+        "eigengap",
+        lambda value: value == "eigengap" or is_int(value, 1, CLUSTERS_MAX),
+        f'a whole number, 1 to {CLUSTERS_MAX}, or "eigengap"',
+        'number of clusters; "eigengap": as many as the largest gap between eigenvalues of the graph shows, 1 to 20',
+    ),
+    "landmarks": Option(
+        100,
+        lambda value: is_int(value, 2, LANDMARKS_MAX),
+        f"a whole number, 2 to {LANDMARKS_MAX}",
+        "number of landmarks; fewer even out noise, more follow finer shapes",
+    ),
+    "prototypes": Option(
+        60,
+        lambda value: is_int(value, 1, LANDMARKS_MAX),
+        f"a whole number, 1 to {LANDMARKS_MAX}",
+        "number of prototypes of its rows that each client sends when landmarks are chosen",
+    ),
+    "near": Option(
+        3,
+        lambda value: is_int(value, 2, NEAR_MAX),
+        f"a whole number, 2 to {NEAR_MAX}",
+        "number of nearest landmarks that each row ties together",
+    ),
+}
+
+# Client half.
+
+
+def answer(params: Params, rows: Rows) -> Stats:
+    """To a request for prototypes: at most as many means of rows (p, d), and the rows of each (p,). To a request for
+    the Gram matrix of q landmarks: its upper triangle (t,), and the sum of the squared distances to the nearest."""
+    d, asks = n_features(params), read_choice(params, "asks", ASKS)
+    landmarks, epoch = params["landmark"], read_int(params, "epoch", 1)
+    prototype, count, triangle, error = np.empty((0, d)), np.empty(0), np.empty(0), 0.0
+    if asks == "prototypes":
+        prototype, count = _prototypes(rows, d, read_int(params, "prototypes", 1), read_int(params, "seed", 0))
+    else:
+        gram, bandwidth = np.zeros((len(landmarks),) * 2), read_float(params, "bandwidth", above=0.0)
+        near = read_int(params, "near", 2, NEAR_MAX)
+        for block in row_blocks(rows, d, max(1, len(landmarks) // BLOCK_SHARE)):
+            which, weights, square = nearest_weights(block, landmarks, bandwidth, near)
+            add_gram(gram, which, weights)
+            error += float(square.sum())
+        triangle = packed(gram)
+    return {
+        "epoch": int_array(epoch if len(count) or triangle.any() else 0),
+        "prototype": prototype,
+        "count": count,
+        "gram": triangle,
+        "error": float_array(error),
+    }
+
+
+def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Floats]:
+    """rows (n, d) -> means (p, d) of at most `most` groups of rows, and the rows in each (p,)."""
+    sample = candidates(rows, d)
+    if not len(sample):
+        return sample, np.empty(0)
+    centres, _ = lloyd(sample, sample[kmeans_plusplus(sample, most, seed)], CLIENT_STEPS)
+    count, total = count_and_sum(rows, centres)
+    return means(count, total, centres)[count > 0], count[count > 0]
+
+
+# What travels.
+
+PARAMS: Final = {
+    **CENTRES,
+    "identity": ArraySpec("<i8", ("k",)),
+    "asks": INT,
+    "epoch": INT,
+    "landmark": ArraySpec("<f8", ("q", "d"), rowlike=True),
+    "mass": ArraySpec("<f8", ("q",)),
+    "cluster": ArraySpec("<i8", ("q",)),
+    "basis": ArraySpec("<f8", ("q", "e")),
+    "direction": ArraySpec("<f8", ("k", "e")),
+    "bandwidth": FLOAT,
+    "error": ArraySpec("<f8", ("t",)),
+    "eigenvalue": ArraySpec("<f8", ("v",)),
+    "clusters": INT,
+    "landmarks": INT,
+    "prototypes": INT,
+    "near": INT,
+    "seed": INT,
+}
+"""means, masses and lasting numbers of the clusters; `asks`, for what; the epoch, its landmarks, the rows that each
+stands for, its cluster (-1: none) and its place in the embedding; the clusters' directions in that; the mean squared
+distance to landmarks in the first round of the epoch, empty before; the smallest eigenvalues; the options"""
+STATS: Final = {
+    "epoch": INT,
+    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<f8", ("p",), per_node=True),
+    "gram": ArraySpec("<f8", ("t",)),
+    "error": FLOAT,
+}
+"""the epoch that is answered, 0 without rows; prototypes and their rows, or Gram matrix and squared distances"""
+
+# Server half.
+
+
+def start(options: Options, d: int, hint: InitHint) -> Params:
+    """Parameters without landmarks, which ask for prototypes. Raises `SettingsError`."""
+    option: dict[str, Any] = resolve_options("spectral", OPTIONS, options)
+    return {
+        "centre": np.empty((0, d)),
+        "weight": np.empty(0),
+        "identity": np.empty(0, dtype=np.int64),
+        "asks": choice_array("prototypes", ASKS),
+        "epoch": int_array(1),
+        "landmark": np.empty((0, d)),
+        "mass": np.empty(0),
+        "cluster": np.empty(0, dtype=np.int64),
+        "basis": np.empty((0, 0)),
+        "direction": np.empty((0, 0)),
+        "bandwidth": float_array(1.0),
+        "error": np.empty(0),
+        "eigenvalue": np.empty(0),
+        "clusters": int_array(0 if option["clusters"] == "eigengap" else option["clusters"]),
+        "landmarks": int_array(option["landmarks"]),
+        "prototypes": int_array(option["prototypes"]),
+        "near": int_array(option["near"]),
+        "seed": int_array(hint.seed),
+    }
+
+
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless prototypes, or Gram matrix and distances, can be those of so many rows.
+
+    The weights of each row add up to 1, so the entries of the Gram matrix add up to the number of rows.
+    """
+    check_at_most("count", len(stats["count"]), read_int(params, "prototypes", 1))
+    check_masses("count", stats["count"], claims)
+    q = (math.isqrt(8 * len(stats["gram"]) + 1) - 1) // 2
+    require_possible(q * (q + 1) // 2 == len(stats["gram"]) and q <= LANDMARKS_MAX, "gram is no triangle of a matrix")
+    gram = unpacked(stats["gram"], q)
+    check_masses("gram", gram, claims)
+    check_definite((gram + ROUNDING_SHARE * claims.readings * np.eye(q))[None])
+    check_between("error", float(stats["error"][0]), 0.0, claims.readings * float((claims.span**2).sum()))
+
+
+def combine(params: Params, answers: Sequence[Stats]) -> Params:
+    """New landmarks, or the clusters of the graph of landmarks; answers to other epochs do not count."""
+    q, epoch = len(params["landmark"]), read_int(params, "epoch", 1)
+    for each in answers:
+        check_answer(STATS, each, n_features(params))
+        reject_unless(0 <= each["epoch"][0] <= epoch, "an epoch that has not begun")
+        reject_unless((each["count"] > 0).all(), "a prototype without rows")
+        reject_unless((each["gram"] >= 0).all() and each["error"][0] >= 0, "a sum of squares below 0")
+    current = [each for each in answers if each["epoch"][0] == epoch]
+    if read_choice(params, "asks", ASKS) == "prototypes":
+        with_prototypes = [each for each in current if len(each["count"])]
+        return _with_landmarks(params, with_prototypes) if with_prototypes else dict(params)
+    with_gram = [each for each in current if not len(each["count"])]
+    for each in with_gram:
+        reject_unless(len(each["gram"]) == q * (q + 1) // 2, "another number of landmarks than the round request has")
+    if not any(each["gram"].any() for each in with_gram):
+        return dict(params)
+    gram = unpacked(np.sum([each["gram"] for each in with_gram], axis=0), q)
+    return _with_clusters(params, gram, float(np.sum([each["error"] for each in with_gram])))
+
+
+def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
+    """Weighted k-means of the prototypes and the earlier landmarks. Until the graph of the new landmarks is known, each
+    has the cluster that it would have as a row."""
+    points = np.concatenate([params["landmark"], *(each["prototype"] for each in answers)])
+    weights = np.concatenate([KEPT_MASS * params["mass"], *(each["count"] for each in answers)])
+    points, weights = points[weights > 0], weights[weights > 0]
+    wanted, seed = read_int(params, "landmarks", 2), read_int(params, "seed", 0)
+    landmark = best_kmeans(points, wanted, seed, STARTS, STEPS, weights)
+    q, k = len(landmark), len(params["weight"])
+    cluster = predict(params, landmark)
+    return {
+        **params,
+        "asks": choice_array("gram", ASKS),
+        "landmark": landmark,
+        "mass": np.full(q, 1.0 if k else 0.0),
+        "cluster": cluster,
+        "basis": np.eye(k)[cluster] if k else np.empty((q, 0)),
+        "direction": np.eye(k),
+        "bandwidth": float_array(landmark_bandwidth(landmark, BANDWIDTH_FACTOR)),
+        "error": np.empty(0),
+    }
+
+
+def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
+    """The spectral clustering of the graph; with a request for new landmarks where these have become too coarse."""
+    mass = gram.sum(axis=1)
+    live = mass > MASS_MIN
+    values, vectors = laplacian_spectrum(gram[np.ix_(live, live)])
+    asked = read_int(params, "clusters", 0, CLUSTERS_MAX)
+    wanted = min(asked, len(values)) or eigengap(values, CLUSTERS_FOUND_MAX)
+    basis = vectors[:, :wanted]
+    direction = best_kmeans(directions(basis), wanted, read_int(params, "seed", 0), STARTS, STEPS, mass[live])
+    of_live = nearest(directions(basis), direction)[0]
+    order, identity = _numbers(params, of_live, live, mass, len(direction))
+    place = np.argsort(order)
+    cluster, full_basis = np.full(len(mass), NO_CLUSTER), np.zeros((len(mass), wanted))
+    cluster[live], full_basis[live] = place[of_live], basis
+    weight = np.bincount(place[of_live], mass[live], len(direction)).astype(np.float64)
+    sums = np.zeros((len(direction), n_features(params)))
+    np.add.at(sums, place[of_live], params["landmark"][live] * mass[live, None])
+    per_row = error / mass.sum()
+    renew = len(params["error"]) > 0 and per_row > RENEW_FACTOR * params["error"][0]
+    return {
+        **params,
+        "centre": means(weight, sums, np.zeros_like(sums)),
+        "weight": weight,
+        "identity": identity,
+        "asks": choice_array("prototypes" if renew else "gram", ASKS),
+        "epoch": params["epoch"] + renew,
+        "mass": mass,
+        "cluster": cluster,
+        "basis": full_basis,
+        "direction": direction[order],
+        "error": params["error"] if len(params["error"]) else float_array(per_row),
+        "eigenvalue": values[: CLUSTERS_FOUND_MAX + 1],
+    }
+
+
+def _numbers(params: Params, of_live: Ints, live: NDArray[np.bool_], mass: Floats, k: int) -> tuple[Ints, Ints]:
+    """New clusters in the order of those before with which they share most mass, and their lasting numbers (k,).
+
+    Eigenvectors come with any sign and rotation, so that clusters come in any order.
+    """
+    before, k_before = params["cluster"][live], len(params["weight"])
+    size = max(k, k_before)
+    shared = np.zeros((size, size))
+    known = before >= 0
+    np.add.at(shared, (of_live[known], before[known]), mass[live][known])
+    match = assignment(-shared)
+    is_known = (match < k_before) & (shared[np.arange(size), match] > 0)
+    order = np.argsort(np.where(is_known, match, size + np.arange(size))[:k], kind="stable")
+    fresh = int(params["identity"].max(initial=0)) + 1 + np.arange(size)
+    identity = np.where(is_known, np.append(params["identity"], np.zeros(size))[match], fresh)[:k]
+    return order, identity[order].astype(np.int64)
+
+
+def shift(before: Params, after: Params) -> float:
+    """The share of the mass whose landmark has changed its cluster; infinite until an epoch has its first clusters, and
+    when a new one begins."""
+    if not len(before["error"]) or read_choice(after, "asks", ASKS) == "prototypes":
+        return math.inf
+    moved = before["cluster"] != after["cluster"]
+    return float(after["mass"][moved].sum() / after["mass"].sum())
+
+
+def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
+    """rows (n, d) -> (n,) cluster of each, by its direction in the embedding; -1 before there are any clusters.
+
+    Raises `InvalidData`.
+    """
+    live = params["mass"] > MASS_MIN
+    landmarks, basis = params["landmark"][live], params["basis"][live]
+    bandwidth, near = read_float(params, "bandwidth", above=0.0), read_int(params, "near", 2, NEAR_MAX)
+    if params["basis"].shape[1] != params["direction"].shape[1] or len(params["direction"]) != len(params["weight"]):
+        raise InvalidData("parameters basis and direction must have as many columns; the round request is damaged")
+
+    def label(block: Floats) -> Ints:
+        if not len(landmarks) or not len(params["direction"]):
+            return np.full(len(block), NO_CLUSTER, dtype=np.int64)
+        which, weights, _ = nearest_weights(block, landmarks, bandwidth, near)
+        return nearest(embedded(which, weights, basis), params["direction"])[0]
+
+    return label_rows(rows, n_features(params), max(1, len(landmarks) // BLOCK_SHARE), label)
+
+
+def view(params: Params) -> ClusteringView:
+    """Each landmark is a node. Clusters keep their identity when landmarks change, by the rows that they share."""
+    node_id = read_int(params, "epoch", 1) * LANDMARKS_MAX + np.arange(len(params["landmark"]))
+    return ClusteringView.from_nodes(
+        params["landmark"],
+        params["mass"],
+        params["cluster"],
+        node_id=node_id,
+        centres=params["centre"],
+        centre_mass=params["weight"],
+        identity=params["identity"],
+        accumulates=False,
+    )
+
+
+SPECTRAL: Final = RoundsAlgorithm(
+    name="spectral",
+    snapshot=PARAMS,
+    update=STATS,
+    options=OPTIONS,
+    start=start,
+    answer=answer,
+    combine=combine,
+    check_claims=check_claims,
+    shift=shift,
+    predict=predict,
+    view=view,
+)
