@@ -15,7 +15,7 @@ from shoal.errors import SettingsError
 from shoal.evaluation import datasets
 from shoal.evaluation.datasets import Dataset, Fill
 from shoal.evaluation.results import Figure, Formats
-from shoal.evaluation.splits import FCAC_SPLITS, Split, deal
+from shoal.evaluation.splits import FCAC_SPLITS, Split, deal, deal_sectors
 
 Floats = NDArray[np.float64]
 Keys = tuple[tuple[str, Any], ...]
@@ -127,10 +127,16 @@ def data_of(setting: Setting, unit: bool = False) -> Dataset:
     return Dataset(dataset.name, rows, dataset.labels, dataset.classes)
 
 
+def parts_of(setting: Setting, dataset: Dataset, trial: int) -> list[NDArray[np.int64]]:
+    """For each client the positions of its rows in the data set. Raises `InvalidData`, `SettingsError`."""
+    if setting.split == "sector":
+        return deal_sectors(dataset.rows, setting.clients)
+    return deal(dataset.labels, setting.clients, setting.split, trial)
+
+
 def clients_of(setting: Setting, dataset: Dataset, trial: int) -> list[Floats]:
     """The rows (n_i, d) of each client, with the setting's noise. Raises `InvalidData`, `SettingsError`."""
-    parts = deal(dataset.labels, setting.clients, setting.split, trial)
-    clients: Sequence[Floats] = [dataset.rows[part] for part in parts]
+    clients: Sequence[Floats] = [dataset.rows[part] for part in parts_of(setting, dataset, trial)]
     epsilon = setting.epsilon
     return [rows if epsilon is None else with_laplace_noise(rows, epsilon, trial) for rows in clients]
 

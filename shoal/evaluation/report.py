@@ -21,6 +21,9 @@ LABELS: Final[dict[str, str]] = {
     "iid": "IID",
     "niid": "non-IID",
     "kp": "few classes",
+    "label": "by class",
+    "sector": "sectors",
+    "pooled_dbscan": "DBSCAN on all rows",
 }
 """how keys, measures and values of keys are shown where their names do not read well"""
 VERDICTS: Final = {True: "agrees", False: "differs", None: ""}

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
 
-Split = Literal["iid", "niid", "kp"]
-"""equal shares of each class; Dirichlet shares of each class; few classes on each client (k-FED)"""
+Split = Literal["iid", "niid", "kp", "label", "sector"]
+"""equal shares of each class; Dirichlet shares of each class; few classes on each client (k-FED); rows in the order of
+their classes, in equal parts; rows in the order of their direction from the middle, in equal parts"""
 Indices = NDArray[np.int64]
 
 FCAC_SPLITS: Final[tuple[Split, ...]] = ("iid", "niid")
@@ -59,6 +60,10 @@ def deal(labels: Indices, clients: int, split: Split, trial: int) -> list[Indice
         raise SettingsError(f"{clients} clients; at least 1 is needed")
     if split == "kp":
         return deal_few_classes(labels, clients, trial)
+    if split == "label":
+        return deal_by_class(labels, clients, trial)
+    if split == "sector":
+        raise SettingsError("the split into sectors depends on the rows and not on their classes alone")
     order = np.random.RandomState(trial).permutation(len(labels))
     deal_permuted = deal_evenly if split == "iid" else deal_dirichlet
     return [order[places] for places in deal_permuted(labels[order], clients)]
@@ -108,6 +113,23 @@ def deal_few_classes(labels: Indices, clients: int, trial: int) -> list[Indices]
         for client, share in zip(holders, np.array_split(rows, len(holders)), strict=True):
             parts[client].append(share)
     return [_joined(part) for part in parts]
+
+
+def deal_by_class(labels: Indices, clients: int, trial: int) -> list[Indices]:
+    """Rows in the order of their classes, at random within each, in equal consecutive parts."""
+    order = np.random.default_rng(trial).permutation(len(labels))
+    return np.array_split(order[np.argsort(labels[order], kind="stable")], clients)
+
+
+def deal_sectors(rows: NDArray[np.float64], clients: int) -> list[Indices]:
+    """rows (n, d), d >= 2, in the order of the angle of their first two features around the mean, in equal parts.
+
+    Raises `InvalidData` for rows of one feature.
+    """
+    if rows.shape[1] < 2:
+        raise InvalidData("rows of one feature have no directions; choose another split")
+    away = rows - rows.mean(axis=0)
+    return np.array_split(np.argsort(np.arctan2(away[:, 1], away[:, 0]), kind="stable"), clients)
 
 
 def _dirichlet_draw(labels: Indices, clients: int, generator: np.random.RandomState) -> list[Indices]:

@@ -50,6 +50,11 @@ def digits_of(numbers: Ints, cells: int, d: int) -> Ints:
     return np.asarray(numbers[:, None] // _weights(d, cells) % cells)
 
 
+def cell_middles(numbers: Ints, low: Floats, step: Floats, cells: int) -> Floats:
+    """numbers (n,) -> (n, d) the middles of the cells."""
+    return np.asarray(low + (digits_of(numbers, cells, len(low)) + 0.5) * step)
+
+
 def _weights(d: int, base: int) -> Ints:
     return np.array([base**power for power in reversed(range(d))], dtype=np.int64)
 

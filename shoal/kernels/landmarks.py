@@ -6,12 +6,13 @@ of each landmark, and Z'Z is the adjacency matrix of a graph of landmarks that t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats, squared_distances
+from shoal.kernels.distance import Floats, nearest, squared_distances
+from shoal.kernels.lloyd import best_kmeans
 
 Ints = NDArray[np.int64]
 
@@ -22,6 +23,10 @@ GAP_MIN: Final = 4.5
 gap are as the squares of 1, 2, 3, ..., so that their largest factor is 4; the rest is for chance"""
 VALUE_MIN: Final = 1e-5
 """smaller eigenvalues of the Laplacian count as this: parts that are tied so weakly are apart"""
+CLUSTERS_MAX: Final = 20
+"""clusters that the eigengap finds at most"""
+STARTS: Final = 5
+STEPS: Final = 100
 MASS_MIN: Final = 1e-9
 """in rows; a landmark with less takes no part"""
 
@@ -100,3 +105,32 @@ def directions(points: Floats) -> Floats:
 def embedded(which: Ints, weights: Floats, basis: Floats) -> Floats:
     """Nearest landmarks (n, r) with their weights, basis (q, e) -> the directions (n, e) of the rows."""
     return directions(np.einsum("nr,nre->ne", weights, basis[which]))
+
+
+class Cut(NamedTuple):
+    """Landmarks in clusters."""
+
+    values: Floats
+    """the smallest eigenvalues of the Laplacian, ascending"""
+    basis: Floats
+    """(q, k) the embedding of the landmarks, 0 for those without mass"""
+    direction: Floats
+    """(k, k) of each cluster in it"""
+    cluster: Ints
+    """(q,) of each landmark, -1 for those without mass"""
+
+
+def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
+    """Normalised spectral clustering (Ng, Jordan, Weiss 2001) of the graph of landmarks (q, q), weighted by their mass.
+
+    `clusters` is their number, 0 to find it by the eigengap; there are no more than landmarks with mass.
+    """
+    mass = gram.sum(axis=1)
+    live = mass > MASS_MIN
+    values, vectors = laplacian_spectrum(gram[np.ix_(live, live)])
+    k = min(clusters, len(values)) or eigengap(values, CLUSTERS_MAX)
+    points = directions(vectors[:, :k])
+    direction = best_kmeans(points, k, seed, STARTS, STEPS, mass[live])
+    cluster, basis = np.full(len(mass), -1, dtype=np.int64), np.zeros((len(mass), k))
+    cluster[live], basis[live] = nearest(points, direction)[0], vectors[:, :k]
+    return Cut(values[: CLUSTERS_MAX + 1], basis, direction, cluster)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,3 +50,42 @@ def matched_distance(before: Floats, after: Floats) -> float:
     """The Frobenius norm of the difference of two sets of centres in the order that makes it least."""
     cost = squared_by_differences(before, after)
     return float(np.sqrt(cost[np.arange(len(cost)), assignment(cost)].sum()))
+
+
+def moved_share(before: NDArray[np.int64], now: NDArray[np.int64], mass: Floats) -> float:
+    """Clusters of the same things before (m,), -1 for none, and now (m,), mass (m,) -> the share of mass that moved.
+
+    A cluster goes on as the one now with which it shares most mass, if that shares most with it.
+    """
+    k_before, k = int(before.max(initial=-1)) + 1, int(now.max(initial=-1)) + 1
+    if not k or not k_before:
+        return float(k != k_before)
+    known = before >= 0
+    shared = np.bincount(now[known] * k_before + before[known], mass[known], k * k_before).reshape(k, k_before)
+    best = shared.argmax(axis=1)
+    same = shared.argmax(axis=0)[best] == np.arange(k)
+    return max(0.0, 1.0 - float(shared[np.arange(k), best][same].sum() / mass.sum()))
+
+
+class Followed(NamedTuple):
+    """Clusters in the order of those before that they go on as, new ones last."""
+
+    order: NDArray[np.int64]
+    """(k,) the clusters"""
+    before: NDArray[np.int64]
+    """(k,) the number before of each, -1 for a new one"""
+
+
+def follow_clusters(before: NDArray[np.int64], now: NDArray[np.int64], mass: Floats, k: int) -> Followed:
+    """Clusters of the same things before (m,), -1 for none, and now (m,), 0 to k - 1, with mass (m,).
+
+    Each goes on as one cluster at most, so that most mass stays where it was.
+    """
+    size = max(k, int(before.max(initial=-1)) + 1)
+    shared = np.zeros((size, size))
+    known = before >= 0
+    np.add.at(shared, (now[known], before[known]), mass[known])
+    match = assignment(-shared)
+    match = np.where(shared[np.arange(size), match] > 0, match, -1)[:k]
+    order = np.argsort(np.where(match >= 0, match, size), kind="stable")
+    return Followed(order, match[order])

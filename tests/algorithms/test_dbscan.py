@@ -218,7 +218,7 @@ def plant(d: int) -> dict[str, Any]:
 
 def test_seven_features_are_refused_with_what_to_do_instead() -> None:
     check_models(parse_contract(plant(FEATURES_MAX)))
-    with pytest.raises(SettingsError, match=r"models\.shapes: .*7 features.*at most 6.*choose spectral"):
+    with pytest.raises(SettingsError, match=r"models\.shapes: .*at most 6 features, not 7.*choose spectral"):
         check_models(parse_contract(plant(7)))
     with pytest.raises(SettingsError, match="at most 6"):
         DBSCAN.start({}, 7, InitHint(np.zeros(7), np.ones(7)))

@@ -6,8 +6,8 @@ after M. Ester, H.-P. Kriegel, J. Sander, X. Xu (1996). Unlike there, a cell is 
 included; the threshold is a density, so that longer windows do not change the result; and rows beside a cluster's cells
 belong to it (border) where the thesis calls them noise.
 
-A client's answer is its whole map, not a change of it: an answer that arrives twice replaces itself. The server works
-out which cells have changed, and groups again only what those can have changed (`shoal.kernels.cells`).
+A client's answer is its whole map, so one that arrives twice replaces itself. The server finds out which cells have
+changed, and groups again only what those can have changed (`shoal.kernels.cells`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ from shoal.kernels.cells import (
     CellCounts,
     add_counts,
     cell_digits,
+    cell_middles,
     cell_numbers,
     cell_places,
-    digits_of,
     follow_groups,
     grid_size,
     nearest_cell,
 )
 from shoal.kernels.distance import Floats
+from shoal.kernels.matching import moved_share
 
 Ints = NDArray[np.int64]
 
@@ -63,7 +64,7 @@ GRID_CELLS: Final = 4096
 GRID_CELLS_PER_FEATURE: Final = 32
 BORDER_MAX: Final = 8
 OCCUPIED_MAX: Final = 250_000
-"""occupied cells of one client; with more, an answer is no summary of its rows"""
+"""occupied cells in one answer"""
 OPTIONS: Final = {
     "cells": Option(
         0,
@@ -75,8 +76,7 @@ OPTIONS: Final = {
         1.2,
         lambda value: is_number(value, 0.0),
         "above 0",
-        "rows that make a cell dense, as a multiple of those that it would have if all rows were spread evenly over "
-        "the grid: a density, so that the number of rows makes no difference",
+        "rows that make a cell dense, as a multiple of those of an even spread over the grid: a density",
     ),
     "border": Option(
         2,
@@ -91,10 +91,7 @@ OPTIONS: Final = {
         "share of all rows that a group of dense cells must hold to be a cluster; rows of smaller ones are noise",
     ),
     "count_min": Option(
-        1,
-        lambda value: is_int(value, 1),
-        "a whole number, at least 1",
-        "a client leaves out cells in which it has fewer rows; above 1, the result is no longer that of pooled rows",
+        1, lambda value: is_int(value, 1), "a whole number, at least 1", "a client leaves out cells with fewer rows"
     ),
 }
 
@@ -118,8 +115,8 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def _step(params: Params) -> Floats:
-    if params["low"].shape != params["step"].shape or not (params["step"] >= 0).all():
-        raise InvalidData("parameter step must hold one number, at least 0, per feature; the round request is damaged")
+    if not (params["step"] >= 0).all():
+        raise InvalidData("parameter step must hold numbers of at least 0; the round request is damaged")
     return np.asarray(params["step"])
 
 
@@ -132,10 +129,8 @@ PARAMS: Final = {
     "group": ArraySpec("<i8", ("m",)),
     "rows": FLOAT,
     "cells": INT,
-    "min_points": FLOAT,
-    "border": INT,
-    "min_share": FLOAT,
-    "count_min": INT,
+    **dict.fromkeys(("min_points", "min_share"), FLOAT),
+    **dict.fromkeys(("border", "count_min"), INT),
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
@@ -153,9 +148,8 @@ def check_features(d: int) -> None:
     """Raises `SettingsError` for more features than a grid is good for."""
     if d > FEATURES_MAX:
         raise SettingsError(
-            f"dbscan counts rows in cells of a grid, and of {d} features nearly all cells are empty: it takes at most "
-            f"{FEATURES_MAX}. Leave features out of the contract, or choose spectral, which also finds clusters of any "
-            "shape, or gmm"
+            f"dbscan takes at most {FEATURES_MAX} features, not {d}: of more, nearly all cells of its grid are empty. "
+            "Leave features out of the contract, or choose spectral, which finds clusters of any shape too, or gmm"
         )
 
 
@@ -172,10 +166,8 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "group": np.empty(0, dtype=np.int64),
         "rows": float_array(0),
         "cells": int_array(cells),
-        "min_points": float_array(option["min_points"]),
-        "border": int_array(option["border"]),
-        "min_share": float_array(option["min_share"]),
-        "count_min": int_array(option["count_min"]),
+        **{name: float_array(option[name]) for name in ("min_points", "min_share")},
+        **{name: int_array(option[name]) for name in ("border", "count_min")},
         "low": hint.low.astype(np.float64),
         "step": (hint.high - hint.low) / cells,
     }
@@ -228,36 +220,30 @@ def _clusters(params: Params, number: Ints, count: Floats, group: Ints, rows: fl
     k = int(np.count_nonzero(is_cluster))
     group = place[group]
     weight = mass[is_cluster]
-    middles = cell_middles(params, number)
+    middles = cell_middles(number, params["low"], _step(params), read_int(params, "cells", 2, CELLS_MAX))
     sums = [np.bincount(group, count * middles[:, feature], len(mass))[:k] for feature in range(middles.shape[1])]
     centre = np.stack(sums, axis=1) / weight[:, None]
     return {"centre": centre, "weight": weight, "cell": number, "count": count, "group": group}
 
 
-def cell_middles(params: Params, number: Ints) -> Floats:
-    """numbers of cells (m,) -> their middles (m, d)."""
-    digits = digits_of(number, read_int(params, "cells", 2, CELLS_MAX), n_features(params))
-    return np.asarray(params["low"] + (digits + 0.5) * _step(params))
-
-
 def shift(before: Params, after: Params) -> float:
     """The share of the clusters' rows whose cell has changed its cluster; infinite when there were no rows before.
 
-    A cluster is the same as before if most of each lies in the other.
+    A cluster is the same as before if most of each is in the other.
     """
     if not before["rows"][0]:
         return math.inf
-    k_before, k = len(before["weight"]), len(after["weight"])
-    number, count, group = (after[name][after["group"] < k] for name in ("cell", "count", "group"))
-    earlier = np.full(len(number), k_before, dtype=np.int64)
-    _, ours, theirs = np.intersect1d(number, before["cell"], assume_unique=True, return_indices=True)
-    earlier[ours] = np.minimum(before["group"][theirs], k_before)
-    shared = np.bincount(group * (k_before + 1) + earlier, count, k * (k_before + 1)).reshape(k, k_before + 1)[:, :-1]
-    if not k or not k_before:
-        return float(k != k_before)
-    best = shared.argmax(axis=1)
-    same = shared.argmax(axis=0)[best] == np.arange(k)
-    return max(0.0, 1.0 - float(shared[np.arange(k), best][same].sum() / count.sum()))
+    if bool(len(after["weight"])) != bool(len(before["weight"])):
+        return 1.0
+    _, ours, theirs = np.intersect1d(after["cell"], before["cell"], assume_unique=True, return_indices=True)
+    now, earlier = cluster_of_cells(after), np.full(len(after["cell"]), NO_CLUSTER)
+    earlier[ours] = cluster_of_cells(before)[theirs]
+    return moved_share(earlier[now >= 0], now[now >= 0], after["count"][now >= 0])
+
+
+def cluster_of_cells(params: Params) -> Ints:
+    """(m,) cluster of each dense cell, -1 in a group that is too small to be one."""
+    return np.where(params["group"] < len(params["weight"]), params["group"], NO_CLUSTER)
 
 
 def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
@@ -267,27 +253,23 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
     cells away, by the distance to its middle in cells, of equally near ones the first; or noise if there is none.
     """
     cells, d, step = read_int(params, "cells", 2, CELLS_MAX), n_features(params), _step(params)
-    border = read_int(params, "border", 0, BORDER_MAX)
-    of_cluster = params["group"] < len(params["weight"])
-    number, group = params["cell"][of_cluster], params["group"][of_cluster]
+    border, cluster = read_int(params, "border", 0, BORDER_MAX), cluster_of_cells(params)
+    number = params["cell"][cluster >= 0]
+    # One more at the end, for the position -1 of no cell.
+    cluster = np.append(cluster[cluster >= 0], NO_CLUSTER)
 
     def label(block: Floats) -> Ints:
-        near = nearest_cell(cell_places(block, params["low"], step), number, cells, border)
-        found = np.full(len(block), NO_CLUSTER, dtype=np.int64)
-        found[near >= 0] = group[near[near >= 0]]
-        return found
+        return cluster[nearest_cell(cell_places(block, params["low"], step), number, cells, border)]
 
     return label_rows(rows, d, 1, label)
 
 
 def view(params: Params) -> ClusteringView:
     """Each dense cell is a node, whose id is the number of the cell."""
-    k = len(params["weight"])
-    cluster = np.where(params["group"] < k, params["group"], NO_CLUSTER)
     return ClusteringView.from_nodes(
-        cell_middles(params, params["cell"]),
+        cell_middles(params["cell"], params["low"], _step(params), read_int(params, "cells", 2, CELLS_MAX)),
         params["count"],
-        cluster,
+        cluster_of_cells(params),
         node_id=params["cell"],
         centres=params["centre"],
         centre_mass=params["weight"],

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,6 @@ from shoal.algorithms.claims import (
     require_possible,
 )
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
-    FLOAT,
-    INT,
     Params,
     Stats,
     check_answer,
@@ -48,74 +45,40 @@ from shoal.algorithms.rounds.arrays import (
     reject_unless,
     row_blocks,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.one_shot import candidates, count_and_sum
-from shoal.algorithms.rounds.options import CLUSTERS_MAX, Option, Options, is_int, resolve_options
-from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.algorithms.rounds.options import CLUSTERS_MAX
+from shoal.algorithms.rounds.spectral_params import ASKS, LANDMARKS_MAX, NEAR_MAX, OPTIONS, PARAMS, STATS, start
+from shoal.algorithms.streaming import Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats, nearest
 from shoal.kernels.landmarks import (
     MASS_MIN,
+    STARTS,
+    STEPS,
     add_gram,
-    directions,
-    eigengap,
+    cut_graph,
     embedded,
     landmark_bandwidth,
-    laplacian_spectrum,
     nearest_weights,
     packed,
     unpacked,
 )
 from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
-from shoal.kernels.matching import assignment
+from shoal.kernels.matching import follow_clusters
 
 Ints = NDArray[np.int64]
 
-ASKS: Final = ("prototypes", "gram")
-"""what an answer to the parameters holds"""
-LANDMARKS_MAX: Final = 400
-NEAR_MAX: Final = 10
-CLUSTERS_FOUND_MAX: Final = 20
-"""clusters that the eigengap finds at most"""
 BANDWIDTH_FACTOR: Final = 0.5
 """times the median distance of landmarks to the nearest other one"""
 CLIENT_STEPS: Final = 20
 BLOCK_SHARE: Final = 3
 """blocks of rows are so many times as large as those for as many centres, as each row is sorted into few landmarks"""
-STARTS: Final = 5
-STEPS: Final = 100
 RENEW_FACTOR: Final = 2.0
 """a new epoch begins when the mean squared distance of rows to landmarks is so many times that of its first round"""
 KEPT_MASS: Final = 0.1
 """factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients do not answer now"""
-OPTIONS: Final[dict[str, Option]] = {
-    "clusters": Option(
-        "eigengap",
-        lambda value: value == "eigengap" or is_int(value, 1, CLUSTERS_MAX),
-        f'a whole number, 1 to {CLUSTERS_MAX}, or "eigengap"',
-        'number of clusters; "eigengap": as many as the largest gap between eigenvalues of the graph shows, 1 to 20',
-    ),
-    "landmarks": Option(
-        100,
-        lambda value: is_int(value, 2, LANDMARKS_MAX),
-        f"a whole number, 2 to {LANDMARKS_MAX}",
-        "number of landmarks; fewer even out noise, more follow finer shapes",
-    ),
-    "prototypes": Option(
-        60,
-        lambda value: is_int(value, 1, LANDMARKS_MAX),
-        f"a whole number, 1 to {LANDMARKS_MAX}",
-        "number of prototypes of its rows that each client sends when landmarks are chosen",
-    ),
-    "near": Option(
-        3,
-        lambda value: is_int(value, 2, NEAR_MAX),
-        f"a whole number, 2 to {NEAR_MAX}",
-        "number of nearest landmarks that each row ties together",
-    ),
-}
-
 # Client half.
 
 
@@ -154,65 +117,7 @@ def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Float
     return means(count, total, centres)[count > 0], count[count > 0]
 
 
-# What travels.
-
-PARAMS: Final = {
-    **CENTRES,
-    "identity": ArraySpec("<i8", ("k",)),
-    "asks": INT,
-    "epoch": INT,
-    "landmark": ArraySpec("<f8", ("q", "d"), rowlike=True),
-    "mass": ArraySpec("<f8", ("q",)),
-    "cluster": ArraySpec("<i8", ("q",)),
-    "basis": ArraySpec("<f8", ("q", "e")),
-    "direction": ArraySpec("<f8", ("k", "e")),
-    "bandwidth": FLOAT,
-    "error": ArraySpec("<f8", ("t",)),
-    "eigenvalue": ArraySpec("<f8", ("v",)),
-    "clusters": INT,
-    "landmarks": INT,
-    "prototypes": INT,
-    "near": INT,
-    "seed": INT,
-}
-"""means, masses and lasting numbers of the clusters; `asks`, for what; the epoch, its landmarks, the rows that each
-stands for, its cluster (-1: none) and its place in the embedding; the clusters' directions in that; the mean squared
-distance to landmarks in the first round of the epoch, empty before; the smallest eigenvalues; the options"""
-STATS: Final = {
-    "epoch": INT,
-    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
-    "count": ArraySpec("<f8", ("p",), per_node=True),
-    "gram": ArraySpec("<f8", ("t",)),
-    "error": FLOAT,
-}
-"""the epoch that is answered, 0 without rows; prototypes and their rows, or Gram matrix and squared distances"""
-
 # Server half.
-
-
-def start(options: Options, d: int, hint: InitHint) -> Params:
-    """Parameters without landmarks, which ask for prototypes. Raises `SettingsError`."""
-    option: dict[str, Any] = resolve_options("spectral", OPTIONS, options)
-    return {
-        "centre": np.empty((0, d)),
-        "weight": np.empty(0),
-        "identity": np.empty(0, dtype=np.int64),
-        "asks": choice_array("prototypes", ASKS),
-        "epoch": int_array(1),
-        "landmark": np.empty((0, d)),
-        "mass": np.empty(0),
-        "cluster": np.empty(0, dtype=np.int64),
-        "basis": np.empty((0, 0)),
-        "direction": np.empty((0, 0)),
-        "bandwidth": float_array(1.0),
-        "error": np.empty(0),
-        "eigenvalue": np.empty(0),
-        "clusters": int_array(0 if option["clusters"] == "eigengap" else option["clusters"]),
-        "landmarks": int_array(option["landmarks"]),
-        "prototypes": int_array(option["prototypes"]),
-        "near": int_array(option["near"]),
-        "seed": int_array(hint.seed),
-    }
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
@@ -275,56 +180,33 @@ def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
-    """The spectral clustering of the graph; with a request for new landmarks where these have become too coarse."""
+    """The clusters of the graph; with a request for new landmarks where these have become too coarse."""
     mass = gram.sum(axis=1)
-    live = mass > MASS_MIN
-    values, vectors = laplacian_spectrum(gram[np.ix_(live, live)])
-    asked = read_int(params, "clusters", 0, CLUSTERS_MAX)
-    wanted = min(asked, len(values)) or eigengap(values, CLUSTERS_FOUND_MAX)
-    basis = vectors[:, :wanted]
-    direction = best_kmeans(directions(basis), wanted, read_int(params, "seed", 0), STARTS, STEPS, mass[live])
-    of_live = nearest(directions(basis), direction)[0]
-    order, identity = _numbers(params, of_live, live, mass, len(direction))
-    place = np.argsort(order)
-    cluster, full_basis = np.full(len(mass), NO_CLUSTER), np.zeros((len(mass), wanted))
-    cluster[live], full_basis[live] = place[of_live], basis
-    weight = np.bincount(place[of_live], mass[live], len(direction)).astype(np.float64)
-    sums = np.zeros((len(direction), n_features(params)))
-    np.add.at(sums, place[of_live], params["landmark"][live] * mass[live, None])
+    cut = cut_graph(gram, read_int(params, "clusters", 0, CLUSTERS_MAX), read_int(params, "seed", 0))
+    live, k = cut.cluster >= 0, len(cut.direction)
+    # Eigenvectors have any sign and rotation, so clusters come in any order; they keep that of those before.
+    order, before = follow_clusters(params["cluster"][live], cut.cluster[live], mass[live], k)
+    cluster = np.where(live, np.argsort(order)[cut.cluster], NO_CLUSTER)
+    fresh = int(params["identity"].max(initial=0)) + 1 + np.arange(k)
+    weight = np.bincount(cluster[live], mass[live], k).astype(np.float64)
+    sums = np.zeros((k, n_features(params)))
+    np.add.at(sums, cluster[live], params["landmark"][live] * mass[live, None])
     per_row = error / mass.sum()
     renew = len(params["error"]) > 0 and per_row > RENEW_FACTOR * params["error"][0]
     return {
         **params,
         "centre": means(weight, sums, np.zeros_like(sums)),
         "weight": weight,
-        "identity": identity,
+        "identity": np.where(before >= 0, np.append(params["identity"], 0)[before], fresh),
         "asks": choice_array("prototypes" if renew else "gram", ASKS),
         "epoch": params["epoch"] + renew,
         "mass": mass,
         "cluster": cluster,
-        "basis": full_basis,
-        "direction": direction[order],
+        "basis": cut.basis,
+        "direction": cut.direction[order],
         "error": params["error"] if len(params["error"]) else float_array(per_row),
-        "eigenvalue": values[: CLUSTERS_FOUND_MAX + 1],
+        "eigenvalue": cut.values,
     }
-
-
-def _numbers(params: Params, of_live: Ints, live: NDArray[np.bool_], mass: Floats, k: int) -> tuple[Ints, Ints]:
-    """New clusters in the order of those before with which they share most mass, and their lasting numbers (k,).
-
-    Eigenvectors come with any sign and rotation, so that clusters come in any order.
-    """
-    before, k_before = params["cluster"][live], len(params["weight"])
-    size = max(k, k_before)
-    shared = np.zeros((size, size))
-    known = before >= 0
-    np.add.at(shared, (of_live[known], before[known]), mass[live][known])
-    match = assignment(-shared)
-    is_known = (match < k_before) & (shared[np.arange(size), match] > 0)
-    order = np.argsort(np.where(is_known, match, size + np.arange(size))[:k], kind="stable")
-    fresh = int(params["identity"].max(initial=0)) + 1 + np.arange(size)
-    identity = np.where(is_known, np.append(params["identity"], np.zeros(size))[match], fresh)[:k]
-    return order, identity[order].astype(np.int64)
 
 
 def shift(before: Params, after: Params) -> float:
@@ -380,6 +262,7 @@ SPECTRAL: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
+    robust="a tie between two landmarks is that of all clients' rows, so there is nothing to compare between clients",
     shift=shift,
     predict=predict,
     view=view,
