@@ -117,7 +117,7 @@ class Cut(NamedTuple):
     direction: Floats
     """(k, k) of each cluster in it"""
     cluster: Ints
-    """(q,) of each landmark, -1 for those without mass"""
+    """(q,) of each landmark, numbered by their first ones; -1 for those without mass"""
 
 
 def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
@@ -131,6 +131,12 @@ def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
     k = min(clusters, len(values)) or eigengap(values, CLUSTERS_MAX)
     points = directions(vectors[:, :k])
     direction = best_kmeans(points, k, seed, STARTS, STEPS, mass[live])
+    found = nearest(points, direction)[0]
+    # In the order of their first landmarks: the eigenvectors of equal eigenvalues are any rotation of each other.
+    first = np.where(found[:, None] == np.arange(len(direction)), np.arange(len(found))[:, None], len(found)).min(
+        axis=0
+    )
+    order = np.argsort(first, kind="stable")
     cluster, basis = np.full(len(mass), -1, dtype=np.int64), np.zeros((len(mass), k))
-    cluster[live], basis[live] = nearest(points, direction)[0], vectors[:, :k]
-    return Cut(values[: CLUSTERS_MAX + 1], basis, direction, cluster)
+    cluster[live], basis[live] = np.argsort(order)[found], vectors[:, :k]
+    return Cut(values[: CLUSTERS_MAX + 1], basis, direction[order], cluster)

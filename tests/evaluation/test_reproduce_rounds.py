@@ -25,6 +25,8 @@ MEASURES = {
     "kmeans": ["ari", "ami", "nmi", "difference"],
     "kfed": ["ari", "ami", "nmi"],
     "mufc": ["ari", "ami", "nmi"],
+    "dbscan": ["ari", "ami", "nmi", "clusters", "noise", "difference"],
+    "spectral": ["ari", "ami", "nmi", "clusters", "difference"],
     "gmm": ["ari", "ami", "nmi", "difference"],
 }
 

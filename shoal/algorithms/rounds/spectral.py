@@ -187,7 +187,7 @@ def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
     # Eigenvectors have any sign and rotation, so clusters come in any order; they keep that of those before.
     order, before = follow_clusters(params["cluster"][live], cut.cluster[live], mass[live], k)
     cluster = np.where(live, np.argsort(order)[cut.cluster], NO_CLUSTER)
-    fresh = int(params["identity"].max(initial=0)) + 1 + np.arange(k)
+    fresh = int(params["identity"].max(initial=0)) + np.cumsum(before < 0)
     weight = np.bincount(cluster[live], mass[live], k).astype(np.float64)
     sums = np.zeros((k, n_features(params)))
     np.add.at(sums, cluster[live], params["landmark"][live] * mass[live, None])
@@ -212,7 +212,7 @@ def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
 def shift(before: Params, after: Params) -> float:
     """The share of the mass whose landmark has changed its cluster; infinite until an epoch has its first clusters, and
     when a new one begins."""
-    if not len(before["error"]) or read_choice(after, "asks", ASKS) == "prototypes":
+    if not (len(before["error"]) and len(after["error"])) or read_choice(after, "asks", ASKS) == "prototypes":
         return math.inf
     moved = before["cluster"] != after["cluster"]
     return float(after["mass"][moved].sum() / after["mass"].sum())
@@ -240,7 +240,9 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 def view(params: Params) -> ClusteringView:
     """Each landmark is a node. Clusters keep their identity when landmarks change, by the rows that they share."""
-    node_id = read_int(params, "epoch", 1) * LANDMARKS_MAX + np.arange(len(params["landmark"]))
+    # A request for prototypes already has the number of the epoch to come.
+    epoch = read_int(params, "epoch", 1) - (read_choice(params, "asks", ASKS) == "prototypes")
+    node_id = epoch * LANDMARKS_MAX + np.arange(len(params["landmark"]))
     return ClusteringView.from_nodes(
         params["landmark"],
         params["mass"],
