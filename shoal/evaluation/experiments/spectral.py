@@ -23,6 +23,7 @@ from shoal.evaluation.results import Figure
 from shoal.evaluation.scores import scores
 from shoal.kernels.distance import Floats, nearest
 from shoal.kernels.lloyd import best_kmeans
+from shoal.kernels.matching import assignment
 
 ARI_MIN: Final = 0.98
 TRIALS: Final = 10
@@ -46,7 +47,9 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     if setting["method"] == "averaged":
         labels = np.concatenate(averaged_labels(clients, k, trial))
         classes = dataset.labels[np.concatenate(parts_of(setting, dataset, trial))]
-        return {**scores(classes, labels), "clusters": float(len(np.unique(labels)))}
+        (central,) = averaged_labels([np.concatenate(clients)], k, trial)
+        found = {"clusters": float(len(np.unique(labels))), "difference": differing(labels, central, k)}
+        return {**scores(classes, labels), **found}
     options: dict[str, Any] = {"clusters": k if setting["clusters"] == "told" else "eigengap"}
     start = SPECTRAL.start(options, dataset.rows.shape[1], bounding_box(clients, trial))
     params = run_rounds(SPECTRAL, start, clients).params
@@ -57,6 +60,12 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
         "clusters": float(len(params["weight"])),
         "difference": float(np.count_nonzero(labels != SPECTRAL.predict(pooled, dataset.rows))),
     }
+
+
+def differing(labels: NDArray[np.int64], others: NDArray[np.int64], k: int) -> float:
+    """labels (n,), others (n,) below k -> how many rows differ, with the clusters matched so that fewest do."""
+    shared = np.bincount(labels * k + others, minlength=k * k).reshape(k, k).astype(np.float64)
+    return float(len(labels) - shared[np.arange(k), assignment(-shared)].sum())
 
 
 def averaged_labels(clients: Sequence[Floats], k: int, seed: int) -> list[NDArray[np.int64]]:
