@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.policies import Policy
 from shoal.estimators.rounds import RoundsEstimator
+from shoal.kernels.distance import Floats
 
 __all__ = ["FederatedDBSCAN", "FederatedSpectral"]
 
@@ -97,4 +99,7 @@ class FederatedSpectral(RoundsEstimator):
 
     def _options(self) -> dict[str, Any]:
         own = {"landmarks": self.landmarks, "prototypes": self.prototypes, "near": self.near}
-        return {**super()._options(), **own}
+        return {"clusters": self.n_clusters, **own}
+
+    def _choose(self, tables: list[Floats], box: InitHint) -> None:
+        """Nothing: the rounds themselves find the number of clusters."""

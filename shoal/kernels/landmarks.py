@@ -18,9 +18,9 @@ Ints = NDArray[np.int64]
 
 SQUARE_MIN: Final = 1e-290
 """smallest squared bandwidth: smaller ones have lost their digits"""
-GAP_MIN: Final = 4.5
-"""by which factor an eigenvalue of the Laplacian must exceed the one before to be a gap. Those of a chain without any
-gap are as the squares of 1, 2, 3, ..., so that their largest factor is 4; the rest is for chance"""
+GAP_MIN: Final = 1.5
+"""by which factor the best cut through each cluster must be heavier than the one around any of them. Through a shape
+without a gap one cut is about as heavy as another"""
 VALUE_MIN: Final = 1e-5
 """smaller eigenvalues of the Laplacian count as this: parts that are tied so weakly are apart"""
 CLUSTERS_MAX: Final = 20
@@ -89,11 +89,32 @@ def laplacian_spectrum(gram: Floats) -> tuple[Floats, Floats]:
 
 
 def eigengap(values: Floats, most: int) -> int:
-    """Eigenvalues of the Laplacian, ascending -> the number of clusters: those before the largest factor between two
-    that follow each other, 1 to `most`; 1 if no factor exceeds `GAP_MIN`."""
+    """Eigenvalues of the Laplacian, ascending -> the number of clusters that they suggest, 1 to `most`: those before
+    the largest factor between two that follow each other. 1 only where there is nothing to compare."""
     bounded = np.append(np.maximum(values, VALUE_MIN), 1.0)
     factors = bounded[2 : most + 1] / bounded[1 : min(most, len(values))]
-    return int(factors.argmax()) + 2 if len(factors) and factors.max() > GAP_MIN else 1
+    return int(factors.argmax()) + 2 if len(factors) else 1
+
+
+def is_gap(gram: Floats, cluster: Ints) -> bool:
+    """Adjacency (q, q), cluster (q,) of each landmark -> whether the clusters are apart: whether the best cut through
+    each of them is heavier by `GAP_MIN` than the cut around any of them. Of a long shape, the largest factor between
+    eigenvalues is 4 even without any gap, so that alone does not show one."""
+    members = [cluster == number for number in np.unique(cluster)]
+    around = max(float(gram[np.ix_(own, ~own)].sum()) for own in members)
+    return min(lightest_cut(gram[np.ix_(own, own)]) for own in members) > GAP_MIN * around
+
+
+def lightest_cut(gram: Floats) -> float:
+    """Adjacency (q, q) -> the weight of its best cut: of those along its second eigenvector, that of least normalised
+    weight (Shi and Malik 2000). For one landmark, the weight of its tie to itself."""
+    if len(gram) < 2:
+        return float(gram[0, 0])
+    order = np.argsort(laplacian_spectrum(gram)[1][:, 1], kind="stable")
+    sums = gram[np.ix_(order, order)].cumsum(axis=0).cumsum(axis=1)
+    volume, inside = sums[:-1, -1], np.diagonal(sums)[:-1]
+    weight = volume - inside
+    return float(weight[(weight / volume + weight / (sums[-1, -1] - volume)).argmin()])
 
 
 def directions(points: Floats) -> Floats:
@@ -115,7 +136,7 @@ class Cut(NamedTuple):
     basis: Floats
     """(q, k) the embedding of the landmarks, 0 for those without mass"""
     direction: Floats
-    """(k, k) of each cluster in it"""
+    """of each cluster in it, at most k"""
     cluster: Ints
     """(q,) of each landmark, numbered by their first ones; -1 for those without mass"""
 
@@ -127,16 +148,24 @@ def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
     """
     mass = gram.sum(axis=1)
     live = mass > MASS_MIN
-    values, vectors = laplacian_spectrum(gram[np.ix_(live, live)])
+    gram = gram[np.ix_(live, live)]
+    values, vectors = laplacian_spectrum(gram)
     k = min(clusters, len(values)) or eigengap(values, CLUSTERS_MAX)
+    direction, found = _in_clusters(vectors, k, mass[live], seed)
+    if not clusters and k > 1 and not is_gap(gram, found):
+        k = 1
+        direction, found = _in_clusters(vectors, k, mass[live], seed)
+    cluster, basis = np.full(len(mass), -1, dtype=np.int64), np.zeros((len(mass), k))
+    cluster[live], basis[live] = found, vectors[:, :k]
+    return Cut(values[: CLUSTERS_MAX + 1], basis, direction, cluster)
+
+
+def _in_clusters(vectors: Floats, k: int, mass: Floats, seed: int) -> tuple[Floats, Ints]:
+    """k-means of the directions of landmarks -> the direction of each cluster, and the cluster of each landmark."""
     points = directions(vectors[:, :k])
-    direction = best_kmeans(points, k, seed, STARTS, STEPS, mass[live])
+    direction = best_kmeans(points, k, seed, STARTS, STEPS, mass)
     found = nearest(points, direction)[0]
     # In the order of their first landmarks: the eigenvectors of equal eigenvalues are any rotation of each other.
-    first = np.where(found[:, None] == np.arange(len(direction)), np.arange(len(found))[:, None], len(found)).min(
-        axis=0
-    )
-    order = np.argsort(first, kind="stable")
-    cluster, basis = np.full(len(mass), -1, dtype=np.int64), np.zeros((len(mass), k))
-    cluster[live], basis[live] = np.argsort(order)[found], vectors[:, :k]
-    return Cut(values[: CLUSTERS_MAX + 1], basis, direction[order], cluster)
+    hits = found[:, None] == np.arange(len(direction))
+    order = np.argsort(np.where(hits.any(axis=0), hits.argmax(axis=0), len(found)), kind="stable")
+    return direction[order], np.argsort(order)[found]

@@ -85,4 +85,4 @@ def chosen_clusters(*criteria: str) -> Option:
 
 def needs_another_model(clusters: object) -> bool:
     """Whether this value of the option `clusters` needs another model: its clusters, or its nodes to choose from."""
-    return isinstance(clusters, str)
+    return clusters in ("auto", *CRITERIA)

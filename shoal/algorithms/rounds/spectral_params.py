@@ -20,7 +20,7 @@ OPTIONS: Final[dict[str, Option]] = {
         "eigengap",
         lambda value: value == "eigengap" or is_int(value, 1, CLUSTERS_MAX),
         f'a whole number, 1 to {CLUSTERS_MAX}, or "eigengap"',
-        'number of clusters; "eigengap": as many as the largest gap between eigenvalues of the graph shows, 1 to 20',
+        'number of clusters; "eigengap": as many as the eigenvalues and cuts of the graph show, 1 to 20',
     ),
     "landmarks": Option(
         100,

@@ -45,11 +45,14 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     k = len(dataset.classes)
     if setting["method"] == "averaged":
+        # Splits deal rows class by class: unshuffled, row i of every client would be of the same class.
+        orders = [np.random.default_rng([trial, number]).permutation(len(rows)) for number, rows in enumerate(clients)]
+        clients = [rows[order] for rows, order in zip(clients, orders, strict=True)]
+        parts = zip(parts_of(setting, dataset, trial), orders, strict=True)
         labels = np.concatenate(averaged_labels(clients, k, trial))
-        classes = dataset.labels[np.concatenate(parts_of(setting, dataset, trial))]
         (central,) = averaged_labels([np.concatenate(clients)], k, trial)
         found = {"clusters": float(len(np.unique(labels))), "difference": differing(labels, central, k)}
-        return {**scores(classes, labels), **found}
+        return {**scores(dataset.labels[np.concatenate([part[order] for part, order in parts])], labels), **found}
     options: dict[str, Any] = {"clusters": k if setting["clusters"] == "told" else "eigengap"}
     start = SPECTRAL.start(options, dataset.rows.shape[1], bounding_box(clients, trial))
     params = run_rounds(SPECTRAL, start, clients).params
