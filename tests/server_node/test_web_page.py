@@ -9,13 +9,15 @@ from prometheus_client import CollectorRegistry
 
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
+from shoal.protocol.quarantine import QuarantinedClient
 from tests.server_node.web_browser import Browser, Tab, browsing
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(5, models=("fcac", "slow"))
 EMPTY = a_status(CONTRACT, ready=False, lag_records=12)
 ARRAYS = some_nodes(5, 6, 120)
-LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3})
+EXCLUDED = QuarantinedClient("fcac", "south-wing", NOW, "odd", False)
+LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3}, quarantined=[EXCLUDED])
 MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientStatus("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0)))
 
 COUNTERS = (
@@ -84,6 +86,9 @@ def _shows_a_snapshot(tab: Tab) -> None:
     assert counters["Clients"] == "4"
     assert counters["Rejected"] == "3"
     assert counters["Snapshot"] == "1"
+    tab.shows("1 client in quarantine: nothing more that they send is absorbed.")
+    states = "[...document.querySelectorAll('#clients .state')].map(state => state.textContent)"
+    assert sorted(tab.value_of(states)) == ["", "", "in quarantine", "inactive"]
     for words in ("north-wing", "south-wing", "3 under another contract"):
         tab.shows(words)
     for words in ("Formal guarantee for every reading", "ε per reading\n4", "Not covered", "their epsilons add up"):

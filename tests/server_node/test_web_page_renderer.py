@@ -15,6 +15,7 @@ from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, Pa
 from server_node.web.projection import principal_axes, scatter, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
 from shoal.config.contract import Contract
+from shoal.protocol.quarantine import QuarantinedClient
 from tests.server_node.web_statuses import NOW, a_contract, a_lineage, a_snapshot, a_status, some_nodes
 
 
@@ -233,3 +234,10 @@ def test_axes_that_must_change_rotate_as_little_as_possible() -> None:
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         for mirror in (np.eye(2), np.diag([1.0, -1.0])):
             assert np.trace((after @ turn @ mirror).T @ before) <= nearness + 1e-9
+
+
+def test_clients_in_quarantine_are_named_once_whatever_models_exclude_them() -> None:
+    contract = a_contract(models=("fcac", "other"))
+    listed = [QuarantinedClient(model, "roof", NOW, "odd", False) for model in ("fcac", "other")]
+    assert rendered(a_status(contract, quarantined=listed))["quarantined"] == ["roof"]
+    assert rendered(a_status(contract))["quarantined"] == []
