@@ -72,6 +72,10 @@ class Pump:
         """every row of the source (up to the limit) is stored"""
         self.published: Counter[str] = Counter()
         """rows this pump has stored, by client"""
+        self._before: dict[str, int] = {}
+        """client -> the last row of the source that was in its log when this pump first opened it"""
+        self._counted: dict[str, int] = {}
+        """client -> the last row that is in `published` or `already_there`"""
         self.already_there = 0
         """rows that an earlier run had stored"""
 
@@ -118,6 +122,10 @@ class Pump:
         with contextlib.suppress(LogUnavailable):
             if not self._pending and self._next_row is not None:
                 self._save_position(self._clock())
+        if self._pending:
+            # What was published and not flushed is stored now, or never: the logs tell once they are opened again.
+            self._close_publishers()
+            self._settle()
         self._close_publishers()
         self._bookmark.close()
 
@@ -161,20 +169,35 @@ class Pump:
     def _store_pending(self, now: float) -> bool:
         if not self._pending:
             return False
-        stored: Counter[str] = Counter()
         for row, source_row in self._pending:
             publisher = self._publisher(source_row.client)
             if row > publisher.last_row:
                 publisher.publish(row, source_row)
-                stored[source_row.client] += 1
-        for client in stored:
+        for client in dict.fromkeys(source_row.client for _, source_row in self._pending):
             self._publishers[client].flush()
-        self.published += stored
-        self.already_there += len(self._pending) - stored.total()
+            self._count_stored(client)
         if self._due is not None:  # a row waits for its time, and later ones will come one by one as well
             self._linger_until = now + LINGER_S
         self._pending.clear()
         return True
+
+    def _count_stored(self, client: str) -> None:
+        """Count the pending rows of a client that its log has, each once, however often they were tried."""
+        first, last = self._counted[client], self._publishers[client].last_row
+        for row, source_row in self._pending:
+            if source_row.client == client and first < row <= last:
+                self._counted[client] = row
+                if row > self._before[client]:
+                    self.published[client] += 1
+                else:
+                    self.already_there += 1
+
+    def _settle(self) -> None:
+        """Count rows that a log has, although it could not say so when they were stored."""
+        for client in dict.fromkeys(source_row.client for _, source_row in self._pending):
+            with contextlib.suppress(ShoalError):
+                self._publisher(client)
+                self._count_stored(client)
 
     def _save_position(self, now: float) -> None:
         self._saved_at = now
@@ -196,6 +219,8 @@ class Pump:
                 log.close()
                 raise
             self._publishers[client] = publisher
+            self._before.setdefault(client, publisher.last_row)
+            self._counted.setdefault(client, -1)
         return self._publishers[client]
 
     def _retry_later(self, now: float, unavailable: LogUnavailable) -> None:

@@ -57,6 +57,8 @@ class PumpedSource(SourceType):
     """A source type of numbered rows. Its `parameters` should include `PUMP_PARAMETERS`."""
 
     default_speed = "max"
+    empty = "the source has no readings"
+    """what a run says that found nothing to publish"""
 
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
         """The source that the options describe, at its first row. Raises `SettingsError` and `InvalidData`."""
@@ -73,8 +75,9 @@ class PumpedSource(SourceType):
         pump = _pump(source, task, pacing, bookmark)
         log_event("started", federation=contract.federation, contract=contract.digest)
         _run(pump, display_on(sys.stderr, time.monotonic, task.as_json))
+        empty = "" if pump.position or not pump.finished or options["limit"] == 0 else self.empty
         return ProducerTotals(
-            pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity
+            pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity, empty
         )
 
     def _pacing(self, options: Mapping[str, Any]) -> Pacing:

@@ -11,6 +11,7 @@ import click
 FAULTS = {
     "ragged": "rows had more or fewer cells than the header; passed on without values",
     "unreadable": "rows could not be read; passed on without values",
+    "unclosed": "rows had a quote that is never closed; passed on without values",
     "no_time": "rows had no readable time; passed on without one",
     "oversized": "messages were longer than payload_bytes_max",
     "not_text": "messages were no UTF-8 text",
@@ -44,6 +45,8 @@ class ProducerTotals(NamedTuple):
     faults: Mapping[str, int]
     source: str
     """identity of the source"""
+    empty: str = ""
+    """why there was nothing to publish; empty where there was something"""
 
 
 def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
@@ -58,7 +61,9 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
         return
     end = "to the end of the source" if totals.finished else "stopped before the end"
     click.echo(f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per second; {end}")
-    if totals.finished and not published:
+    if totals.empty:
+        click.echo(totals.empty)
+    elif totals.finished and not published:
         click.echo("nothing was new: an earlier run has published everything (--again publishes it once more)")
     for fault, number in totals.faults.items():
         click.echo(f"{number:,} {FAULTS[fault]}")

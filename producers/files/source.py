@@ -20,6 +20,7 @@ class FilesSource(PumpedSource):
     """Replays the rows of files, one file after the other."""
 
     name = "files"
+    empty = "the file is empty: it has no rows"
     parameters = (
         click.Argument(["files"], nargs=-1, type=PATH),
         click.Option(["--data"], multiple=True, type=PATH, help="A file to replay, like FILES."),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import islice
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from shoal.errors import InvalidData, SettingsError
+from shoal.telemetry.events import log_event
 
 LINE_CHARS_MAX = 1024 * 1024
 """4096 features of 250 characters each; a longer line is one broken row"""
@@ -29,6 +31,10 @@ DELIMITERS = ",;\t|"
 HEAD_OBJECTS = 100
 """JSON lines have no header: the keys of this many objects are the columns"""
 COLUMNS_NAMED_MAX = 12
+QUOTED_LINES_MAX = 100
+"""lines that one quoted cell may have; one with more has a quote that is not closed"""
+ROWS_NAMED_MAX = 10
+"""broken rows of one kind that are named in the log"""
 BLOCK_BYTES = 1024 * 1024
 
 Cells = Sequence[Any]
@@ -97,28 +103,86 @@ class CsvTable:
         """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
         width = len(self.columns)
-        for row in islice(self._records(), 1, None):
+        for row in islice(self._records(self._unclosed), 1, None):
             if row is not None and len(row) == width:
                 yield [row[place] for place in places]
             else:
-                self._faults["unreadable" if row is None else "ragged"] += 1
+                if row is not None:
+                    self._faults["ragged"] += 1
                 yield None
 
     def count(self) -> int:
         """See `Table.count`."""
         return max(0, _count_lines(self.path) - 1)
 
-    def _records(self) -> Iterator[list[str] | None]:
-        """Every line that is not blank, the header first; None for one with a cell above `csv.field_size_limit()`."""
-        reader = csv.reader(_lines(self.path), delimiter=self._delimiter)
-        while True:
+    def _unclosed(self, line: int, fault: str) -> None:
+        """A row that cannot be read; `line` is where it begins, from 1."""
+        self._faults[fault] += 1
+        if self._faults[fault] <= ROWS_NAMED_MAX:
+            log_event("row_unreadable", logging.WARNING, file=self.path.name, line=line, reason=fault)
+
+    def _records(self, on_broken: Callable[[int, str], None] = lambda *_: None) -> Iterator[list[str] | None]:
+        """Every line that is not blank, the header first; None for one that cannot be read.
+
+        That is one with a cell above `csv.field_size_limit()`, or with a quote that is not closed within
+        `QUOTED_LINES_MAX` lines: it takes no other line with it. `on_broken` gets the line and the kind of fault.
+        """
+        lines = RecordLines(_lines(self.path))
+        while not lines.ended:
+            reader = csv.reader(lines, delimiter=self._delimiter)
             try:
                 for row in reader:
+                    if lines.is_unclosed(at_end=lines.ended):
+                        break
+                    lines.forget()
                     if row:
                         yield row
-                return
             except csv.Error:
+                pass
+            if lines.held:
+                on_broken(lines.line, "unclosed" if lines.is_unclosed() else "unreadable")
+                lines.give_back()
                 yield None
+
+
+class RecordLines:
+    """The lines of a CSV file, which remembers those of the record that is being read."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines, self._again = lines, list[str]()
+        self.held: list[str] = []
+        self.line = 1
+        """where the record begins, from 1"""
+        self.ended = False
+
+    def __iter__(self) -> RecordLines:
+        return self
+
+    def __next__(self) -> str:
+        if len(self.held) > QUOTED_LINES_MAX:
+            raise csv.Error
+        line = self._again.pop() if self._again else next(self._lines, None)
+        if line is None:
+            self.ended = True
+            raise StopIteration
+        self.held.append(line)
+        return line
+
+    def forget(self) -> None:
+        """The record has been read."""
+        self.line += len(self.held)
+        self.held.clear()
+
+    def is_unclosed(self, at_end: bool = True) -> bool:
+        """Whether the record ends inside of a quote."""
+        return at_end and len(self.held) > 0 and "".join(self.held).count('"') % 2 == 1
+
+    def give_back(self) -> None:
+        """Leave out the first line of the record, and read the others again."""
+        self._again += reversed(self.held[1:])
+        self.ended = self.ended and not self._again
+        self.line += 1
+        self.held.clear()
 
 
 class JsonTable:
