@@ -16,7 +16,7 @@ from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
 from shoal.transports.base import Log, Positions, Record
 
-Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite"]
+Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time"]
 
 INTERRUPT_POLL_S = 0.02
 """how often `Intake.read` asks whether to stop waiting"""
@@ -76,7 +76,7 @@ class Intake:
             left_s -= wait_s
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
-                return decode_batch(records, self._width)._replace(lost=lost)
+                return decode_batch(records, self._width, self._settings.ahead_s)._replace(lost=lost)
 
     def _count_lost(self, records: int) -> None:
         self._lost += records
@@ -87,8 +87,11 @@ class Intake:
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, (_, end) in ends.items())
 
 
-def decode_batch(records: Sequence[Record], width: int) -> Batch:
-    """Decode records of the readings log; `width` is the number of features d. Rejects records, and raises nothing."""
+def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.inf) -> Batch:
+    """Decode records of the readings log; `width` is the number of features d. Rejects records, and raises nothing.
+
+    A reading whose time lies more than `ahead_s` seconds after the one at which the log took it in is rejected.
+    """
     values = np.empty((len(records), width))
     times: list[float | None] = [None] * len(records)
     accepted = np.zeros(len(records), dtype=np.bool_)
@@ -96,6 +99,7 @@ def decode_batch(records: Sequence[Record], width: int) -> Batch:
     decoded = Reading.decode_many(records, width)
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
+    latest = float(decoded.times.max(initial=-math.inf))
     for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
         times[number] = time
     for number in np.flatnonzero(~accepted).tolist():
@@ -105,9 +109,28 @@ def decode_batch(records: Sequence[Record], width: int) -> Batch:
         else:
             times[number], values[number] = result
             accepted[number] = True
+            latest = max(latest, -math.inf if result[0] is None else result[0])
+    if latest > min((record.timestamp_ms for record in records), default=0) / 1000 + ahead_s:
+        rejected += _reject_future(records, times, accepted, ahead_s)
     kept = np.flatnonzero(accepted).tolist()
     places = [(records[number].partition, records[number].offset) for number in kept]
     return Batch(values[accepted], places, [times[number] for number in kept], rejected)
+
+
+def _reject_future(
+    records: Sequence[Record], times: Sequence[float | None], accepted: NDArray[np.bool_], ahead_s: float
+) -> list[RejectedReading]:
+    """The readings whose time cannot be, no longer marked in `accepted` (n,).
+
+    One reading of a far future would push all others out of a window by age, and would keep doing so.
+    """
+    rejected = []
+    for number in np.flatnonzero(accepted).tolist():
+        record, time = records[number], times[number]
+        if time is not None and time > record.timestamp_ms / 1000 + ahead_s:
+            accepted[number] = False
+            rejected.append(RejectedReading(record, "time"))
+    return rejected
 
 
 def _decode_one(record: Record, width: int) -> tuple[float | None, NDArray[np.float64]] | RejectedReading:

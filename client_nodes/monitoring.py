@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from client_nodes.clipping import ClippingWatch
 from client_nodes.intake import Batch
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
@@ -65,8 +66,11 @@ class ClientMonitoring:
         lag_records: Callable[[], int],
         clock: Callable[[], float],
         newest_reading_at: Callable[[], float | None],
+        features: Sequence[str] = (),
     ) -> None:
         """`lag_records` asks the log; `newest_reading_at` is asked whenever the metrics are read."""
+        self._features = list(features)
+        self._clipping = ClippingWatch(len(self._features))
         self._metrics = metrics
         self._lag_records = lag_records
         if metrics is not None:
@@ -110,6 +114,8 @@ class ClientMonitoring:
         for result in READING_RESULTS:
             self._metrics.readings.labels(result=result).inc(0)
         self._metrics.updates.labels(result="published").inc(0)
+        for name in self._features:
+            self._metrics.readings_clipped.labels(feature=name).inc(0)
         for model in novel:
             self._metrics.readings_novel.labels(model=model).inc(0)
 
@@ -126,6 +132,7 @@ class ClientMonitoring:
             self._metrics.lost.labels(topic=READINGS).inc(outcome.batch.lost)
             if outcome.batch.records:
                 self._metrics.learn.observe(outcome.learn_s)
+        self._show_clipping(outcome.private)
         for reason, number in Counter(rejected.reason for rejected in outcome.batch.rejected).items():
             log_event("readings_rejected", reason=reason, readings=number)
         for request in outcome.rejected_requests:
@@ -138,6 +145,16 @@ class ClientMonitoring:
         # Asking the log for the lag takes longer than the rest, so only where it is shown.
         if outcome.updates or (self._metrics is not None and outcome.did_something):
             self._show_progress(outcome, totals, nodes)
+
+    def _show_clipping(self, private: PrivateBatch) -> None:
+        """Count the readings outside the bounds by feature, and warn when a feature has begun to have many."""
+        if self._metrics is not None:
+            for name, number in zip(self._features, private.clipped_by_feature, strict=False):
+                self._metrics.readings_clipped.labels(feature=name).inc(number)
+        if self._features:
+            for position, share, readings in self._clipping.add(len(private.rows), private.clipped_by_feature):
+                name = self._features[position]
+                log_event("readings_clipped", logging.WARNING, feature=name, share=round(share, 3), readings=readings)
 
     def _show_progress(self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int]) -> None:
         lag = self._lag_records()

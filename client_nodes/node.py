@@ -85,7 +85,11 @@ class ClientNode:
         self._outbox = Outbox(resources.checkpoint, log, make_signer(resources.signing_key))
         self._totals: Counter[str] = Counter()
         self._monitoring = ClientMonitoring(
-            metrics, self._intake.lag_records, clock, lambda: self._learner.newest_reading_at
+            metrics,
+            self._intake.lag_records,
+            clock,
+            lambda: self._learner.newest_reading_at,
+            [feature.name for feature in contract.features],
         )
 
     def resume(self) -> None:
@@ -195,7 +199,7 @@ class ClientNode:
         """The private rows of a batch; none where no model learns rows."""
         if self._mechanism is None:
             return PrivateBatch(np.empty((0, self._contract.width)), [], counted=len(batch.values))
-        return privatise(self._mechanism, batch)
+        return privatise(self._mechanism, batch, self._contract)
 
     def _request_is_due(self) -> bool:
         return self._round_answers.is_due(self._clock())

@@ -8,6 +8,7 @@ import numpy as np
 
 from client_nodes.intake import Batch
 from shoal.algorithms.streaming import Rows
+from shoal.config.contract import Contract
 from shoal.privacy import Mechanism
 
 
@@ -24,10 +25,17 @@ class PrivateBatch(NamedTuple):
     """readings for which the mechanism releases no row; never leaves the client"""
     counted: int = 0
     """readings that are only counted, where no model learns rows"""
+    clipped_by_feature: tuple[int, ...] = ()
+    """readings that were outside the bounds of each feature; () where none was; never leaves the client"""
 
 
-def privatise(mechanism: Mechanism, batch: Batch) -> PrivateBatch:
+def privatise(mechanism: Mechanism, batch: Batch, contract: Contract) -> PrivateBatch:
     """Make every reading of the batch private, in order."""
     released = mechanism.privatise(batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2))
     times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
-    return PrivateBatch(released.rows, times, released.clipped, len(batch.places) - len(released.rows))
+    outside: tuple[int, ...] = ()
+    if released.clipped:
+        low, high = np.array([(feature.low, feature.high) for feature in contract.features]).T
+        outside = tuple(((batch.values < low) | (batch.values > high)).sum(axis=0).tolist())
+    withheld = len(batch.places) - len(released.rows)
+    return PrivateBatch(released.rows, times, released.clipped, withheld, clipped_by_feature=outside)

@@ -46,6 +46,8 @@ class ServerMonitoring:
         self._rejected: Counter[str] = Counter()
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
+        self._waiting: set[str] = set()
+        """models of which a round is open"""
         self._labelled: set[str] = set()
         self._shares: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         """model -> the label values of its clusters' shares"""
@@ -71,6 +73,8 @@ class ServerMonitoring:
             log_event("checkpoint_restored", models=len(models))
         for name, model in models.items():
             self._metrics.version.labels(model=name).set(0)
+            if model.needs_caught_up_log:
+                self._metrics.rounds_failed.labels(model=name).inc(0)
             for kind in EVENT_KINDS:
                 self._metrics.cluster_events.labels(model=name, event=kind).inc(0)
             if model.snapshot is not None and model.view is not None:
@@ -90,6 +94,7 @@ class ServerMonitoring:
         self._metrics.partial_updates.set(outcome.waiting_updates)
         for event in outcome.events:
             self._model_event(event)
+            self._open_round(event, outcome.stored_at or 0.0)
         for published in outcome.published:
             self._published(published)
         if outcome.stored_at is not None:
@@ -172,6 +177,20 @@ class ServerMonitoring:
                 log_event("model_sleeping", **fields)
             case ModelRestarted():
                 log_event("model_restarted", **fields)
+
+    def _open_round(self, event: ModelEvent, now: float) -> None:
+        """Show since when a model waits for a round to close; opening one again changes nothing."""
+        match event:
+            case RoundOpened() if event.model not in self._waiting:
+                self._waiting.add(event.model)
+                self._metrics.round_opened_at.labels(model=event.model).set(now)
+            case RoundClosed():
+                self._waiting.discard(event.model)
+            case ModelSleeping():
+                self._waiting.discard(event.model)
+                self._metrics.round_opened_at.labels(model=event.model).set(0)
+            case RoundFailed():
+                self._metrics.rounds_failed.labels(model=event.model).inc()
 
     def _round_closed(self, event: RoundClosed) -> None:
         algorithm = self._algorithms[event.model]

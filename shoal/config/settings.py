@@ -119,6 +119,13 @@ class ClientSettings(Settings):
     window_s: float = Field(
         default=0.0, ge=0, le=10**10, description="and none that is so many seconds older than the newest; 0: no limit"
     )
+    ahead_s: float = Field(
+        default=DAY_S,
+        ge=0,
+        le=10**12,
+        description="seconds that the time of a reading may lie after its arrival in the readings log; beyond, the "
+        "sensor's clock is wrong, and the reading is rejected (`time`)",
+    )
     readings_bytes_max: int = Field(
         default=1024**3,
         ge=1024,

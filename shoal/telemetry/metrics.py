@@ -68,6 +68,12 @@ class ClientMetrics(ProcessMetrics):
             ["model"],
             registry=self.registry,
         )
+        self.readings_clipped = Counter(
+            "shoal_readings_clipped",
+            "Readings outside the bounds of a feature, moved to them",
+            ["feature"],
+            registry=self.registry,
+        )
         self.event_time_lag = Gauge(
             "shoal_event_time_lag_seconds", "Age of the newest reading that was learned", registry=self.registry
         )
@@ -176,6 +182,18 @@ class ServerMetrics(ProcessMetrics):
         )
         self.round_shift = Gauge(
             "shoal_round_shift", "How far that round moved the model's parameters", ["model"], registry=self.registry
+        )
+        self.round_opened_at = Gauge(
+            "shoal_round_opened_timestamp_seconds",
+            "Since when a model waits for a round to close; 0 while none is open",
+            ["model"],
+            registry=self.registry,
+        )
+        self.rounds_failed = Counter(
+            "shoal_rounds_failed",
+            "Rounds whose answers could not be combined, though each was valid",
+            ["model"],
+            registry=self.registry,
         )
         self.round_answers = Counter(
             "shoal_round_answers",
