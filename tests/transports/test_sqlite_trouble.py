@@ -138,8 +138,8 @@ def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path: Path)
 def test_a_log_of_a_newer_layout_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db")
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 2")
-    with pytest.raises(LogError, match="layout 2, this shoal knows 1; upgrade shoal"):
+        db.execute("PRAGMA user_version = 3")
+    with pytest.raises(LogError, match="layout 3, this shoal knows 2; upgrade shoal"):
         open_log(str(path))
 
 

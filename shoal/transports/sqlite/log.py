@@ -20,6 +20,7 @@ from shoal.errors import LogError
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.limits import check_record, check_settings, differences
 from shoal.transports.sqlite import topics
+from shoal.transports.sqlite.log_time import log_time_ms
 from shoal.transports.sqlite.records import Pending, pack, read_records
 from shoal.transports.sqlite.retention import MIB, release_free_pages, store
 from shoal.transports.sqlite.schema import connect, explained, reading, writing
@@ -39,7 +40,8 @@ class SqliteLog:
 
     `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a flush raises
     `LogUnavailable`. `buffer_bytes_max`: beyond it, publish flushes first. `read_bytes_max`: one read returns no more,
-    but always the first record of a partition. `clock`: seconds since 1970, for the timestamps of records.
+    but always the first record of a partition. `clock`: seconds since 1970, for the timestamps of records and their
+    retention; by default the log's own time (`shoal.transports.sqlite.log_time`).
     `new_identity`: the identity of a topic that is created, by default random.
 
     Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout, damaged),
@@ -55,7 +57,7 @@ class SqliteLog:
         buffer_bytes_max: int = 16 * MIB,
         read_bytes_max: int = 64 * MIB,
         wait_s: float = 30.0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         new_identity: Callable[[], bytes] = topics.new_identity,
     ) -> None:
         self._path = Path(path).expanduser().absolute()
@@ -128,14 +130,15 @@ class SqliteLog:
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """See `Log.flush`. After an error nothing was stored and the buffer is kept: flushing again stores it once."""
-        now_s = self._clock()
+        now_s = time.monotonic() if self._clock is None else self._clock()
         # A clock that was set back sweeps too; otherwise no sweep would happen until it has caught up.
         sweep = not 0 <= now_s - self._swept_s < SWEEP_S
         with self._open(timeout_s) as db:
             if not self._pending and not sweep:
                 return
             with writing(db):
-                self._store(db, int(now_s * 1000), sweep)
+                now_ms = log_time_ms(db, time.time) if self._clock is None else int(now_s * 1000)
+                self._store(db, now_ms, sweep)
                 release_free_pages(db)
             self._pending.clear()
             self._pending_bytes = 0

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.errors import LogError, LogUnavailable, SettingsError, ShoalError
+from shoal.transports.sqlite import log_time
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
@@ -37,6 +38,7 @@ _TABLES = (
         topic INTEGER NOT NULL, partition INTEGER NOT NULL,
         first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
         PRIMARY KEY (topic, partition)) WITHOUT ROWID""",
+    log_time.TABLE,
 )
 
 _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
