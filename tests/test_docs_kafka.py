@@ -20,7 +20,7 @@ from shoal.transports.kafka.errors import _PERMANENT, _TEMPORARY
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant
 
-UPDATES, SNAPSHOTS, EVENTS, REJECTED = declared_topics(plant(), LogSettings()).values()
+UPDATES, SNAPSHOTS, EVENTS, HISTORY, REJECTED = declared_topics(plant(), LogSettings()).values()
 HERE = Path(__file__).parent.parent
 HOW_TO = HERE / "docs" / "how-to"
 PAGES = [
@@ -47,6 +47,7 @@ def test_the_table_of_topics_agrees_with_the_declarations() -> None:
     assert f"| model | 1 | newest per model (compacted) | {largest[1] // 1024} MiB |" in PAGE
     events = (EVENTS.retain_bytes or 0) // MIB
     assert f"| model | 1 | newest {events} MiB | {EVENTS.record_bytes_max // 1024} KiB |" in PAGE
+    assert f"| model/seconds/start | 1 | newest per bin (compacted) | {HISTORY.record_bytes_max // 1024} KiB |" in PAGE
     kept = (REJECTED.retain_bytes or 0) // MIB
     assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} KiB |" in PAGE
 

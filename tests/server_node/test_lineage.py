@@ -292,3 +292,13 @@ def test_a_name_stays_with_the_identity() -> None:
     clusters = {**lineage.clusters, 1: replace(lineage.clusters[1], name="night")}
     after, _ = advance(replace(lineage, clusters=clusters), view_of(group(1, 1, 2) | group(0, 3, 4)), 900, 2.0, POLICY)
     assert after.clusters[1].name == "night"
+
+
+def test_a_new_cluster_has_its_share_from_the_first_event_on_and_one_that_parts_takes_its_part_along() -> None:
+    whole, parted = group(0, 1, 2, 3, 4), group(0, 1, 2) | group(1, 3, 4)
+    lineage, events = follow(whole, whole, parted, activity=True)
+    (birth,) = events[0]
+    assert (birth.kind, birth.share) == (EventKind.BIRTH, 1.0)
+    (part,) = [event for event in events[2] if event.kind is EventKind.PARTED]
+    assert part.share == pytest.approx(0.5)
+    assert [cluster.recent_share for cluster in lineage.known] == pytest.approx([0.5, 0.5])

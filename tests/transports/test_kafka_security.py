@@ -168,7 +168,8 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
         ensure_topics(admin_log, contract)
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion("cellar", "SCRAM-SHA-512", SECRET)])
         rules = ((contract.updates_topic, ACLOperation.WRITE), (contract.snapshots_topic, ACLOperation.READ))
-        rules += tuple((topic, ACLOperation.DESCRIBE) for topic in (contract.rejected_topic, contract.events_topic))
+        others = (contract.rejected_topic, contract.events_topic, contract.history_topic)
+        rules += tuple((topic, ACLOperation.DESCRIBE) for topic in others)
         admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in rules])
     with open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar") as cellar:
         assert cellar.step()

@@ -1,0 +1,63 @@
+"""The page on the protocol agrees with the declarations: messages, topics, arrays, reasons, limits. To print its
+tables: `python -m tests.test_docs_protocol`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shoal.config.limits import MESSAGE_BYTES_MAX, UPDATE_BYTES_MAX
+from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.codec import ARRAY, DEPTH_MAX, DIMENSIONS_MAX, DTYPES
+from shoal.protocol.conflicts import CONFLICTS_KEY
+from shoal.protocol.history import BINS_KEPT
+from shoal.protocol.lease import LEASE_KEY
+from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Wake
+from shoal.protocol.quarantine import LIST_KEY
+from shoal.protocol.reasons import REASONS
+from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
+from shoal.protocol.signatures import HEADER
+from tests.small_plant import plant
+
+HERE = Path(__file__).parent.parent
+PAGE = (HERE / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OWN = sorted(PROJECT["entry-points"]["shoal.algorithms"])
+
+
+@pytest.mark.parametrize("form", [*MESSAGES, *ENTRIES], ids=lambda form: form.__name__)
+def test_the_table_of_each_message_has_its_fields_types_and_meanings(form: type) -> None:
+    assert message_table(form) in PAGE
+    assert not [line for line in message_table(form).splitlines() if "|  |" in line], "every field has a meaning"
+
+
+@pytest.mark.parametrize("form", MESSAGES, ids=lambda form: form.__name__)
+def test_each_message_has_a_section_under_its_type(form: type[Wake]) -> None:
+    assert f"### `{form.TYPE}`" in PAGE
+
+
+def test_the_table_of_topics_and_that_of_arrays_agree_with_the_declarations() -> None:
+    assert topics_table(plant()) in PAGE
+    assert arrays_table(OWN) in PAGE
+
+
+def test_keys_headers_limits_and_reasons_are_those_of_the_code() -> None:
+    for key in (LEASE_KEY, LIST_KEY, CONFLICTS_KEY):
+        assert f"`{key.decode()}`" in PAGE
+    assert f"`v`: `{VERSION}`" in PAGE
+    assert f"`{HEADER}`" in PAGE
+    assert f"extension type {ARRAY}" in PAGE
+    assert all(f"`{form.replace('|', '')}`" in PAGE for form in DTYPES)
+    for limit in (MESSAGE_BYTES_MAX, UPDATE_BYTES_MAX, MESSAGE_ITEMS_MAX, CHUNKS_MAX, DEPTH_MAX, DIMENSIONS_MAX):
+        assert f" {limit} " in PAGE.replace("\n", " ")
+    assert f"2^{COUNT_MAX.bit_length() - 1}" in PAGE
+    assert all(f"`{reason}`" in PAGE for reason in REASONS)
+    assert all(f"{kept} bins of {width} s" in PAGE for width, kept in BINS_KEPT.items())
+
+
+if __name__ == "__main__":
+    for message in (*MESSAGES, *ENTRIES):
+        print(f"### `{getattr(message, 'TYPE', message.__name__)}`\n\n{message_table(message)}\n")
+    print(topics_table(plant()), arrays_table(OWN), " ".join(f"`{reason}`," for reason in REASONS), sep="\n\n")
