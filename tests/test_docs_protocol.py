@@ -1,8 +1,9 @@
-"""The page on the protocol agrees with the declarations: messages, topics, arrays, reasons, limits. To print its
-tables: `python -m tests.test_docs_protocol`."""
+"""The page on the protocol agrees with the declarations: messages, topics, arrays, reasons, limits. To make its
+tables anew: `python -m tests.test_docs_protocol`."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,18 +12,19 @@ import pytest
 from shoal.config.limits import MESSAGE_BYTES_MAX, UPDATE_BYTES_MAX
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import ARRAY, DEPTH_MAX, DIMENSIONS_MAX, DTYPES
-from shoal.protocol.conflicts import CONFLICTS_KEY
+from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList
 from shoal.protocol.history import BINS_KEPT
 from shoal.protocol.lease import LEASE_KEY
-from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Wake
-from shoal.protocol.quarantine import LIST_KEY
+from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Snapshot, Wake
+from shoal.protocol.quarantine import LIST_KEY, QuarantineList
 from shoal.protocol.reasons import REASONS
 from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.signatures import HEADER
 from tests.small_plant import plant
 
 HERE = Path(__file__).parent.parent
-PAGE = (HERE / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
+FILE = HERE / "docs" / "reference" / "protocol.md"
+PAGE = FILE.read_text(encoding="utf-8")
 PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OWN = sorted(PROJECT["entry-points"]["shoal.algorithms"])
 
@@ -57,7 +59,24 @@ def test_keys_headers_limits_and_reasons_are_those_of_the_code() -> None:
     assert all(f"{kept} bins of {width} s" in PAGE for width, kept in BINS_KEPT.items())
 
 
+def rewritten(page: str) -> str:
+    """The page with its tables of topics, arrays and reasons, and those of messages, made anew."""
+    reasons = "\n".join(f"| `{reason}` | it {why} |" for reason, why in REASONS.items())
+    tables = [topics_table(plant()), arrays_table(OWN), f"| reason | the message |\n|---|---|\n{reasons}"]
+    for table in tables:
+        before = re.compile(rf"^{re.escape(table.splitlines()[0])}\n(\|.*\n)+", re.MULTILINE)
+        page = before.sub(lambda _, table=table: f"{table}\n", page)  # type: ignore[misc]
+    messages = iter(message_table(form) for form in in_order())
+    return re.sub(
+        r"^\| field \| type \| meaning \|\n(\|.*\n)+", lambda _: f"{next(messages)}\n", page, flags=re.MULTILINE
+    )
+
+
+def in_order() -> list[type]:
+    """Messages and entries as the page has them: an entry follows the message that lists it."""
+    entry_of = dict(zip((Snapshot, QuarantineList, ConflictList), ENTRIES, strict=True))
+    return [one for form in MESSAGES for one in (form, entry_of.get(form)) if one is not None]
+
+
 if __name__ == "__main__":
-    for message in (*MESSAGES, *ENTRIES):
-        print(f"### `{getattr(message, 'TYPE', message.__name__)}`\n\n{message_table(message)}\n")
-    print(topics_table(plant()), arrays_table(OWN), " ".join(f"`{reason}`," for reason in REASONS), sep="\n\n")
+    FILE.write_text(rewritten(PAGE), encoding="utf-8")
