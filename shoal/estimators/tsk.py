@@ -19,6 +19,7 @@ from shoal.estimators.base import (
     as_table,
     check_n_features,
     column_names,
+    row_values,
 )
 from shoal.estimators.rounds import RoundsEstimatorBase, split_by_client
 from shoal.kernels.distance import Floats
@@ -121,7 +122,8 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         Raises `InvalidData` (a ValueError) for rows and targets, and `SettingsError` for parameters.
         """
         tables, position = split_by_client(X, clients)
-        targets = self._targets(y, tables, position)
+        by_client = isinstance(X, list | tuple) and np.ndim(X[0]) != 1
+        targets = self._targets(y, tables, position, by_client)
         self._run_rounds([np.column_stack([rows, target]) for rows, target in zip(tables, targets, strict=True)])
         self.n_features_in_ = tables[0].shape[1]
         names = column_names(X)
@@ -138,8 +140,12 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         """X (n, d) -> (n,) the predicted targets. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
         if not hasattr(self, "params_"):
             raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
-        rows = as_table(X)
+        rows, names = as_table(X), column_names(X)
         check_n_features(rows, self.n_features_in_, self)
+        if names is not None and hasattr(self, "feature_names_in_"):
+            learnt = self.feature_names_in_.tolist()
+            # Columns may come in any order.
+            rows = rows[:, row_values({name: place for place, name in enumerate(names)}, learnt)]
         rows = rows.reshape(-1, self.n_features_in_)
         target = np.full(len(rows), self.params_["origin"][-1])
         return self._regression().predict(self.params_, np.column_stack([rows, target]))
@@ -153,12 +159,12 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         assert regression is not None, "tsk predicts a target"
         return regression
 
-    def _targets(self, y: Any, tables: list[Floats], position: Any) -> list[Floats]:
-        """One target for each row of each table, in the order of the tables."""
+    def _targets(self, y: Any, tables: list[Floats], position: Any, by_client: bool) -> list[Floats]:
+        """One target for each row of each table, in the order of the tables; `by_client`: y is a list as well."""
         if y is None:
             raise InvalidData(f"{type(self).__name__} requires y to be passed, but the target y is None")
         sizes = [len(rows) for rows in tables]
-        if (position is None and len(tables) > 1) or (isinstance(y, list | tuple) and len(y) and np.ndim(y[0]) == 1):
+        if by_client:
             targets = [_one_column(each) for each in y]
             if [len(each) for each in targets] != sizes:
                 raise InvalidData(f"y has {[len(each) for each in targets]} targets by client, X has {sizes} rows")

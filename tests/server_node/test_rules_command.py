@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from client_nodes.bootstrap import open_client
 from onebox.federation import OneBox
+from server_node.models.initialization import known_clusters
+from server_node.regression import prediction_error
 from server_node.rules_command import rules
 from shoal.cli.check import check
 from shoal.config.settings import load_config
@@ -100,3 +103,36 @@ def test_one_feature_cannot_be_predicted_from_others(tmp_path: Path) -> None:
         '[[models]]\nname = "t"\nalgorithm = "tsk"\noptions = { clusters = 2 }\n'
     )
     assert "there is only one" in str(CliRunner().invoke(check, [str(file)]).exception)
+
+
+def test_rules_can_start_from_the_clusters_of_another_model_and_stay_there(tmp_path: Path) -> None:
+    models = """
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+[[models]]
+name = "damp"
+algorithm = "tsk"
+options = { target = "damp", condition_rounds = 0 }
+[models.rounds]
+quorum = 1
+"""
+    config = load_config(create_rounds_federation(tmp_path, models))
+    for client in CLIENTS:
+        with open_client(config, client, clock=clock) as node:
+            while node.step():
+                pass
+    with OneBox(config, CLIENTS, clock) as box:
+        served = box.server.models()
+        while (first := served["damp"].snapshot) is None:
+            assert box.step()
+        centres, _ = known_clusters(served["clusters"])
+        np.testing.assert_array_equal(first.arrays["centre"], centres)
+        box.run_until_idle()
+        newest = served["damp"].snapshot
+        assert newest is not None
+        # warm, the input, stays where the clusters were; damp, the target, is the mean of its values there.
+        np.testing.assert_allclose(newest.arrays["centre"][:, 0], centres[:, 0], atol=1e-12)
+        error = prediction_error(newest, config.contract)
+        assert error is not None
+        assert 0 < error < 30
