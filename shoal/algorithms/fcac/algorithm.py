@@ -11,7 +11,6 @@ from shoal.algorithms.claims import Claims, check_at_most, require_possible
 from shoal.algorithms.fcac.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.fcac.ca_plus import CAPlus
 from shoal.algorithms.fcac.caefc import CAEFC
-from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.fcac.snapshot import predict, view
 from shoal.algorithms.streaming import Arrays, StreamingAlgorithm
 
@@ -31,7 +30,8 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
     A winning count counts the readings since the client's start, so it may be above the readings of one update.
     """
-    nodes_max = FcacOptions.from_mapping(_with_defaults(options)).nodes_max
+    # Once for each update: the options are those of the contract, which has checked them.
+    nodes_max = _with_defaults(options)["nodes_max"]
     if nodes_max is not None:
         check_at_most("weight", len(arrays["weight"]), nodes_max)
     require_possible(float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX, "winning counts beyond any stream")
