@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
-from benchmarks.rounds.answers import measured_answers, rows_and_params
+from benchmarks.rounds.answers import SHAPES, measured_answers, rows_and_params
 from benchmarks.rounds.memory import measured_memory
 from benchmarks.rounds.service import measured_service
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
@@ -65,6 +65,8 @@ FULL = Size(
         "fcm": (1_000_000, 10_000_000),
         "gmm": (1_000_000, 10_000_000),
         "tsk": (1_000_000, 10_000_000),
+        "dbscan": (1_000_000, 10_000_000),
+        "spectral": (1_000_000, 10_000_000),
         "kfed": (100_000, 1_000_000),
     },
 )
@@ -85,8 +87,8 @@ QUICK = Size(
 def measured_rounds(size: Size) -> list[dict[str, Any]]:
     """The server's time in a round of many clients, relative to theirs, and the bytes of one answer and one request."""
     found = []
-    k, d = 10, 16
     for name in rounds_names():
+        k, d = SHAPES[name][-1] if name in SHAPES else (10, 16)
         algorithm = rounds_algorithm(name)
         rows, params = rows_and_params(name, k, d, size.clients * size.client_rows)
         clients = np.array_split(rows, size.clients)

@@ -78,12 +78,35 @@ def design(params: Params, rows: Floats) -> tuple[Floats, Floats]:
     return (strengths[:, :, None] * columns[:, None, :]).reshape(len(z), -1), z[:, -1]
 
 
+def plain_dbscan(params: Params, rows: Floats) -> Stats:
+    cells = np.floor((rows - params["low"]) / params["step"]).clip(0, params["cells"][0] - 1).astype(np.int64)
+    once, count = np.unique(cells, axis=0, return_counts=True)
+    return {"cell": once, "count": count}
+
+
+def plain_spectral(params: Params, rows: Floats) -> Stats:
+    landmarks, near = params["landmark"], int(params["near"][0])
+    far = ((rows[:, None, :] - landmarks) ** 2).sum(axis=2)
+    which = np.argpartition(far, near, axis=1)[:, :near]
+    squares = np.take_along_axis(far, which, axis=1)
+    weights = np.exp((squares.min(axis=1, keepdims=True) - squares) / (2 * params["bandwidth"] ** 2))
+    z = np.zeros((len(rows), len(landmarks)))
+    np.put_along_axis(z, which, weights / weights.sum(axis=1, keepdims=True), axis=1)
+    return {"gram": z.T @ z, "error": far.min(axis=1).sum()}
+
+
 PLAIN: Mapping[str, Callable[[Params, Floats], Stats]] = {
     "kmeans": plain_kmeans,
     "fcm": plain_fcm,
     "gmm": plain_gmm,
     "tsk": plain_tsk,
+    "dbscan": plain_dbscan,
+    "spectral": plain_spectral,
 }
+SHAPES: Mapping[str, tuple[tuple[int, int], ...]] = {"dbscan": ((3, 2), (3, 4), (3, 6))}
+"""K and d of algorithms that do not take those of the others: dbscan takes 6 features at most"""
+SCIKIT_ROWS: Mapping[str, int] = {"spectral": 2000}
+"""rows for scikit-learn where it needs more than a fixed time for each"""
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"tsk": {"condition_rounds": 0}}
 """with which two rounds reach the answers that are measured: tsk's normal equations"""
 
@@ -97,8 +120,18 @@ def by_row(name: str, params: Params, rows: Floats) -> None:
 def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
     """One step of scikit-learn from the same parameters on the same rows; None for fuzzy c-means, which it lacks.
 
-    Of the regression by rules it has the ridge regression, and not the firing strengths.
+    Of the regression by rules it has the ridge regression, and not the firing strengths. DBSCAN and spectral clustering
+    have no steps, so these are whole.
     """
+    if name == "dbscan":
+        from sklearn.cluster import DBSCAN  # noqa: PLC0415
+
+        return partial(DBSCAN(eps=0.3, min_samples=10).fit, rows)
+    if name == "spectral":
+        from sklearn.cluster import SpectralClustering  # noqa: PLC0415
+
+        whole = SpectralClustering(len(params["weight"]), affinity="nearest_neighbors", random_state=SEED)
+        return partial(whole.fit, rows[: SCIKIT_ROWS[name]])
     if name == "kmeans":
         from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
 
@@ -144,7 +177,7 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
     """For each algorithm and (K, d): nanoseconds per row of ours and of the others, in turns on `n` rows."""
     found = []
     for name in PLAIN:
-        for k, d in shapes:
+        for k, d in SHAPES.get(name, shapes):
             rows, params = rows_and_params(name, k, d, n)
             ways: dict[str, tuple[Work, int]] = {
                 "ours": (partial(rounds_algorithm(name).answer, params, rows), len(rows)),
@@ -153,7 +186,7 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
             }
             step = scikit_step(name, params, rows)
             if step is not None:
-                ways["scikit-learn"] = (step, len(rows))
+                ways["scikit-learn"] = (step, min(len(rows), SCIKIT_ROWS.get(name, len(rows))))
             seconds = take_turns({way: work for way, (work, _) in ways.items()}, turns)
             per_row = {way: [each / ways[way][1] for each in seconds[way]] for way in ways}
             ratios = {

@@ -50,7 +50,8 @@ def _answer(name: str, n: int) -> tuple[int, float]:
     rows = generator.normal(size=(n, D))
     rows += centres[np.arange(n) % K]
     algorithm = rounds_algorithm(name)
-    params = algorithm.start({"clusters": K, **OPTIONS.get(name, {})}, D, bounding_box([rows[:1000]], SEED))
+    asked = {"clusters": K} if "clusters" in algorithm.options else {}
+    params = algorithm.start({**asked, **OPTIONS.get(name, {})}, D, bounding_box([rows[:1000]], SEED))
     # Two rounds with a few rows, so that what is loaded on first use is not counted.
     for _ in range(2):
         params = algorithm.combine(params, [algorithm.answer(params, rows[:1000])])

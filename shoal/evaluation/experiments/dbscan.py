@@ -62,6 +62,14 @@ def _published(setting: Setting) -> Mapping[str, Figure]:
     return required(difference=0.0) if setting.path is not None else required(ari=ARI_MIN, difference=0.0)
 
 
+TEXT: Final = """\
+Source: M. Uranga, "Federated clustering" (2024), section 3.2. The thesis prints neither noise nor seeds, and scores by
+silhouettes; those of the true classes are low (moons .33, circles .11), so they cannot tell a right clustering from a
+wrong one. Data here: 15 000 rows of two moons and of two circles (inner radius .5), dealt to five clients alike, by class,
+and by sectors. The column *published* has what is required: an ARI of .95, and no row (0) with another label than on the
+grid of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on all rows* is scikit-learn's, the
+best by the true classes of five pairs of eps and min_samples.
+"""
 EXPERIMENT: Final = Experiment(
     name="dbscan",
     title="Run grid DBSCAN by sums on moons and circles, beside scikit-learn's DBSCAN on all rows in one place.",
@@ -74,4 +82,5 @@ EXPERIMENT: Final = Experiment(
     published=_published,
     agrees=at_least,
     synthetic=synthetic_shapes(VARIANTS),
+    text=TEXT,
 )
