@@ -63,12 +63,12 @@ def _published(setting: Setting) -> Mapping[str, Figure]:
 
 
 TEXT: Final = """\
-Source: M. Uranga, "Federated clustering" (2024), section 3.2. The thesis prints neither noise nor seeds, and scores by
-silhouettes; those of the true classes are low (moons .33, circles .11), so they cannot tell a right clustering from a
-wrong one. Data here: 15 000 rows of two moons and of two circles (inner radius .5), dealt to five clients alike, by class,
-and by sectors. The column *published* has what is required: an ARI of .95, and no row (0) with another label than on the
-grid of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on all rows* is scikit-learn's, the
-best by the true classes of five pairs of eps and min_samples.
+Source: M. Uranga, "Federated clustering" (2024), section 3.2. The thesis prints neither noise nor seeds, and scores
+by silhouettes; those of the true classes are low (moons .33, circles .11), so they cannot tell a right clustering
+from a wrong one. Data here: 15 000 rows of two moons and of two circles (inner radius .5), dealt to five clients
+alike, by class, and by sectors. The column *published* has what is required: an ARI of .95, and no row (0) with
+another label than on the grid of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on
+all rows* is scikit-learn's, the best by the true classes of five pairs of eps and min_samples.
 """
 EXPERIMENT: Final = Experiment(
     name="dbscan",

@@ -115,11 +115,11 @@ def _published(setting: Setting) -> Mapping[str, Figure]:
 
 
 TEXT: Final = """\
-Source: M. Uranga, "Federated clustering" (2024), sections 3.4 and 5.4, which reports no figures because the clusterings
-were of no use. Data and splits are those of `dbscan`. The column *published* has what is required of sums on landmarks: an
-ARI of .98, with the number of clusters told and by the eigengap, and no row (0) with another label than from all rows in
-one place on the same landmarks. Of circles with noise .1 no ARI is required: no spectral clustering tells them apart.
-*averaged* is algorithm 8 of the thesis.
+Source: M. Uranga, "Federated clustering" (2024), sections 3.4 and 5.4, which reports no figures because the
+clusterings were of no use. Data and splits are those of `dbscan`. The column *published* has what is required of sums
+on landmarks: an ARI of .98, with the number of clusters told and by the eigengap, and no row (0) with another label
+than from all rows in one place on the same landmarks. Of circles with noise .1 no ARI is required: no spectral
+clustering tells them apart. *averaged* is algorithm 8 of the thesis.
 """
 EXPERIMENT: Final = Experiment(
     name="spectral",
