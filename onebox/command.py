@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from onebox.demo import Demo, open_demo, prepare_folder
-from onebox.findings import agreement, names, read_office, sentences
+from onebox.findings import agreement, names, occupancy, read_office, sentences
 from onebox.plot import plot
 from onebox.progress import Progress, progress_on
 from server_node.bootstrap import initial_status
@@ -27,6 +28,23 @@ from shoal.config.settings import Config
 from shoal.runtime.service import stopped_by_signals
 
 IDLE_S = 0.02
+PUBLIC_NOISE = (
+    "The noise of this run is a function of --seed {seed}: anybody can compute it and take it away, so it protects "
+    "nothing. The data are public. With --seed random every client draws a secret key."
+)
+
+
+class Seed(click.ParamType[int | None]):
+    """A whole number from 0 on, or "random", which is None."""
+
+    name = "number or random"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The seed. Fails for anything else."""
+        text = str(value)
+        if text != "random" and not (text.isascii() and text.isdigit()):
+            self.fail(f"{text!r} is neither a whole number from 0 on nor random", param, ctx)
+        return None if text == "random" else int(text)
 
 
 @click.command()
@@ -46,7 +64,12 @@ IDLE_S = 0.02
     help="Seconds in which the sixteen days of readings are replayed.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the noise; same seed, same numbers."
+    "--seed",
+    type=Seed(),
+    default="0",
+    show_default=True,
+    help="A whole number: the same noise, and the same numbers, at every run; such noise protects nothing, as anybody "
+    "can compute it. Or random: every client draws a secret key, as outside of the demo.",
 )
 @click.option("--epsilon", type=click.FloatRange(min=0, min_open=True), help="Privacy budget of one reading. [400]")
 @click.option(
@@ -64,13 +87,15 @@ def demo(**options: Any) -> None:
 
     Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) in
     half a minute. Every client adds noise to its readings, learns from them, and publishes only what it has learnt. The
-    server merges that into one clustering, which the live page shows. The noise is a function of --seed, so that every
-    run gives the same numbers; a client outside of the demo draws a key of its own for it.
+    server merges that into one clustering, which the live page shows. The data are public, so the noise may be a
+    function of --seed: every run gives the same numbers, and the noise protects nothing.
     """
     file = prepare_folder(options["folder"], options["epsilon"], options["port"])
 
+    remark = "" if options["seed"] is None else PUBLIC_NOISE.format(seed=options["seed"])
+
     def first_status(config: Config) -> ServerStatus:
-        return initial_status(config, time.time())
+        return replace(initial_status(config, time.time()), remark=remark)
 
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
@@ -89,11 +114,13 @@ def demo(**options: Any) -> None:
         page = f"http://{host}:{web.start()}/"
         try:
             click.echo(privacy_mode(run.config.contract).describe().text(), err=True)
+            if remark:
+                click.echo(remark, err=True)
             click.echo(f"The live page: {page}", err=True)
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)
             seconds = _run(run, stop)
-            _report(run, seconds, options["folder"], file, options["as_json"])
+            _report(run, seconds, options["folder"], file, options["as_json"], remark)
             if interactive and not options["no_wait"] and not stop.is_set():
                 click.echo(f"\nThe page stays up at {page} until you press Ctrl-C.", err=True)
                 while not stop.is_set():
@@ -120,12 +147,14 @@ def _show(run: Demo, progress: Progress, seconds: float) -> None:
     progress.show(run.rows(), summary, run.pump.position, run.pump.total)
 
 
-def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) -> None:
+def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str) -> None:
     """Print the summary, plot the clustering, and suggest what to try next."""
     summary, contract, models = run.summary(seconds), run.config.contract, run.box.server.models()
     model, office = next(iter(models.values())), read_office(run.config.contract)
     summary["found"] = sentences(model, contract, office)
+    summary["occupancy"] = occupancy(model, contract, office)
     summary["ari"] = agreement(models, contract, office)
+    summary["remark"] = remark
     if model.snapshot is not None and model.snapshot.nodes:
         file_of_plot = folder / "clusters.png"
         name_of = names(model, contract)
@@ -141,24 +170,27 @@ def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool) 
     )
     for sentence in summary["found"]:
         click.echo(sentence)
+    click.echo(summary["occupancy"])
     click.echo(_comparison(summary))
+    if remark:
+        click.echo(remark)
     if "plot" in summary:
         click.echo(f"A plot of the clusters: {summary['plot']}")
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
     click.echo(
         "\nTry next:\n"
-        f"  {shoal} demo --epsilon 20                the same with a strict privacy budget\n"
-        f"  {shoal} check {file}      the contract of this federation\n"
-        f"  {shoal} check --example > mine.toml      a federation of your own; then shoal server, client, producer\n"
-        f"  {shoal} producer --synthetic plant --print-federation > plant.toml"
+        f"  {shoal} demo --epsilon 20\n      the same with a strict privacy budget, which hides the clusters\n"
+        f"  {shoal} history export --config {file}\n      the share of each cluster over the sixteen days\n"
+        f"  {shoal} check {file}\n      the contract of this federation\n"
+        f"  {shoal} check --example > mine.toml\n      a federation of your own; then shoal server, client, producer"
     )
 
 
 def _comparison(summary: dict[str, Any]) -> str:
     """One line on all models: clusters known at the end, and agreement with the occupancy where it can be computed."""
     found = ", ".join(f"{name} {clusters}" for name, clusters in summary["known"].items())
-    line = f"Clusters at the end by model: {found}."
+    line = f"Clusters by model: {found}."
     if summary["ari"] is None:
         return f"{line} With scikit-learn installed, their agreement with the room's occupancy is shown as well."
     agreed = ", ".join(f"{name} {ari:.2f}" for name, ari in summary["ari"].items())
-    return f"{line} Agreement with the room's known occupancy (adjusted Rand index, 1 is perfect): {agreed}."
+    return f"{line} Agreement with the known occupancy (adjusted Rand index, 1 is perfect): {agreed}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Demo:
                 request_wake(self.config.contract, log, list(self._rounds()))
             self.woken = True
         self.box.run_until_idle()
-        self.board.set(self.box.server.status())
+        self.board.set(replace(self.box.server.status(), remark=self.board.status.remark))
         return True
 
     @property
@@ -131,11 +131,12 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int) -> Path:
 
 @contextmanager
 def open_demo(
-    file: Path, clients: int, seconds: float, seed: int, first_status: Callable[[Config], ServerStatus]
+    file: Path, clients: int, seconds: float, seed: int | None, first_status: Callable[[Config], ServerStatus]
 ) -> Iterator[Demo]:
     """The demo of this federation file; it replays the whole stream in about `seconds`.
 
-    All noise is a function of `seed`, so it can be computed by anybody and protects nothing.
+    All noise is a function of `seed`, so it can be computed by anybody and protects nothing; None: every client draws
+    a secret key.
     """
     config = load_config(file)
     check_models(config.contract)
@@ -144,7 +145,8 @@ def open_demo(
         data = stack.enter_context(as_file(files("onebox").joinpath("occupancy.csv.gz")))
         source = Replay([data], columns, split_of("round-robin", clients, 0, None))
         names = [f"client-{number}" for number in range(1, clients + 1)]
-        seed_clients(config, names, seed)
+        if seed is not None:
+            seed_clients(config, names, seed)
         clock = TickingClock()
         box = stack.enter_context(OneBox(config, names, clock))
         pump = Pump(

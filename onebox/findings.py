@@ -11,7 +11,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from server_node.description import describe
+from server_node.description import Description, describe
 from server_node.models.base import ServedModel
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
@@ -57,13 +57,37 @@ def sentences(model: ServedModel, contract: Contract, office: Office) -> list[st
         return ["No cluster was found."]
     labels = labels_of(model, contract, office)
     described = describe(model.view, contract)
-    text_of = {identity: described[number].text(contract) for number, identity in model.lineage.of_number.items()}
+    text_of = {
+        identity: _in_a_sentence(described[number], contract) for number, identity in model.lineage.of_number.items()
+    }
     share = {identity: float(np.mean(labels == identity)) for identity in text_of}
     name_of = names(model, contract)
     n = len(text_of)
-    found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(list(name_of.values()))}."]
-    largest = sorted(text_of, key=lambda identity: (-share[identity], identity))[:CLUSTERS_DESCRIBED_MAX]
-    return found + [f"{name_of[one]}, {share[one]:.0%} of the readings: {text_of[one]}." for one in largest]
+    largest = sorted(text_of, key=lambda identity: (-share[identity], identity))
+    states = [f"{name_of[one]}, {100 * share[one]:.0f} % of the readings" for one in largest]
+    found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
+    return found + [f"In cluster {one}, {text_of[one]}." for one in largest[:CLUSTERS_DESCRIBED_MAX]]
+
+
+def occupancy(model: ServedModel, contract: Contract, office: Office) -> str:
+    """One sentence on when somebody was in the room: in the cluster in which that was so most often, and elsewhere."""
+    labels = labels_of(model, contract, office)
+    shares = {int(one): float(office.occupied[labels == one].mean()) for one in np.unique(labels[labels >= 0])}
+    if not shares:
+        return ""
+    most = max(shares, key=lambda identity: (shares[identity], -identity))
+    others = office.occupied[labels != most]
+    elsewhere = f", and in {100 * others.mean():.0f} % of all others" if len(others) else ""
+    return f"Somebody was in the room in {100 * shares[most]:.0f} % of the readings of cluster {most}{elsewhere}."
+
+
+def _in_a_sentence(description: Description, contract: Contract) -> str:
+    """Such as "Light is high: 430-560 lux, elsewhere 0-90"."""
+    text = description.text(contract)
+    for each in description.distinctions:
+        name, direction = contract.features[each.feature].name, "high" if each.high else "low"
+        text = text.replace(f"{name} {direction}: ", f"{name} is {direction}: ", 1)
+    return text
 
 
 def names(model: ServedModel, contract: Contract) -> dict[int, str]:

@@ -94,6 +94,8 @@ class ServerStatus:
     """updates in the log that are not read yet"""
     privacy: Mapping[str, Any] = field(default_factory=dict)
     """the privacy statement of the contract"""
+    remark: str = ""
+    """what else people must know of the noise of this run"""
 
 
 def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:

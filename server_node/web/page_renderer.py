@@ -89,7 +89,7 @@ class PageRenderer:
             "clients_total": max(len(status.clients), *clients, 0),
             "quarantined": sorted({one.client for one in status.quarantined}),
             "rejected": dict(sorted(status.rejected.items())),
-            "privacy": privacy_text(contract),
+            "privacy": {**privacy_text(contract), "remark": status.remark},
         }
         text = json.dumps(rendered, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         etag = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from onebox.demo import ROWS, prepare_folder
+from onebox.demo import ROWS, open_demo, prepare_folder
 from onebox.repeatable import TICK_S, TickingClock
-from shoal.config.settings import load_config
+from server_node.bootstrap import initial_status
+from server_node.status import ServerStatus
+from shoal.cli.main import shoal
+from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -32,7 +36,11 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None
     assert summary["clusters"] == summary["known"]["rooms"] == 2
     assert list(summary["known"]) == ["rooms", "fcac", "fuzzy"]
     assert summary["found"][0].startswith("The office has 2 states: ")
-    assert any("Light high: " in sentence and " lux, elsewhere " in sentence for sentence in summary["found"][1:])
+    assert any("Light is high: " in sentence and " lux, elsewhere " in sentence for sentence in summary["found"][1:])
+    assert len(summary["found"]) == 3
+    assert summary["occupancy"].startswith("Somebody was in the room in ")
+    assert "protects nothing" in summary["remark"]
+    assert "protects nothing" in log
     assert summary["ari"]["rooms"] > 0.8
     assert summary["ari"]["rooms"] > summary["ari"]["fcac"]
     assert summary["nodes"] >= summary["clusters"]
@@ -57,6 +65,23 @@ def test_every_run_with_a_seed_gives_the_same_numbers(tmp_path: Path) -> None:
         found.append((summary, (tmp_path / run / "demo" / "clusters.png").read_bytes()))
     assert found[0] == found[1]
     assert found[0] != found[2]
+
+
+def test_with_a_random_seed_every_client_draws_a_secret_key(
+    tmp_path: Path,
+) -> None:
+    def first_status(config: Config) -> ServerStatus:
+        return initial_status(config, 0.0)
+
+    keys = []
+    for run, seed in (("one", None), ("other", None), ("fixed", 3), ("again", 3)):
+        file = prepare_folder(tmp_path / run, None, 0)
+        with open_demo(file, 1, 60.0, seed, first_status):
+            keys.append((tmp_path / run / "clients" / "client-1" / "noise.key").read_bytes())
+    assert keys[0] != keys[1]
+    assert keys[2] == keys[3]
+    ran = CliRunner().invoke(shoal, ["demo", "--seed", "often"])
+    assert "neither a whole number from 0 on nor random" in ran.output
 
 
 def test_the_clock_moves_in_ticks_and_never_ahead_of_real_time() -> None:

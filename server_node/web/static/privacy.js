@@ -30,6 +30,7 @@ export function showRejected(rejected) {
 
 export function showPrivacy(privacy) {
   const parts = [make("p", { class: `badge ${privacy.tone}` }, privacy.title)];
+  if (privacy.remark) parts.push(make("p", { class: "notice" }, privacy.remark));
   const facts = [["Mode", privacy.mode]];
   if (privacy.epsilon_per_reading !== null) {
     facts.push([privacy.nominal ? "Nominal ε per reading" : "ε per reading", value(privacy.epsilon_per_reading)]);
