@@ -9,6 +9,9 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning
 
+VERSIONS_AHEAD_MAX = 10**6
+"""by which the version of a snapshot may be above the one before; a forged one must not hide all that follow"""
+
 
 class Snapshots:
     """Follows the topic of snapshots of all models from its beginning. Skips records that fail validation."""
@@ -49,5 +52,11 @@ class Snapshots:
             self._rejected.append(rejected)
             return
         known = self._newest.get(snapshot.model)
-        if known is None or known.version < snapshot.version:
+        if known is None or known.version < snapshot.version <= known.version + VERSIONS_AHEAD_MAX:
+            self._newest[snapshot.model] = snapshot
+        elif snapshot.version > known.version:
+            more = f"version {snapshot.version} is more than {VERSIONS_AHEAD_MAX} above {known.version}"
+            self._rejected.append(MessageRejected("malformed", more))
+        elif snapshot.version < known.version - VERSIONS_AHEAD_MAX:
+            # The one that was known cannot have been of the server that publishes now.
             self._newest[snapshot.model] = snapshot

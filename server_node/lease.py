@@ -30,6 +30,10 @@ from shoal.transports.base import Log, Positions, Record, beginning
 MISSED_RENEWALS_MAX = 4
 """renewals that a server may miss before another one may take its lease"""
 RELEASE_TIMEOUT_S = 5.0
+GENERATION_MAX = 10**9
+"""one start a second for thirty years"""
+GENERATIONS_AHEAD_MAX = 1000
+"""servers that may have taken the lease one after the other since a running one has looked last"""
 
 
 class LeaseHolder:
@@ -51,7 +55,7 @@ class LeaseHolder:
         """rank and offset of another server's lease, and when it was first seen"""
         self._log: Log
         self._positions: Positions = {}
-        self._own: Lease
+        self._own: Lease | None = None
         self._renewal_due = 0.0
 
     @contextmanager
@@ -82,25 +86,26 @@ class LeaseHolder:
         Raises `LeaseHeld`, and as the log does.
         """
         self._log = log or self._log
-        now = self._clock()
-        if now < self._renewal_due:
+        now, own = self._clock(), self._own
+        if own is None or now < self._renewal_due:
             return
         greatest = self._read_greatest()
-        if greatest is not None and greatest[0].rank > self._own.rank:
+        if greatest is not None and greatest[0].rank > own.rank:
             raise LeaseHeld(
                 f"another server has taken over {self._federation} ({greatest[0].holder}); this one ends. Started "
                 "again when that one has been stopped, it continues from its checkpoint"
             )
-        self._publish(self._own)
+        self._publish(own)
         self._renewal_due = now + self._renew_s
 
     def _acquire(self, instance: str) -> None:
         ensure_topics(self._log, self._config.contract, self._config.log)
+        self._own = None
         self._positions = beginning(self._log, self._topic)
         found = self._read_greatest()
         if found is not None and not self._take_over:
             self._check_expired(*found, instance)
-        generation = 1 if found is None else found[0].generation + 1
+        generation = 1 if found is None else min(found[0].generation + 1, GENERATION_MAX)
         self._own = Lease(self._federation, instance, self._process_id, generation, self._renew_s, self._holder)
         self._publish(self._own)
         self._renewal_due = self._clock() + self._renew_s
@@ -144,10 +149,17 @@ class LeaseHolder:
             return None
         try:
             lease = Lease.decode(record.value, record.headers)
+            self._check_generation(lease)
         except MessageRejected as rejected:
             log_event("lease_rejected", reason=rejected.reason, detail=rejected.detail)
             return None
         return lease if lease.federation == self._federation else None
+
+    def _check_generation(self, lease: Lease) -> None:
+        """Raises `MessageRejected` for a generation that no server can have reached: it would end every other one."""
+        most = GENERATION_MAX if self._own is None else self._own.generation + GENERATIONS_AHEAD_MAX
+        if lease.generation > most:
+            raise MessageRejected("malformed", f"generation {lease.generation} is above {most}")
 
     def _publish(self, lease: Lease, timeout_s: float = 30.0) -> None:
         self._log.publish(self._topic, lease.encode(), LEASE_KEY, Lease.headers())
@@ -155,5 +167,6 @@ class LeaseHolder:
 
     def _release(self) -> None:
         # Without it the next server would wait for the lease to expire, which is no harm.
-        with suppress(ShoalError):
-            self._publish(replace(self._own, released=True), RELEASE_TIMEOUT_S)
+        if self._own is not None:
+            with suppress(ShoalError):
+                self._publish(replace(self._own, released=True), RELEASE_TIMEOUT_S)

@@ -50,7 +50,7 @@ class LogSettings(Settings):
         description="seconds that updates are kept, and so the longest time a server may be down; 0: for ever",
     )
     updates_retention_bytes: int = Field(
-        default=0,
+        default=10 * 1024 * MIB,
         ge=0,
         le=2**62,
         description="bytes of the newest updates that are kept in each partition; 0: no limit",

@@ -13,6 +13,9 @@ LOG_RECORD_BYTES_MAX = 512 * 1024 * 1024
 RETAIN_BYTES_MAX = 2**62
 """fits an integer of SQLite"""
 
+UNREADABLE = "unreadable"
+"""header of a record that cannot be read; its value is left out"""
+
 
 def check_settings(name: str, settings: TopicSettings) -> None:
     """Raises `SettingsError` for settings that no topic can have."""

@@ -93,7 +93,7 @@ def started(
     command = [sys.executable, *program, "server", "--config", str(file), "--json"]
     if files_max is not None:
         command = ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', "sh", *command]
-    log = folder / "server.txt"
+    log = folder / f"server-{len(list(folder.glob('server-*.txt')))}.txt"
     with log.open("ab") as errors:
         process = subprocess.Popen(
             command,

@@ -20,6 +20,7 @@ from shoal.transports.kafka.client_configs import MIB
 from shoal.transports.kafka.decompression import BatchTooLarge, batches_of, bound_decompression
 from shoal.transports.kafka.errors import connect, explained
 from shoal.transports.kafka.topics import Topics
+from shoal.transports.limits import UNREADABLE
 
 FETCH_BYTES = 4 * MIB
 """fetched ahead of the reader, per partition; a larger record is fetched all the same"""
@@ -28,8 +29,6 @@ FETCH_WAIT_S = 0.1
 FETCH_S = 30.0
 """how long records that are known to exist may take to arrive"""
 CLOSE_S = 5.0
-UNREADABLE = "unreadable"
-"""header of a record that cannot be decoded; its value is left out"""
 UNDECODABLE = (CorruptRecordError, UnicodeDecodeError, UnsupportedCodecError)
 
 

@@ -10,7 +10,7 @@ import msgpack
 
 from shoal.errors import LogError, OffsetOutOfRange
 from shoal.transports.base import Headers, Positions, Record
-from shoal.transports.limits import size_of
+from shoal.transports.limits import UNREADABLE, size_of
 from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, watermarks
 
 
@@ -72,17 +72,37 @@ def _read_partition(
     size = 0
     rows = db.execute(
         f"SELECT offset, timestamp_ms, size, key, headers, value FROM {records_table(topic.number, partition)} "
-        "WHERE offset >= ? ORDER BY offset LIMIT ?",
-        (position, limit),
+        "WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
+        (position, end, limit),
     )
     for offset, timestamp_ms, record_bytes, key, headers, value in rows:
+        unpacked = _sound_headers(timestamp_ms, record_bytes, key, headers, value)
+        if unpacked is None:
+            records.append(Record(name, partition, offset, 0, None, None, ((UNREADABLE, b"not as a log writes it"),)))
+            continue
         size += record_bytes
         if records and size > bytes_max:
             rows.close()
             return records, offset, size - record_bytes
-        records.append(Record(name, partition, offset, timestamp_ms, key, value, _unpack(name, headers)))
+        records.append(Record(name, partition, offset, timestamp_ms, key, value, unpacked))
     # Fewer than the limit: everything up to the end was read, also a gap that compaction has left there.
     return records, records[-1].offset + 1 if len(records) == limit else end, size
+
+
+def _sound_headers(timestamp_ms: object, size: object, key: object, headers: object, value: object) -> Headers | None:
+    """The headers of a row that is as `pack` makes it, else None: whoever may write the file can put anything there."""
+    if not (isinstance(timestamp_ms, int) and isinstance(size, int) and size >= 0):
+        return None
+    if not ((key is None or isinstance(key, bytes)) and (value is None or isinstance(value, bytes))):
+        return None
+    if headers is None:
+        return ()
+    try:
+        unpacked = tuple((title, content) for title, content in msgpack.unpackb(headers))
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
+    sound = all(isinstance(title, str) and isinstance(content, bytes) for title, content in unpacked)
+    return unpacked if sound else None
 
 
 def _check_position(name: str, partition: int, position: int, known: dict[int, Watermarks]) -> None:
@@ -98,12 +118,3 @@ def _check_position(name: str, partition: int, position: int, known: dict[int, W
             f"{name}/{partition}: position {position} was asked for but the log ends at {mark.next}: this is not "
             "the log that the position is from. Give the address of that log, or start again with a new checkpoint"
         )
-
-
-def _unpack(name: str, packed: bytes | None) -> Headers:
-    if packed is None:
-        return ()
-    try:
-        return tuple((title, content) for title, content in msgpack.unpackb(packed))
-    except ValueError as error:
-        raise LogError(f"topic {name!r}: a record's headers are damaged; restore a copy of the log") from error

@@ -67,6 +67,9 @@ def _retain(
         (PIECE_RECORDS + 2 * len(incoming),),
     )
     for offset, timestamp_ms, size in oldest:
+        if not (isinstance(timestamp_ms, int) and isinstance(size, int)):
+            cut = offset + 1  # not written by a log: it goes when it is the oldest
+            continue
         if freed >= bytes_max or (freed >= excess and timestamp_ms >= expired_ms):
             break
         cut, freed = offset + 1, freed + size

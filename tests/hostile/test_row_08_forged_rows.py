@@ -1,0 +1,118 @@
+"""Row 8: whoever may write the file of the embedded log puts anything into it; the server sets it aside and goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
+from shoal.config.settings import load_config
+from shoal.protocol.lease import LEASE_KEY, Lease
+from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.topics import ensure_topics
+from shoal.protocol.validation import Validator
+from shoal.transports import open_log
+from tests.hostile.served_page import started
+from tests.house.processes import wait_until
+from tests.house.small_federation import write_federation
+from tests.small_plant import a_snapshot, an_update
+
+FORGED = 2**53 - 1
+ROWS = [
+    (0, 10, b"key", None, "text"),
+    (0, 10, b"key", None, 5),
+    (0, 10, b"key", None, 1.5),
+    (0, 10, "text", None, b"value"),
+    (0, 10, 7, None, b"value"),
+    (0, 10, b"key", "text", b"value"),
+    (0, 10, b"key", b"\xc1", b"value"),
+    (0, 10, b"key", b"\x01", b"value"),
+    (0, 10, b"key", b"\x91\x92\x01\x02", b"value"),
+    ("now", 10, b"key", None, b"value"),
+    (0, "big", b"key", None, b"value"),
+]
+"""timestamp, size, key, headers, value: each is not as a log writes it"""
+
+
+def insert(path: Path, topic: str) -> None:
+    with closing(sqlite3.connect(path, timeout=30)) as db, db:
+        (number,) = db.execute("SELECT number FROM topics WHERE name = ?", (topic,)).fetchone()
+        (first,) = db.execute("SELECT next FROM marks WHERE topic = ?", (number,)).fetchone()
+        for offset, row in enumerate(ROWS, first):
+            db.execute(f"INSERT INTO records_{number}_0 VALUES (?, ?, ?, ?, ?, ?)", (offset, *row))
+        db.execute("UPDATE marks SET next = ? WHERE topic = ?", (first + len(ROWS), number))
+
+
+def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Path) -> None:
+    file = write_federation(tmp_path, pool_clients=1)
+    config = load_config(file)
+    contract = config.contract
+    with started(file, ["-m", "shoal"]) as page, closing(open_log(config.log)) as log:
+        wait_until(lambda: len(page.events("lease_acquired")) == 1)
+        ensure_topics(log, contract, config.log)
+        for topic in (contract.updates_topic, contract.snapshots_topic):
+            insert(tmp_path / "federation.db", topic)
+        update = an_update(contract)
+        log.publish(contract.updates_topic, update.encode(), update.model.encode(), Update.headers())
+        log.flush()
+
+        def rejected() -> int:
+            return sum(json.loads(page.request("/status").body)["rejected"].values())
+
+        wait_until(lambda: not page.running() or rejected() == len(ROWS))
+        assert page.running(), page.log_text()
+        wait_until(lambda: json.loads(page.request("/status").body)["clients"]["name"] == [update.client])
+
+
+def test_a_forged_generation_ends_no_server_and_keeps_none_from_starting(tmp_path: Path) -> None:
+    file = write_federation(tmp_path)
+    file.write_text(file.read_text(encoding="utf-8") + "lease_renew_s = 0.2\n", encoding="utf-8")
+    config = load_config(file)
+    forged = Lease(config.contract.federation, "x", "x", FORGED, 0.2, "nobody")
+
+    def forge() -> None:
+        with closing(open_log(config.log)) as log:
+            ensure_topics(log, config.contract, config.log)
+            log.publish(config.contract.snapshots_topic, forged.encode(), LEASE_KEY, Lease.headers())
+            log.flush()
+
+    forge()
+    for _ in range(2):
+        with started(file, ["-m", "shoal"]) as page:
+            wait_until(lambda page=page: not page.running() or page.request("/readyz").status == 200)
+            forge()
+            seen = len(page.events("lease_rejected"))
+            wait_until(lambda page=page, seen=seen: not page.running() or len(page.events("lease_rejected")) > seen)
+            assert page.running(), page.log_text()
+
+
+def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
+    config = load_config(write_federation(tmp_path))
+    contract = config.contract
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, contract, config.log)
+
+        def publish(version: int) -> None:
+            snapshot: Snapshot = replace(a_snapshot(contract), version=version)
+            log.publish(contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
+            log.flush()
+
+        follower = Snapshots(contract, Validator(contract), log)
+        for version, newest in ((1, 1), (FORGED, 1), (2, 2), (2 + VERSIONS_AHEAD_MAX + 1, 2), (3, 3)):
+            publish(version)
+            follower.follow()
+            found = follower.newest("clusters")
+            assert found is not None
+            assert found.version == newest
+        assert len(follower.take_rejected()) == 2
+        publish(FORGED)
+        late = Snapshots(contract, Validator(contract), log)
+        late.follow()
+        publish(4)
+        late.follow()
+        found = late.newest("clusters")
+        assert found is not None
+        assert found.version == 4, "a client that starts while the forged one is the newest sees the next true one"
