@@ -34,9 +34,9 @@ class ClusterTree(StreamingEstimator):
     rebuild_readings : int, default=500
         Readings absorbed between two rebuilds of the tree.
     cluster_mass_max : float, default=1000.0
-        Readings of a cluster that count; newer ones displace older ones of the same cluster.
+        Independent readings of a cluster that count; newer ones displace older ones of the same cluster.
     mass_max : float, default=4000.0
-        Readings of all clusters that count, each cluster having an equal part at most.
+        Independent readings of all clusters that count, each cluster having an equal part at most.
     split_significance : float, default=4.5
         Standard deviations by which both sides of a join must be denser than the join, to be two clusters.
     keep_significance : float, default=2.0

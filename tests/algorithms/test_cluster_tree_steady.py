@@ -92,3 +92,11 @@ def test_clusters_that_move_keep_their_identities() -> None:
     assert verdict.switches == 0
     assert verdict.count_error == 0.0
     assert verdict.ari >= 0.98
+
+
+@pytest.mark.parametrize("seed", [506, 507])
+@pytest.mark.parametrize("name", ["split", "merge"])
+def test_clusters_that_part_or_meet_by_movement_are_seen_within_2000_rows(name: str, seed: int) -> None:
+    verdict = judged(name, seed)
+    assert all(delay is not None and delay <= 2000 for delay in verdict.delays)
+    assert verdict.ari_end >= 0.98

@@ -22,9 +22,10 @@ class ClusterTreeOptions:
     rebuild_readings: int = 500
     """readings absorbed between two rebuilds of the tree; the first ones come whenever the readings have doubled"""
     cluster_mass_max: float = 1000.0
-    """readings of a cluster that count: newer ones displace older ones of the same cluster, never those of another"""
+    """independent readings of a cluster that count: newer ones displace older ones of the same cluster, never those of
+    another"""
     mass_max: float = 4000.0
-    """readings of all clusters that count, each cluster having an equal part at most: with more readings
+    """independent readings of all clusters that count, each cluster having an equal part at most: with more readings
     ever finer structure becomes significant, and the number of clusters would grow with the age of the stream"""
     split_significance: float = 4.5
     """standard deviations by which both sides of a join must be denser than the join to be clusters of their own"""

@@ -1,0 +1,76 @@
+"""The parts of cluster_tree's server: what memory counts, what dependence is measured, when a split is shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
+from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.identities import Cluster, Identities
+from shoal.algorithms.cluster_tree.joining import Joining, Weights
+from shoal.algorithms.streaming import Contribution
+from shoal.kernels.sketching import Sketch
+
+
+def cells_of(mass: list[float], cluster: list[int]) -> Cells:
+    cells = Cells.empty(1)
+    cells.add(Sketch(np.arange(len(mass), dtype=np.float64)[:, None], np.array(mass)), 100)
+    cells.cluster = np.array(cluster)
+    return cells
+
+
+def test_memory_is_bounded_in_independent_readings() -> None:
+    cells = cells_of([300.0, 300.0, 4000.0], [0, 0, 1])
+    cells.limit_mass(200.0, 1000.0, np.array([1.0, 1.0, 10.0]))
+    np.testing.assert_allclose(cells.mass, [100.0, 100.0, 2000.0])
+
+
+def dependences(rows: np.ndarray) -> list[tuple[float, float]]:
+    """(dependence, slow dependence) of each cluster after these rows, from one client."""
+    client, server = ClusterTreeClient(), ClusterTreeServer()
+    for number, part in enumerate(np.split(rows, len(rows) // 250)):
+        client.learn(part)
+        server.absorb([Contribution("sensor", number, client.contribute())], b"")
+    state = server.state()
+    return [(1.0 + max(0.0, a), 1.0 + max(0.0, b)) for a, b in zip(state["excess"], state["slow_excess"], strict=True)]
+
+
+def test_independent_readings_count_as_themselves() -> None:
+    ((dependence, slow),) = dependences(np.random.default_rng(1).standard_normal((8000, 2)))
+    assert dependence < 1.5
+    assert slow < 4.0
+
+
+def test_a_level_that_moves_over_thousands_of_readings_shows_in_the_slow_dependence_only() -> None:
+    generator = np.random.default_rng(2)
+    level = 4.0 * np.sin(np.arange(8000) / 8000 * 2 * np.pi)
+    ((dependence, slow),) = dependences(level[:, None] + generator.standard_normal((8000, 2)))
+    assert dependence < 2.0
+    assert slow > 5.0
+
+
+def test_a_split_that_is_not_shown_yet_must_be_found_again() -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {0: Cluster(0.0, -1, True, True), 1: Cluster(5000.0, 0, False, False)}
+    assert known.remain_apart((0, 1), 4.6, 5500.0)
+    assert not known.remain_apart((0, 1), 4.4, 5500.0)
+    assert known.remain_apart((0, 1), 2.1, 6000.0)  # a thousand readings later it is shown
+    assert known.remain_apart((0, 1), 1.9, 6000.0)  # and lost only after as long a doubt
+    assert not known.remain_apart((0, 1), 1.9, 7000.0)
+
+
+@pytest.mark.parametrize(("recent", "joined"), [((50.0, 50.0), False), ((50.0, 6.0), True)])
+def test_sides_that_receive_readings_at_different_times_are_tested_with_the_slow_dependence(
+    recent: tuple[float, float], joined: bool
+) -> None:
+    at = np.concatenate([np.linspace(0.0, 1.0, 50), np.linspace(3.0, 4.0, 50)])
+    ones = np.ones(100)
+    weights = Weights(ones, np.repeat(recent, 50) / 50, ones, 100.0 * ones, ones, np.zeros(100, dtype=np.int64))
+    squared = ((at[:, None] - at) ** 2).astype(np.float32)
+    joining = Joining(weights, squared, np.zeros(100, dtype=np.float32), 10.0, 4.5, lambda pair, found: True)
+    for a in [*range(49), *range(50, 99), 49]:
+        joining.join(a, a + 1, float(squared[a, a + 1]))
+    group, apart = joining.result()
+    assert (len(set(group.tolist())) == 1) is joined
+    assert len(apart) == (0 if joined else 2)
