@@ -43,7 +43,7 @@ def test_full_points_are_left_and_the_others_merged() -> None:
     assert merge_targets(sketch, 1, 4.0).tolist() == [0, 1, 2, 1]
 
 
-@given(st.integers(2, 40), st.integers(1, 4), st.integers(0, 1000), st.integers(1, 40))
+@given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 1000), st.integers(1, 40))
 def test_mass_and_mean_of_all_readings_are_kept(n: int, d: int, seed: int, n_left: int) -> None:
     generator = np.random.default_rng(seed)
     before = Sketch(generator.normal(size=(n, d)), generator.uniform(1, 5, n))
