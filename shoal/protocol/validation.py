@@ -70,7 +70,10 @@ class Validator:
             self.check_params(model, snapshot.arrays)
         else:
             self._check_arrays(snapshot.arrays, streaming_algorithm(model.algorithm).snapshot)
-        sizes = load_algorithm(model.algorithm).summary(snapshot.arrays)
+        try:
+            sizes = load_algorithm(model.algorithm).summary(snapshot.arrays)
+        except InvalidData as wrong:
+            raise MessageRejected("arrays", str(wrong)) from None
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
             raise MessageRejected("arrays", "its numbers of clusters and nodes are not those of its arrays")
 

@@ -190,3 +190,12 @@ def test_the_same_number_is_the_same_case(published: tuple[EveryAlgorithm, list[
     assert [changed(number, seeds) for number in range(50)] == [changed(number, seeds) for number in range(50)]
     assert len({changed(number, seeds).value for number in range(50)}) > 40
     assert set(CLIENTS)
+
+
+def test_parameters_that_make_no_clustering_are_rejected(published: tuple[EveryAlgorithm, list[Message]]) -> None:
+    """Found by the fuzzer: a client ended when a snapshot had a grid of no cells."""
+    site, seeds = published
+    table = next(table for table in (unpack(seed.value, 10**8) for seed in seeds) if table["model"] == "dbscan")
+    table["arrays"]["cells"] = table["arrays"]["cells"] * 0
+    with pytest.raises(MessageRejected, match="cells"):
+        Validator(site.contract).check_snapshot(Snapshot.decode(pack(table), Snapshot.headers()))
