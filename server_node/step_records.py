@@ -34,9 +34,11 @@ def history_records(history: HistoryStore, published: Sequence[PublishedSnapshot
 
 def quarantine_requests(contract: Contract, events: Sequence[ModelEvent], now: float) -> Iterator[OutboxRecord]:
     """Requests to quarantine the clients that keep answers from being combined. They count when they are read."""
-    for odd in (event for event in events if isinstance(event, OddClient)):
-        detail = f"{odd.model}: {odd.detail}"[:TEXT_CHARACTERS_MAX]
-        yield from quarantine_records(contract, odd.client, "quarantine", detail, now)
+    for event in events:
+        match event:
+            case OddClient():
+                detail = f"{event.model}: {event.detail}"[:TEXT_CHARACTERS_MAX]
+                yield from quarantine_records(contract, event.client, "quarantine", detail, now)
 
 
 def list_records(

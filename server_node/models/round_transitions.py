@@ -178,7 +178,7 @@ def _without_odd_answers(
     rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment, refused: Exception
 ) -> Transition:
     """Close the round without the answers that keep the others from being combined, or open it again."""
-    detail = str(refused) if isinstance(refused, ShoalError) else f"combining raised {type(refused).__name__}"
+    detail = _detail_of(refused)
     failed = RoundFailed(rules.model.name, state.round, detail)
     kept = {answer.client: answer.stats for answer in state.policy_state.cached.values()}
     new = {answer.client: answer.stats for answer in state.participation.answers}
@@ -191,6 +191,15 @@ def _without_odd_answers(
         after = close_round(rules, rest, by, moment)
     named = (OddClient(rules.model.name, client, detail) for client in odd)
     return Transition(after.state, (failed, *named, *after.events))
+
+
+def _detail_of(refused: Exception) -> str:
+    """Why answers were not combined. The text of a foreign error could quote what is in them."""
+    match refused:
+        case ShoalError():
+            return str(refused)
+        case _:
+            return f"combining raised {type(refused).__name__}"
 
 
 def _of_clients(state: RoundState, clients: Collection[str]) -> RoundState:
