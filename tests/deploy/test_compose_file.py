@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,29 @@ def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_
     assert (settings.webhook, settings.mqtt_host) == ("", ""), "nothing is delivered anywhere until it is set"
     assert ":/etc/shoal/alerts.toml:ro" in section
     assert "events:/var/lib/shoal" in section
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "build_requirements.txt"])
+def test_the_image_installs_the_tested_versions_by_digest(name: str) -> None:
+    assert f"--require-hashes -r deploy/{name}" in (TOP / "deploy/Dockerfile").read_text(encoding="utf-8")
+    locked = (TOP / "deploy" / name).read_text(encoding="utf-8").replace(" \\\n", " ")
+    lines = [line for line in locked.splitlines() if not line.startswith("#")]
+    assert lines
+    tested = (TOP / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-").splitlines()
+    for line in lines:
+        pin, *digests = line.split()
+        assert pin.lower().replace("_", "-") in tested, f"{pin} is not the version that is tested"
+        assert digests
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", digest) for digest in digests)
+
+
+def test_what_the_image_locks_is_all_that_shoal_needs_there() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["kafka"], *extras["server"], *extras["mqtt"]]
+    names = {re.split(r"[<>=~!\[; ]", one)[0].lower().replace("_", "-") for one in needed}
+    locked = (TOP / "deploy/requirements.txt").read_text(encoding="utf-8").lower().replace("_", "-")
+    assert all(f"\n{name}==" in locked for name in names if name != "shoal"), names
 
 
 def test_no_password_is_in_the_tree_and_each_secret_reaches_only_who_needs_it() -> None:
