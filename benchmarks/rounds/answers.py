@@ -131,7 +131,14 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
         from sklearn.cluster import SpectralClustering  # noqa: PLC0415
 
         whole = SpectralClustering(len(params["weight"]), affinity="nearest_neighbors", random_state=SEED)
-        return partial(whole.fit, rows[: SCIKIT_ROWS[name]])
+
+        def fit() -> None:
+            with warnings.catch_warnings():
+                # Clusters that are far apart are not connected by nearest neighbours, which is no matter here.
+                warnings.simplefilter("ignore")
+                whole.fit(rows[: SCIKIT_ROWS[name]])
+
+        return fit
     if name == "kmeans":
         from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
 
