@@ -36,7 +36,7 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.steadiness
 	$(BIN)/python -m benchmarks.robustness
 
-fuzz: $(VENV)/.dev ## 100 000 changed messages, requests and files against their readers (about an hour)
+fuzz: $(VENV)/.dev ## 100 000 changed messages, requests and files against their readers (about half an hour)
 	SHOAL_FUZZ_CASES=100000 $(BIN)/python -m pytest -q -n 2 --dist loadfile -p no:logging --timeout 7200 tests/hostile/fuzzing
 
 soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds
