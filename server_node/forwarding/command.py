@@ -15,7 +15,7 @@ from server_node.forwarding.forwarder import Forwarder
 from server_node.forwarding.rules import load_rules
 from server_node.forwarding.sinks import Sinks
 from shoal.config.settings import Config, load_config
-from shoal.errors import MessageRejected
+from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
@@ -43,6 +43,9 @@ def list_(file: Path, model: str | None, follow: bool, as_json: bool) -> None:
     """List the events that the log still has, oldest first."""
     config = load_config(file)
     topic = config.contract.events_topic
+    if model is not None and config.contract.model(model) is None:
+        names = ", ".join(one.name for one in config.contract.models)
+        raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
     with closing(open_log(config.log)) as log, stopped_by_signals() as stop:
         ensure_topics(log, config.contract, config.log)
         positions = beginning(log, topic)

@@ -194,6 +194,11 @@ def test_it_is_exported_as_parquet_with_times_and_whole_numbers(file: Path, what
     assert table.column("time").to_pylist()[0].timestamp() == START
 
 
+def test_events_of_a_model_that_is_not_there_are_not_an_empty_list(file: Path) -> None:
+    ran = CliRunner().invoke(shoal, ["events", "list", "--config", str(file), "--model", "other"])
+    assert "there are fcac" in str(ran.exception)
+
+
 def test_an_empty_history_is_a_header(file: Path) -> None:
     assert export(file, "--from", "2030-01-01") == "time,seconds,cluster,name,label,readings,share\n"
 
