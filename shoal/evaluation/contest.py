@@ -86,6 +86,7 @@ def run_contest(contest: Contest) -> Ranks:
         )
     ]
     settings = sorted(settings, key=lambda setting: setting.epsilon is not None)
+    trials = contest.trials if None in contest.epsilons else contest.noise_trials
     found = comparisons(list(zip(settings, done, strict=True)), contest.measures)
     ranked = complete(found, names)
     groups = {"all": ranked}
@@ -94,7 +95,7 @@ def run_contest(contest: Contest) -> Ranks:
     results = [
         result
         for group, members in groups.items()
-        for result in rank_results(group, found, members, contest.trials, compared=set(members) == set(PUBLISHED))
+        for result in rank_results(group, found, members, trials, compared=set(members) == set(PUBLISHED))
     ]
     tests = [
         _test(group, found, members, scope)
