@@ -90,9 +90,9 @@ def _plan(experiment: Experiment, options: ReportOptions) -> Plan:
     """All synthetic data and all files of the experiment that are there; for a quick report the smallest one."""
     assert options.data is not None
     files = datasets.find_any(options.data, experiment.datasets) if experiment.datasets else []
-    names = [*experiment.synthetic, *map(datasets.stem, files)]
+    small = [name for name, each in experiment.synthetic.items() if each.by_default]
+    names = [*small, *map(datasets.stem, files)]
     if options.quick:
-        small = [name for name, each in experiment.synthetic.items() if each.by_default]
         smallest = sorted(files, key=lambda path: path.stat().st_size)
         names = [*small, *map(datasets.stem, smallest)][:1]
     return plan(

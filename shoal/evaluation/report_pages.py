@@ -14,7 +14,7 @@ from shoal.evaluation import report
 from shoal.evaluation.study import Chapter, Picture, ReportOptions, Table
 
 MADE: Final = "This page is made by `shoal reproduce all`; its text is in the experiment's own file."
-HEADINGS: Final = ("experiment", "what it does", "published figures", "agree", "differ", "no band")
+HEADINGS: Final = ("experiment", "what it does", "trials", "published figures", "agree", "differ", "no band")
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } img { max-width: 100% }
@@ -62,11 +62,12 @@ def write_pages(chapters: Sequence[Chapter], options: ReportOptions) -> list[Pat
 def index(chapters: Sequence[Chapter], options: ReportOptions) -> str:
     """The first page, in Markdown: each experiment with the number of its figures that agree."""
     lines = ["# Published figures, reproduced", "", _opening(options), ""]
-    lines += ["| " + " | ".join(HEADINGS) + " |", "|---|---|---:|---:|---:|---:|"]
+    lines += ["| " + " | ".join(HEADINGS) + " |", "|---|---|---|---:|---:|---:|---:|"]
     for chapter in chapters:
         counts = verdicts(chapter)
         numbers = (counts.published, counts.agree, counts.differ, counts.without_band)
-        cells = (f"[{chapter.name}]({chapter.name}.md)", chapter.title, *map(str, numbers))
+        name, trials = f"[{chapter.name}]({chapter.name}.md)", " or ".join(map(str, _numbers_of_trials(chapter.tables)))
+        cells = (name, chapter.title, trials, *map(str, numbers))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", MADE]) + "\n"
 
@@ -109,15 +110,20 @@ def _opening(options: ReportOptions) -> str:
     if options.quick:
         amount = "one trial of one small data set for each experiment, which shows the form and no more"
     return (
-        f"Each experiment runs again what a paper has measured: {amount}. A figure *agrees* if it is within the band "
-        "that the experiment's page states; with other numbers of trials nothing is compared. *No band*: published and "
-        "shown, but no agreement is claimed, for the reason on the page."
+        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within the "
+        "band that the experiment's page states; with fewer trials than the experiment's own number nothing is "
+        "compared. *No band*: published and shown, but no agreement is claimed, for the reason on the page or for too "
+        "few trials."
     )
 
 
 def _trials(table: Table) -> str:
-    numbers = sorted({result.trials for result in table.results})
+    numbers = _numbers_of_trials([table])
     return f"Trials: {' or '.join(map(str, numbers))}." if numbers else ""
+
+
+def _numbers_of_trials(tables: Sequence[Table]) -> list[int]:
+    return sorted({result.trials for table in tables for result in table.results})
 
 
 def _spaced(parts: Sequence[str]) -> list[str]:

@@ -61,7 +61,7 @@ def test_the_pages_have_published_beside_obtained_in_markdown_and_html(tmp_path:
     written = write_pages([chapter(AGREES, DIFFERS)], options)
     assert [path.name for path in written] == ["toy.md", "index.md", "report.html", "results.json"]
     assert "| 0.90      | 0.50 (0.10) | differs |" in (tmp_path / "toy.md").read_text()
-    assert "| [toy](toy.md) | A toy. | 2 | 1 | 1 | 0 |" in (tmp_path / "index.md").read_text()
+    assert "| [toy](toy.md) | A toy. | 2 | 2 | 1 | 1 | 0 |" in (tmp_path / "index.md").read_text()
     html = (tmp_path / "report.html").read_text()
     assert '<td class="differs">differs</td>' in html
     assert "<li>one</li><li>two</li>" in html
