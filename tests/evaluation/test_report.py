@@ -114,6 +114,7 @@ def test_without_data_or_folder_the_error_says_what_to_give(tmp_path: Path, monk
 # The pages in docs/reproduction are a report of all experiments with the papers' numbers of trials.
 
 
+PAGES = ("clusters", "fcac", "fcm", "ffcm", "gmm", "kfed", "kmeans", "mufc")
 ELSEWHERE = {
     "continual": "explanation/continual.md",
     "pictures": "explanation/gallery.md",
