@@ -22,7 +22,7 @@ from shoal.protocol.signatures import client_file, read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.readings_log import check_separate, open_client_log
-from shoal.transports import open_log
+from shoal.runtime.signed_snapshots import open_federation_log
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -48,7 +48,7 @@ def open_client(
     with ExitStack() as stack:
         checkpoint, noise_key = _open_checkpoint_and_key(stack, folder, checkpoint_owner(config, client))
         readings = stack.enter_context(closing(open_client_log(config, client)))
-        log = stack.enter_context(closing(open_log(config.log)))
+        log = stack.enter_context(closing(open_federation_log(config)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         ledger = _open_ledger(stack, config.contract, folder, checkpoint_owner(config, client), noise_key)

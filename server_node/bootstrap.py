@@ -17,8 +17,8 @@ from shoal.config.settings import Config
 from shoal.errors import ShoalError
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports import open_log
 
 STATUS_PER_S = 5.0
 
@@ -41,7 +41,7 @@ def open_server(
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
-        log = stack.enter_context(closing(open_log(config.log)))
+        log = stack.enter_context(closing(open_federation_log(config)))
         if lease is None:
             ensure_topics(log, config.contract, config.log)
         else:  # which ensures the topics first

@@ -26,7 +26,7 @@ from shoal.errors import MissingExtra
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports import check_installed, open_log
+from shoal.transports import check_installed
 
 if TYPE_CHECKING:
     from server_node.web import WebServer
@@ -65,7 +65,7 @@ def server(
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
-    renewal = LeaseRenewal(lease, lambda: open_log(config.log))
+    renewal = LeaseRenewal(lease, lambda: open_federation_log(config))
 
     @contextmanager
     def build() -> Iterator[ServerNode]:

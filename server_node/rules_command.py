@@ -20,7 +20,7 @@ from shoal.errors import LogError, MessageRejected, SettingsError
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.transports import open_log
+from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.transports.base import Log, latest
 
 
@@ -38,7 +38,7 @@ def rules(file: Path, model: str | None, as_json: bool) -> None:
     config = load_config(file)
     check_models(config.contract)
     chosen = predicting_model(config.contract, model)
-    with closing(open_log(config.log)) as log:
+    with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         snapshot = newest_snapshot(config.contract, log, chosen)
     base = rule_base(snapshot, config.contract)

@@ -18,7 +18,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.outbox import Outbox
 from shoal.runtime.readings_log import check_separate, open_client_log
-from shoal.transports import open_log
+from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.transports.base import Log, beginning
 
 
@@ -40,7 +40,7 @@ def relabel(config: Config, client: str) -> dict[str, int | None]:
                 f"{path}: in use by another process; stop client {client}, relabel, then start it again"
             ) from None
         readings = stack.enter_context(closing(open_client_log(config, client)))
-        log = stack.enter_context(closing(open_log(config.log)))
+        log = stack.enter_context(closing(open_federation_log(config)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         return _relabel(config, client, checkpoint, readings, log)

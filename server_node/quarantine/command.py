@@ -19,7 +19,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import LogError, MessageRejected, SettingsError
 from shoal.protocol.quarantine import LIST_KEY, QuarantinedClient, QuarantineList
 from shoal.protocol.topics import ensure_topics
-from shoal.transports import open_log
+from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.transports.base import Log, beginning, latest
 
 LIST = "list"
@@ -116,6 +116,6 @@ def _print_list(clients: list[QuarantinedClient], as_json: bool) -> None:
 def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
     config = load_config(file)
     check_models(config.contract)
-    with closing(open_log(config.log)) as log:
+    with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         yield config, log

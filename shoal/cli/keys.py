@@ -1,4 +1,4 @@
-"""`shoal keys`: the secrets with which clients sign their updates, and the token of the page."""
+"""`shoal keys`: the secrets with which clients and servers sign what they publish, and the token of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_BYTES = 32
 
 @click.group()
 def keys() -> None:
-    """The secrets with which clients sign their updates, and the token of the page."""
+    """The secrets with which clients and servers sign what they publish, and the token of the page."""
 
 
 @keys.command()
@@ -52,6 +52,27 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
         return
     for owner, place in places.items():
         click.echo(f"{owner}: {place}")
+
+
+@keys.command()
+@config_option
+@click.option("--rotate", is_flag=True, help="Add a new key above the existing ones. Without it they are an error.")
+@json_option
+def server(file: Path, rotate: bool, as_json: bool) -> None:
+    """Make the key with which servers sign snapshots and leases, in the file [log] server_key_file.
+
+    Copy the file in a secure way to every machine on which a server or a client of this federation runs. A server signs
+    with the first key of the file, and every key in it is accepted: with --rotate copy the file to all clients before
+    the server is started again.
+    """
+    place = load_config(file).log.server_key_file
+    if place is None:
+        raise SettingsError('the federation file names no place for it: set server_key_file = "server.key" in [log]')
+    existing = read_keys(place) if place.exists() else []
+    if existing and not rotate:
+        raise SettingsError(f"{place}: exists already; to change the key give --rotate")
+    write_keys(place, [secrets.token_bytes(KEY_BYTES), *existing])
+    click.echo(json.dumps({"server": str(place)}) if as_json else f"server: {place}")
 
 
 @keys.command()

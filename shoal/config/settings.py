@@ -37,6 +37,10 @@ class LogSettings(Settings):
         default="sqlite:data/federation.db",
         description="`sqlite:PATH`, one file for all processes, or `kafka://host:port,host:port`",
     )
+    server_key_file: FilePath | None = Field(
+        default=None,
+        description="secret with which servers sign snapshots and leases; what is not signed with it is left out",
+    )
     partitions: int = Field(
         default=1,
         ge=1,

@@ -8,13 +8,18 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from client_nodes.snapshots import VERSIONS_AHEAD_MAX, Snapshots
+from shoal.cli.keys import server as server_key
 from shoal.config.settings import load_config
 from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
+from shoal.runtime.signed_snapshots import SignedTopic, open_federation_log
 from shoal.transports import open_log
+from shoal.transports.base import TopicSettings, beginning, latest
 from tests.hostile.served_page import started
 from tests.house.processes import wait_until
 from tests.house.small_federation import write_federation
@@ -116,3 +121,58 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
         found = late.newest("clusters")
         assert found is not None
         assert found.version == 4, "a client that starts while the forged one is the newest sees the next true one"
+
+
+def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path) -> None:
+    file = write_federation(tmp_path, pool_clients=1)
+    text = file.read_text(encoding="utf-8").replace("[log]", '[log]\nserver_key_file = "server.key"')
+    file.write_text(text, encoding="utf-8")
+    assert CliRunner().invoke(server_key, ["--config", str(file)]).exit_code == 0
+    config = load_config(file)
+    contract = config.contract
+    forged_lease = Lease(contract.federation, "other", "process", 7, 5.0, "a forger")
+    with started(file, ["-m", "shoal"]) as page, closing(open_log(config.log)) as log:
+        wait_until(lambda: len(page.events("lease_acquired")) == 1)
+        log.publish(contract.snapshots_topic, forged_lease.encode(), LEASE_KEY, Lease.headers())
+        forged = a_snapshot(contract, version=9)
+        log.publish(contract.snapshots_topic, forged.encode(), forged.model.encode(), Snapshot.headers())
+        update = an_update(contract)
+        log.publish(contract.updates_topic, update.encode(), update.model.encode(), Update.headers())
+        log.flush()
+        wait_until(lambda: len(page.events("unsigned_records")) > 0)
+        with closing(open_federation_log(config)) as signed:
+            known = Snapshots(contract, Validator(contract), signed)
+
+            def newest_version() -> int:
+                known.follow()
+                found = known.newest(contract.models[0].name)
+                return 0 if found is None else found.version
+
+            wait_until(lambda: newest_version() > 0)
+            assert newest_version() < 9, "the forged snapshot is not believed"
+            assert set(latest(signed, contract.snapshots_topic)) >= {LEASE_KEY}
+        assert set(latest(log, contract.snapshots_topic)) >= {LEASE_KEY}
+
+
+def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) -> None:
+    with closing(open_log(f"sqlite:{tmp_path / 'log.db'}")) as log:
+        log.ensure("snapshots", TopicSettings(compact=True))
+        signed = SignedTopic(log, "snapshots", [b"k" * 32])
+        signed.publish("snapshots", b"one", b"model", (("type", b"snapshot"), ("v", b"1")))
+        signed.flush()
+        ((record,), _) = log.read("snapshots", beginning(log, "snapshots"))
+        for value, key, headers in (
+            (b"two", record.key, record.headers),
+            (record.value, b"other", record.headers),
+            (record.value, record.key, (("type", b"lease"), *record.headers[1:])),
+            (None, record.key, record.headers),
+        ):
+            log.publish("snapshots", value, key, headers)
+        log.flush()
+        (records, after) = signed.read("snapshots", beginning(log, "snapshots"))
+        assert [one.value for one in records] == [b"one"]
+        assert signed.read("snapshots", after)[0] == []
+        rotated = SignedTopic(log, "snapshots", [b"n" * 32, b"k" * 32])
+        assert [one.value for one in rotated.read("snapshots", beginning(log, "snapshots"))[0]] == [b"one"]
+        foreign = SignedTopic(log, "snapshots", [b"x" * 32])
+        assert list(foreign.read("snapshots", beginning(log, "snapshots"))[0]) == []
