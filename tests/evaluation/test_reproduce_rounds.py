@@ -28,6 +28,7 @@ MEASURES = {
     "dbscan": ["ari", "ami", "nmi", "clusters", "noise", "difference"],
     "spectral": ["ari", "ami", "nmi", "clusters", "difference"],
     "gmm": ["ari", "ami", "nmi", "difference"],
+    "clusters": ["right", "found"],
 }
 
 
@@ -140,7 +141,7 @@ def test_check_is_an_error_where_nothing_was_published(shoal: Shoal, folder: Pat
         assert "no figure was published" in str(rejected.exception)
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", [name for name in experiment_names() if name != "tsk"])  # it scores predictions
 def test_without_scikit_learn_the_error_comes_before_any_trial(
     shoal: Shoal, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
