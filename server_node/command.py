@@ -24,6 +24,7 @@ from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
 from shoal.errors import MissingExtra
 from shoal.runtime.service import run, stopped_by_signals
+from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed

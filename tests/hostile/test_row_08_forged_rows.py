@@ -156,7 +156,7 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
 
 def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) -> None:
     with closing(open_log(f"sqlite:{tmp_path / 'log.db'}")) as log:
-        log.ensure("snapshots", TopicSettings(compact=True))
+        log.ensure("snapshots", TopicSettings())
         signed = SignedTopic(log, "snapshots", [b"k" * 32])
         signed.publish("snapshots", b"one", b"model", (("type", b"snapshot"), ("v", b"1")))
         signed.flush()
