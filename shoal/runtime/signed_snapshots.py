@@ -3,8 +3,8 @@
 Servers and clients hold one secret, the file `[log] server_key_file`. Whoever can write to the log and lacks it can
 forge neither a snapshot nor a lease nor any other record of a server; whoever has it, a client too, can. A signature
 (HMAC-SHA-256) covers the topic, the record's key, the type and version of the message, and its value. An old record
-that is published once more has a valid signature: versions and generations tell that it is old. Whoever can write can still
-hide a snapshot, because the topic is compacted and keeps the newest record of a key; the next snapshot shows again.
+that is published once more has a valid signature: versions and generations tell that it is old. Whoever can write can
+still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the next one comes.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import is_in_rounds, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
@@ -119,6 +120,8 @@ def results(clusterings: Mapping[tuple[str, str], Clustering]) -> list[Result]:
 
 def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
     algorithm = streaming_algorithm(name)
+    if isinstance(algorithm, CountingAlgorithm):
+        return _cluster_counts(algorithm, data)
     server = algorithm.server({}, 2)
     clients = [algorithm.client({}, 2) for _ in range(CLIENTS)]
     for start in range(0, max(map(len, data.clients)), PORTION):
@@ -126,6 +129,21 @@ def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
             client.learn(rows[start : start + PORTION])
             contribution = Contribution(str(number), start // PORTION + 1, client.contribute())
             server.absorb([contribution], f"{seed} {start} {number}".encode())
+    snapshot = server.snapshot()
+    labels = algorithm.predict(snapshot, data.rows)
+    return Clustering(labels, algorithm.view(snapshot), None, scores(data.classes, labels)["ari"])
+
+
+def _cluster_counts(algorithm: CountingAlgorithm, data: DataSet) -> Clustering:
+    """An algorithm that learns from counts, here without noise: it is the clustering that is to be seen."""
+    options = {"window_readings": PORTION, "grow_readings": CLIENTS * PORTION}
+    server, counter = algorithm.server(options, 2), algorithm.counter(options, 2)
+    for number, start in enumerate(range(0, max(map(len, data.clients)), PORTION)):
+        for client, rows in enumerate(data.clients):
+            window = rows[start : start + PORTION]
+            counted = counter.count(window, np.ones(len(window), dtype=np.bool_), str(client).encode(), number)
+            server.absorb([Contribution(str(client), number + 1, counted.update(counted.counts))], b"")
+            counter.adopt(server.snapshot())
     snapshot = server.snapshot()
     labels = algorithm.predict(snapshot, data.rows)
     return Clustering(labels, algorithm.view(snapshot), None, scores(data.classes, labels)["ari"])
