@@ -23,6 +23,7 @@ Rows = NDArray[np.float64]
 CLIENTS: Final = 5
 PORTION: Final = 100
 """rows that a client learns between two updates, for algorithms that learn a stream"""
+READINGS_OF_A_ROW: Final = 8
 ROUNDS_MAX: Final = 100
 CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
@@ -135,11 +136,15 @@ def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
 
 
 def _cluster_counts(algorithm: CountingAlgorithm, data: DataSet) -> Clustering:
-    """An algorithm that learns from counts, here without noise: it is the clustering that is to be seen."""
+    """An algorithm that learns from counts, here without noise: it is the clustering that is to be seen.
+
+    Counts need more readings than the pictures have rows, so clients read their rows `READINGS_OF_A_ROW` times.
+    """
     options = {"window_readings": PORTION, "grow_readings": CLIENTS * PORTION}
     server, counter = algorithm.server(options, 2), algorithm.counter(options, 2)
-    for number, start in enumerate(range(0, max(map(len, data.clients)), PORTION)):
-        for client, rows in enumerate(data.clients):
+    repeated = [np.tile(rows, (READINGS_OF_A_ROW, 1)) for rows in data.clients]
+    for number, start in enumerate(range(0, max(map(len, repeated)), PORTION)):
+        for client, rows in enumerate(repeated):
             window = rows[start : start + PORTION]
             counted = counter.count(window, np.ones(len(window), dtype=np.bool_), str(client).encode(), number)
             server.absorb([Contribution(str(client), number + 1, counted.update(counted.counts))], b"")
