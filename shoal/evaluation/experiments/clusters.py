@@ -51,6 +51,8 @@ of every cluster on each (IID), or of few clusters. `right` is the share of {TRI
 `found` the mean number; at most {MOST} are looked for. `auto` is what `clusters = "auto"` takes over from a streaming
 model; `gap`, `silhouette` and `bic` choose from the nodes of cluster_tree in a federation, and in the estimators from
 one round of k-FED or, for `bic`, from the likelihoods that sums of rounds give.
+The rule of gap and the weights of BIC on nodes were chosen with some of these data sets in sight: on others they may be
+right less often.
 
 - *one*: a single round cluster. A silhouette does not exist for one cluster, so it is always wrong there.
 - *blobs*, *skewed*: five round clusters, and four of different sizes and shapes (the data of `shoal reproduce
