@@ -222,3 +222,16 @@ def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) ->
     path.write_bytes(content.replace(b"records_1_0", b"\x8cecords_1_0", 1))
     with pytest.raises(LogError, match="damaged; move it away"), closing(open_log(str(path))) as log:
         log.ensure(TOPIC)
+
+
+@pytest.mark.parametrize("column", ["first", "next", "bytes"])
+def test_a_place_that_is_no_number_is_a_damaged_file(column: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "log.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        # Columns of SQLite hold values of any type.
+        db.execute(f"UPDATE marks SET {column} = 'far'")
+    with closing(SqliteLog(path)) as log:
+        with pytest.raises(LogError, match="damaged"):
+            log.bounds(TOPIC)
+        with pytest.raises(LogError, match="damaged"):
+            log.read(TOPIC, {0: 0})

@@ -103,10 +103,12 @@ def names(db: sqlite3.Connection) -> list[str]:
 
 
 def watermarks(db: sqlite3.Connection, topic: Topic) -> dict[int, Watermarks]:
-    """partition -> its watermarks."""
+    """partition -> its watermarks. Raises `LogError` where the file holds something else in their place."""
     rows = db.execute(
         "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition", (topic.number,)
-    )
+    ).fetchall()
+    if not all(isinstance(number, int) for row in rows for number in row):
+        raise LogError("the log's file is damaged: a place in a topic is no number; restore it from a backup")
     return {partition: Watermarks(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
 
 
