@@ -47,7 +47,7 @@ def test_topics_are_created_once_and_checked_after_that(tmp_path: Path, address:
     file = write_federation(tmp_path, address=address)
     name = load_config(file).contract.federation
     first = json.loads(done("topics", "ensure", "--config", file, "--json"))
-    assert set(first) == {f"{name}.{kind}" for kind in ("updates", "snapshots", "events", "rejected")}
+    assert set(first) == {f"{name}.{kind}" for kind in ("updates", "snapshots", "events", "history", "rejected")}
     assert json.loads(done("topics", "ensure", "--config", file, "--json")) == first
     assert b"1 partition, 0 offsets kept" in done("topics", "ensure", "--config", file)
 
