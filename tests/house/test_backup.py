@@ -44,7 +44,7 @@ def test_a_server_restored_from_an_old_backup_learns_the_rest_again_to_the_same_
     shutil.copytree(config.server.folder, tmp_path / "backup")
     early = final_model(file)
     for seed, client in enumerate(CLIENTS):
-        write_readings(config, client, weather(150, 10 + seed), started_at=2e9)
+        write_readings(config, client, weather(150, 10 + seed), started_at=1e9 + 1000)
     run_to_end(file)
     late = final_model(file)
     shutil.rmtree(config.server.folder)

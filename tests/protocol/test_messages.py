@@ -107,7 +107,7 @@ def test_a_message_that_no_reader_would_accept_is_not_sent() -> None:
 
 def test_what_can_be_sent_fits_its_topic_with_key_and_headers() -> None:
     room = 64 * 1024
-    updates, snapshots, events, rejected = declared_topics(CONTRACT, LogSettings()).values()
+    updates, snapshots, events, _, rejected = declared_topics(CONTRACT, LogSettings()).values()
     assert events.record_bytes_max == EVENT_BYTES_MAX
     assert snapshots.record_bytes_max == RECORD_BYTES_MAX
     assert MESSAGE_BYTES_MAX + room <= RECORD_BYTES_MAX

@@ -33,7 +33,7 @@ HEAPS = np.array([[0.2, 0.2], [0.8, 0.3], [0.5, 0.8]])
 
 def contract_with(algorithm: str = "kmeans", options: dict[str, Any] | None = None, **rounds: Any) -> Contract:
     """A federation with one model in rounds."""
-    model = {"name": "heaps", "algorithm": algorithm, "options": options or {"clusters": 3}}
+    model = {"name": "heaps", "algorithm": algorithm, "options": {"clusters": 3} if options is None else options}
     model["rounds"] = {"rows_min": 5, "quorum": 1, "between": "fresh", **rounds}
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}, "models": [model]}
     return parse_contract(tables)
