@@ -123,9 +123,7 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
 
 def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measured_in_a_round(tmp_path: Path) -> None:
     result = run("rounds", tmp_path)
-    assert {each["algorithm"] for each in result["answers"]} == {
-        "kmeans", "fcm", "gmm", "dbscan", "spectral", "tsk"
-    }
+    assert {each["algorithm"] for each in result["answers"]} == {"kmeans", "fcm", "gmm", "dbscan", "spectral", "tsk"}
     for each in result["answers"]:
         assert {"ours", "plain NumPy", "loop"} <= set(each["ns_per_row"])
         assert all(is_spread(figures) for figures in each["ns_per_row"].values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from server_node.models.base import Processed
 from server_node.models.streaming import StreamingModel
@@ -14,9 +15,9 @@ SECONDS = float(sys.argv.pop(1))
 process = StreamingModel.process
 
 
-def process_slowly(model: StreamingModel, update: Update, now: float) -> Processed:
+def process_slowly(model: StreamingModel, update: Update, *others: Any) -> Processed:
     time.sleep(SECONDS)
-    return process(model, update, now)
+    return process(model, update, *others)
 
 
 if __name__ == "__main__":
