@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -26,18 +27,20 @@ from tests.house.small_federation import write_federation
 from tests.small_plant import a_snapshot, an_update
 
 FORGED = 2**53 - 1
+NOW_MS = time.time_ns() // 10**6
+"""an older time would let the retention of the log remove the rows, and every gap ends a server"""
 ROWS = [
-    (0, 10, b"key", None, "text"),
-    (0, 10, b"key", None, 5),
-    (0, 10, b"key", None, 1.5),
-    (0, 10, "text", None, b"value"),
-    (0, 10, 7, None, b"value"),
-    (0, 10, b"key", "text", b"value"),
-    (0, 10, b"key", b"\xc1", b"value"),
-    (0, 10, b"key", b"\x01", b"value"),
-    (0, 10, b"key", b"\x91\x92\x01\x02", b"value"),
+    (NOW_MS, 10, b"key", None, "text"),
+    (NOW_MS, 10, b"key", None, 5),
+    (NOW_MS, 10, b"key", None, 1.5),
+    (NOW_MS, 10, "text", None, b"value"),
+    (NOW_MS, 10, 7, None, b"value"),
+    (NOW_MS, 10, b"key", "text", b"value"),
+    (NOW_MS, 10, b"key", b"\xc1", b"value"),
+    (NOW_MS, 10, b"key", b"\x01", b"value"),
+    (NOW_MS, 10, b"key", b"\x91\x92\x01\x02", b"value"),
     ("now", 10, b"key", None, b"value"),
-    (0, "big", b"key", None, b"value"),
+    (NOW_MS, "big", b"key", None, b"value"),
 ]
 """timestamp, size, key, headers, value: each is not as a log writes it"""
 
@@ -150,7 +153,8 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
 
             wait_until(lambda: newest_version() > 0)
             assert newest_version() < 9, "the forged snapshot is not believed"
-            assert set(latest(signed, contract.snapshots_topic)) >= {LEASE_KEY}
+            # Compaction may have left the forged lease alone under its key until the server renews its own.
+            wait_until(lambda: LEASE_KEY in latest(signed, contract.snapshots_topic))
         assert set(latest(log, contract.snapshots_topic)) >= {LEASE_KEY}
 
 
