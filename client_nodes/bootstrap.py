@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from client_nodes.ledger import Ledger
 from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
 from shoal.config.base import check_client_name
@@ -18,6 +17,7 @@ from shoal.config.privacy import learns_from_counts, model_noise
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
+from shoal.privacy.ledger import LEDGER, Ledger
 from shoal.protocol.signatures import client_file, read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
@@ -26,9 +26,6 @@ from shoal.runtime.signed_snapshots import open_federation_log
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
-
-
-LEDGER = "ledger.db"
 
 
 @contextmanager

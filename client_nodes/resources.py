@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from client_nodes.ledger import Ledger
+from shoal.privacy.ledger import Ledger
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.base import Log
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_nodes.intake import Batch
-from client_nodes.ledger import Ledger, Release
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
 from shoal.algorithms.counting import CountingAlgorithm
@@ -24,6 +23,7 @@ from shoal.config.contract import Contract, Model
 from shoal.config.privacy import declared_bounds, learns_from_counts, model_noise, model_options, model_statement
 from shoal.errors import InvalidState
 from shoal.privacy.counts import CountMechanism
+from shoal.privacy.ledger import Ledger, Release
 from shoal.protocol.messages import Update
 
 FIRST_WINDOW_PART = 8
@@ -127,7 +127,7 @@ class Windows:
     def check_ledger(self) -> None:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is not None:
-            self._ledger.check_continues([model.name for model in self._models], self._closed)
+            self._ledger.check_windows([model.name for model in self._models], self._closed)
 
     def stored(self) -> None:
         """The state is on the disk."""
@@ -240,7 +240,9 @@ class ModelCounter:
             private = self._mechanism.release(private, places, plan)
             digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
             epsilon = float(self._statement["epsilon_per_reading"])
-            ledger.charge(Release(self.name, window.number, plan, digest, len(window.rows), epsilon), window.closed_at)
+            ledger.charge(
+                [Release(self.name, window.number, plan, digest, len(window.rows), epsilon)], window.closed_at
+            )
         update = Update(
             federation=self._contract.federation,
             contract=self._digest,

@@ -84,6 +84,17 @@ def epsilon_spent(contract: Contract) -> tuple[float, float]:
     return math.fsum([rows[0], *spent]), total_epsilon(contract) or 0.0
 
 
+def model_spent(contract: Contract, model: Model) -> float | None:
+    """Epsilon that a reading really costs in a model, computed from the noise tables; None without a guarantee."""
+    mode = privacy_mode(contract)
+    if not mode.formal:
+        return None
+    if not learns_from_counts(model):
+        return mode.epsilon_spent()[0]
+    noise = model_noise(contract, model)
+    return None if noise is None else certified_count_epsilon(noise)
+
+
 def _counts_epsilon(contract: Contract, model: Model) -> float | None:
     own = model.epsilon_per_reading
     return contract.privacy.counts_epsilon_per_reading if own is None else own

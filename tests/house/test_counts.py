@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from client_nodes.bootstrap import open_client
-from client_nodes.ledger import Ledger, read_spent
 from server_node.bootstrap import open_server
 from shoal.config.privacy import epsilon_spent, total_epsilon
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
+from shoal.privacy.ledger import Ledger
+from shoal.privacy.spending import read_spending
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
@@ -41,7 +42,7 @@ def test_three_clusters_are_found_at_an_epsilon_of_four_and_every_window_is_char
     assert np.abs(view.centres[:, None] - wanted).sum(axis=2).min(axis=0).max() < 0.05
     config = load_config(file)
     for client, updates in updates_by_client(config).items():
-        (spent,) = read_spent(config.client.folder / client / "ledger.db")
+        (spent,) = read_spending(config.client.folder / client / "ledger.db").models
         assert (spent.model, spent.windows, spent.epsilon) == ("clusters", len(updates), 4.0)
         assert spent.places == sum(again[0].readings for again in updates.values())
         assert {again[0].privacy["epsilon_per_reading"] for again in updates.values()} == {4.0}
@@ -74,7 +75,7 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
             "published": 200,
             "careful": 1,
         }
-    assert [each.epsilon for each in read_spent(tmp_path / "clients" / "attic" / "ledger.db")] == [1.0, 4.0]
+    assert [each.epsilon for each in read_spending(tmp_path / "clients" / "attic" / "ledger.db").models] == [1.0, 4.0]
 
 
 def test_whether_a_reading_is_refused_does_not_move_a_window(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def outcome(file: Path) -> dict[str, Any]:
         for again in updates.values():
             assert len({contents(update) for update in again}) == 1, "two answers for one window"
         found[client] = {number: contents(again[0]) for number, again in updates.items()}
-        (spent,) = read_spent(config.client.folder / client / "ledger.db")
+        (spent,) = read_spending(config.client.folder / client / "ledger.db").models
         assert spent.windows >= len(updates), "the ledger is below what was spent"
         found[f"{client} spent"] = spent
     return found

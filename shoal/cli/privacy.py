@@ -1,0 +1,114 @@
+"""`shoal privacy`: what a federation guarantees, and what its clients have spent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.cli.options import config_option, json_option
+from shoal.config.base import check_client_name
+from shoal.config.models import check_models
+from shoal.config.privacy_report import privacy_report
+from shoal.config.settings import ClientSettings, load_config
+from shoal.errors import InvalidState
+from shoal.privacy.ledger import LEDGER
+from shoal.privacy.spending import Spending, read_spending
+
+
+@click.group()
+def privacy() -> None:
+    """What a federation guarantees about its readings, and what has been spent."""
+
+
+@privacy.command()
+@config_option
+@click.option("--name", help="Only this client's ledger; otherwise all that are on this machine.")
+@click.option(
+    "--readings",
+    type=click.IntRange(min=1),
+    help="Also print what a person with so many readings has spent at most; otherwise one with all of a client.",
+)
+@json_option
+def report(file: Path, name: str | None, readings: int | None, as_json: bool) -> None:
+    """Print the guarantee of each model and their sum, what is not covered, and what the ledgers here hold.
+
+    A ledger is in the folder of its client, so this prints what was spent only where clients run.
+    """
+    config = load_config(file)
+    check_models(config.contract)
+    found = privacy_report(config.contract)
+    ledgers = {client: read_spending(path) for client, path in _ledgers(config.client, name).items()}
+    if as_json:
+        clients = {client: _spent(spending, readings) for client, spending in ledgers.items()}
+        click.echo(json.dumps({**found, "clients": clients}, indent=2, ensure_ascii=False))
+        return
+    click.echo("\n".join([*_guarantee_lines(found), *_ledger_lines(ledgers, readings)]))
+
+
+def _ledgers(settings: ClientSettings, name: str | None) -> dict[str, Path]:
+    """client -> its ledger, of the one that is asked for or of all in the folder. Raises `InvalidState` for none."""
+    if name is not None:
+        path = settings.folder / check_client_name(name) / LEDGER
+        if not path.exists():
+            raise InvalidState(
+                f"there is no {path}: run this on the machine of the client. A client has a ledger from its first "
+                "start in a mode with a guarantee"
+            )
+        return {name: path}
+    return {path.parent.name: path for path in sorted(settings.folder.glob(f"*/{LEDGER}"))}
+
+
+def _spent(spending: Spending, readings: int | None) -> dict[str, Any]:
+    """What one client has spent, as plain values."""
+    return {
+        "models": [model._asdict() for model in spending.models],
+        "rows": None if spending.rows is None else spending.rows._asdict(),
+        "person_readings": readings,
+        "person_epsilon": spending.of_person(readings),
+    }
+
+
+def _guarantee_lines(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"privacy     {found['title']}", *(f"            {sentence}" for sentence in found["sentences"])]
+    for feature in found["bounds"]:
+        lines.append(
+            f"bounds      {feature['name']}  {feature['low']:g} to {feature['high']:g} {feature['unit']}".rstrip()
+        )
+    lines += [_model_line(model) for model in found["models"]]
+    if found["epsilon_per_reading"] is not None:
+        lines.append(
+            f"sum         epsilon {found['epsilon_per_reading']:g} per reading in all models, by the noise tables "
+            f"{found['epsilon_spent']:.6g}; noisy rows count once, so does each stream of counts"
+        )
+    return lines + [f"not covered {sentence}" for sentence in found["not_covered"]]
+
+
+def _model_line(model: Mapping[str, Any]) -> str:
+    learns = f"from {model['learns_from']}  mechanism {model['mechanism']}"
+    line = f"model       {model['name']}  {model['algorithm']}  {learns}"
+    if model["epsilon_per_reading"] is not None:
+        kind = "nominal epsilon" if model["nominal"] else "epsilon"
+        line += f"  {kind} {model['epsilon_per_reading']:g} per {model['unit']}"
+    if model["window_readings"] is not None:
+        line += f"  windows of {model['window_readings']} readings, or {model['window_s']:g} s"
+    return line
+
+
+def _ledger_lines(ledgers: Mapping[str, Spending], readings: int | None) -> list[str]:
+    lines = []
+    for client, spending in ledgers.items():
+        for model in spending.models:
+            lines.append(
+                f"spent       {client}  {model.model}  {model.windows} windows, {model.releases} releases, "
+                f"{model.places} readings, epsilon {model.epsilon:g} at most for one"
+            )
+        if spending.rows is not None:
+            rows = spending.rows
+            lines.append(f"spent       {client}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one")
+        whose = "all these readings" if readings is None else f"{readings} readings"
+        lines.append(f"person      {client}  with {whose}: epsilon {spending.of_person(readings):g} at most")
+    return lines or ["spent       no ledger here: a ledger is in the folder of its client, on the client's machine"]

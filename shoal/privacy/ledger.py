@@ -1,0 +1,219 @@
+"""The ledger: what a client has spent of its readings' privacy, charged and on the disk before anything is published.
+
+A release of counts is one row for each window and model. One that is computed again after a kill has the same window,
+plan and counts, hence the same noise, and costs nothing more. If the plan has changed meanwhile, the second release is
+charged as well although the first was never published: the ledger may exceed what was spent, and is never below it.
+Noisy rows are charged by place: the same reading at the same place gets the same noise, so that a repeat costs nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, NamedTuple, Self
+
+from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
+from shoal.privacy.spending import Spending, nano, spending, unreadable
+
+LEDGER: Final = "ledger.db"
+"""the file in a client's folder"""
+FORMAT: Final = "1"
+Unit = Literal["reading", "source"]
+"""what an epsilon is of: one reading, or all readings that one source has in a window"""
+_TABLES: Final = frozenset({"about", "releases", "noised"})
+_SCHEMA: Final = (
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE releases ("
+    "model TEXT NOT NULL, number INTEGER NOT NULL, plan BLOB NOT NULL, counts BLOB NOT NULL, "
+    "places INTEGER NOT NULL, units INTEGER NOT NULL, epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, "
+    "PRIMARY KEY (model, number, plan, counts)) WITHOUT ROWID",
+    "CREATE TABLE noised ("
+    "partition INTEGER PRIMARY KEY, first INTEGER NOT NULL, stop INTEGER NOT NULL, epsilon INTEGER NOT NULL)",
+)
+_FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
+_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+class Release(NamedTuple):
+    """What is charged for one window of one model."""
+
+    model: str
+    number: int
+    """of the window, from 0"""
+    plan: bytes
+    """digest of the plan under which it was counted"""
+    counts: bytes
+    """digest of its private counts"""
+    places: int
+    epsilon: float
+    unit: Unit = "reading"
+
+    @property
+    def units(self) -> int:
+        """How often one person can spend the epsilon: once for each reading, or once."""
+        return self.places if self.unit == "reading" else 1
+
+
+class Ledger:
+    """An SQLite file in the client's folder. Every charge is flushed to the disk before `charge` returns.
+
+    Every method raises `InvalidState` for a damaged file, and `LogUnavailable` when the disk is full or fails.
+    """
+
+    def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
+        """`owner` names the client; `fingerprint` its noise key. Raises `InvalidState` for a ledger of another one."""
+        self._path = path
+        with self._explained():
+            self._file = sqlite3.connect(path, isolation_level=None)
+            try:
+                self._open(owner, fingerprint)
+            except BaseException:
+                self._file.close()
+                raise
+
+    def charge(self, releases: Sequence[Release], now: float) -> None:
+        """Charge releases, unless they are charged already. They are on the disk when this returns."""
+        rows = [(*one[:5], one.units, nano(one.epsilon), now) for one in releases]
+        with self._transaction() as file:
+            file.executemany("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def charge_rows(self, places: Mapping[int, tuple[int, int]], epsilon: float) -> None:
+        """Charge the noisy rows of these places as far as they are new. They are on the disk when this returns.
+
+        `places`: partition of the readings log -> the first offset, and the one after the last.
+        """
+        rows = [(partition, first, stop, nano(epsilon)) for partition, (first, stop) in places.items()]
+        with self._transaction() as file:
+            file.executemany(
+                "INSERT INTO noised VALUES (?, ?, ?, ?) ON CONFLICT (partition) DO UPDATE SET "
+                "first = MIN(first, excluded.first), stop = MAX(stop, excluded.stop), "
+                "epsilon = MAX(epsilon, excluded.epsilon)",
+                rows,
+            )
+
+    def windows(self, model: str) -> int:
+        """One more than the number of the newest window charged for a model; 0 without any."""
+        with self._explained():
+            newest = self._file.execute("SELECT MAX(number) FROM releases WHERE model = ?", (model,)).fetchone()[0]
+        return 0 if newest is None else int(newest) + 1
+
+    def spending(self) -> Spending:
+        """What was charged, summed."""
+        with self._explained():
+            return spending(self._file)
+
+    def mark_stored(self, windows: int) -> None:
+        """Note that a checkpoint which has released `windows` windows is on the disk."""
+        if windows > self._stored():
+            with self._transaction() as file:
+                file.execute("UPDATE about SET value = ? WHERE name = 'stored'", (str(windows),))
+
+    def check_windows(self, models: Sequence[str], windows: int) -> None:
+        """Raises `InvalidState` unless the ledger fits a checkpoint that has released `windows` windows.
+
+        A kill after a charge leaves the ledger ahead of the checkpoint, but never behind it, and the ledger has never
+        seen a later checkpoint.
+        """
+        for model in models:
+            if self.windows(model) < windows:
+                raise self._behind(f"{self.windows(model)} windows of model {model}", f"{windows}")
+        if (stored := self._stored()) > windows:
+            raise InvalidState(
+                f"{self._path} knows a checkpoint with {stored} windows, this one has {windows}: the checkpoint is "
+                "older than the ledger, and going on would publish the same readings with other noise. Restore both "
+                "from one moment, or start under a new client name"
+            )
+
+    def check_rows(self, stops: Mapping[int, int]) -> None:
+        """Raises `InvalidState` unless every place to which the checkpoint has added noise is charged.
+
+        `stops`: partition of the readings log -> the first place without noise.
+        """
+        with self._explained():
+            charged = dict(self._file.execute("SELECT partition, stop FROM noised").fetchall())
+        for partition, stop in stops.items():
+            if (known := charged.get(partition, 0)) < stop:
+                raise self._behind(f"noisy rows up to place {known} of the readings log", f"up to {stop}")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, owner: str, fingerprint: str) -> None:
+        self._file.execute("PRAGMA journal_mode = WAL")
+        self._file.execute("PRAGMA synchronous = FULL")
+        wanted = {"format": FORMAT, "owner": owner, "fingerprint": fingerprint}
+        with self._transaction() as file:
+            empty = not file.execute("SELECT 1 FROM sqlite_master").fetchall()
+            for table in _SCHEMA if empty else ():
+                file.execute(table)
+            if empty:
+                file.executemany("INSERT INTO about VALUES (?, ?)", [*wanted.items(), ("stored", "0")])
+        if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            raise unreadable(self._path, "its pages are inconsistent")
+        tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables != _TABLES:
+            raise unreadable(self._path, "not all of its tables are there")
+        about = dict(self._file.execute("SELECT name, value FROM about").fetchall())
+        if about.get("format") != FORMAT:
+            raise InvalidState(f"{self._path} was written by another version of shoal; run that version")
+        if {name: about.get(name) for name in wanted} != wanted:
+            raise InvalidState(
+                f"{self._path} is the ledger of another client or noise key: restore the one that belongs to this "
+                "folder, or start under a new client name"
+            )
+
+    def _stored(self) -> int:
+        with self._explained():
+            row = self._file.execute("SELECT value FROM about WHERE name = 'stored'").fetchone()
+        if row is None or not str(row[0]).isdecimal():
+            raise unreadable(self._path, "what it knows of the checkpoint is gone")
+        return int(row[0])
+
+    def _behind(self, charged: str, checkpoint: str) -> InvalidState:
+        return InvalidState(
+            f"{self._path} has {charged}, the checkpoint {checkpoint}: the ledger is missing or older than the "
+            "checkpoint. Restore both from one moment, or start under a new client name"
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._explained():
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._file
+                self._file.execute("COMMIT")
+            except BaseException:
+                if self._file.in_transaction:
+                    self._file.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turns errors of SQLite into ours, except for the use of a closed ledger, which is a programming error."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:
+            raise
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            if code in _LOCKED:
+                raise CheckpointInUse(
+                    f"{self._path}: in use by another process; is this client running already?"
+                ) from None
+            if code in _FULL:
+                raise LogUnavailable(
+                    f"{self._path}: cannot be written: {error}; make room or repair the disk"
+                ) from None
+            raise unreadable(self._path, str(error)) from None

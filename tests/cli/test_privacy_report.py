@@ -1,0 +1,73 @@
+"""`shoal privacy report`: what a federation guarantees and what its clients have spent, as an operator reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shoal.cli.privacy import report
+from shoal.config.settings import load_config
+from shoal.errors import InvalidState
+from tests.house.counting_federation import create, run
+from tests.house.small_federation import updates_by_client
+
+
+def run_report(file: Path, *options: str) -> Result:
+    return CliRunner().invoke(report, ["--config", str(file), *options], catch_exceptions=False)
+
+
+def test_the_report_holds_each_models_guarantee_the_sum_and_what_every_ledger_holds(tmp_path: Path) -> None:
+    models = '[[models]]\nname = "careful"\nalgorithm = "density_tree"\nepsilon_per_reading = 1'
+    file = create(tmp_path, 400, models=models)
+    run(file)
+    found = json.loads(run_report(file, "--json").stdout)
+    assert (found["mode"], found["formal"], found["epsilon_per_reading"]) == ("formal", True, 5)
+    assert 4.99 < found["epsilon_spent"] <= 5
+    assert [(one["name"], one["unit"], one["mechanism"], one["epsilon_per_reading"]) for one in found["models"]] == [
+        ("clusters", "reading", "geometric-counts", 4),
+        ("careful", "reading", "geometric-counts", 1),
+    ]
+    assert [(one["window_readings"], one["window_s"]) for one in found["models"]] == [(50, 600), (50, 600)]
+    assert found["bounds"][0] == {"name": "warm", "low": -10, "high": 50, "unit": ""}
+    assert any("epsilons add up" in sentence for sentence in found["not_covered"])
+    published = updates_by_client(load_config(file))
+    for client in ("attic", "cellar"):
+        spent = found["clients"][client]
+        readings = sum(again[0].readings for again in published[client].values())
+        assert [(one["model"], one["epsilon"]) for one in spent["models"]] == [("careful", 1), ("clusters", 4)]
+        assert {one["places"] for one in spent["models"]} == {readings}
+        assert spent["person_epsilon"] == 5 * readings
+
+
+def test_the_report_in_words_says_what_a_person_with_some_readings_has_spent(tmp_path: Path) -> None:
+    file = create(tmp_path, 400)
+    assert "no ledger here" in run_report(file).stdout
+    run(file)
+    words = run_report(file, "--name", "attic", "--readings", "7").stdout
+    assert "person      attic  with 7 readings: epsilon 28 at most" in words
+    assert "epsilon 4 per reading" in words
+    assert "cellar" not in words
+    assert words.count("not covered") >= 2
+
+
+def test_without_a_guarantee_the_report_has_no_epsilon(tmp_path: Path) -> None:
+    file = create(tmp_path, 100, mode="off", privacy="")
+    found = json.loads(run_report(file, "--json").stdout)
+    assert (found["epsilon_per_reading"], found["epsilon_spent"], found["clients"]) == (None, None, {})
+    assert found["models"][0]["epsilon_spent"] is None
+
+
+def test_a_client_without_a_ledger_is_an_error_that_says_where_to_look(tmp_path: Path) -> None:
+    file = create(tmp_path, 100)
+    with pytest.raises(InvalidState, match="on the machine of the client"):
+        run_report(file, "--name", "attic")
+
+
+def test_a_damaged_ledger_is_an_error_that_says_what_to_restore(tmp_path: Path) -> None:
+    file = create(tmp_path, 100)
+    (tmp_path / "clients" / "attic" / "ledger.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(InvalidState, match="restore it from a backup"):
+        run_report(file)

@@ -1,0 +1,130 @@
+"""The ledger: never below what was spent, exact over millions of releases, and refused where it does not fit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import InvalidState
+from shoal.privacy.ledger import Ledger, Release
+from shoal.privacy.spending import nano, read_spending
+
+PLAN, OTHER_PLAN, COUNTS = b"p" * 32, b"q" * 32, b"c" * 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    with Ledger(path, "client a of plant", "0123") as opened:
+        yield opened
+
+
+def test_a_repeated_release_costs_nothing_and_one_under_another_plan_costs_again(ledger: Ledger) -> None:
+    release = Release("clusters", 0, PLAN, COUNTS, 400, 4.0)
+    for _ in range(3):
+        ledger.charge([release], 1.0)
+    assert ledger.spending().of_person(1) == 4.0
+    ledger.charge([release._replace(plan=OTHER_PLAN)], 2.0)
+    (spent,) = ledger.spending().models
+    assert (spent.windows, spent.releases, spent.places, spent.epsilon) == (1, 2, 400, 8.0)
+
+
+def test_a_person_has_spent_the_most_costly_windows_in_all_models_and_the_noisy_rows(ledger: Ledger) -> None:
+    for number, epsilon in ((0, 4.0), (1, 1.0)):
+        ledger.charge([Release("a", number, PLAN, COUNTS, 10, epsilon), Release("b", number, PLAN, COUNTS, 10, 0.5)], 1)
+    spending = ledger.spending()
+    assert [spending.of_person(readings) for readings in (1, 10, 11, 20, 30, None)] == [4.5, 45, 46.5, 60, 60, 60]
+    ledger.charge_rows({0: (0, 15), 1: (5, 10)}, 200.0)
+    assert ledger.spending().of_person(2) == 2 * 4.5 + 2 * 200
+    assert ledger.spending().of_person() == 60 + 20 * 200
+
+
+def test_in_the_unit_of_a_source_a_window_costs_a_person_once(ledger: Ledger) -> None:
+    for number in range(3):
+        ledger.charge([Release("a", number, PLAN, COUNTS, 400, 2.0, "source")], 1)
+    assert [ledger.spending().of_person(readings) for readings in (1, 2, 1000, None)] == [2, 4, 6, 6]
+
+
+def test_noisy_rows_are_charged_by_place_so_that_reading_them_again_costs_nothing(ledger: Ledger) -> None:
+    for first, stop in ((0, 100), (50, 80), (0, 100), (100, 130)):
+        ledger.charge_rows({0: (first, stop)}, 8.0)
+    rows = ledger.spending().rows
+    assert rows is not None
+    assert (rows.places, rows.epsilon) == (130, 8.0)
+
+
+def test_sums_of_many_releases_are_exact_and_an_epsilon_is_rounded_up(ledger: Ledger) -> None:
+    ledger.charge([Release("a", number, PLAN, COUNTS, 1, 0.1) for number in range(10_000)], 1.0)
+    assert ledger.spending().of_person() == 1000.0
+    assert nano(0.1) == 10**8
+    assert nano(1e-10) == 1
+
+
+def test_a_charge_is_in_the_file_when_charge_returns(ledger: Ledger, path: Path) -> None:
+    ledger.charge([Release("a", 0, PLAN, COUNTS, 400, 4.0)], 1.0)
+    ledger.charge_rows({0: (0, 5)}, 8.0)
+    other = read_spending(path)
+    assert other == ledger.spending()
+    assert other.of_person(1) == 12.0
+
+
+def test_charges_outlive_the_process(path: Path) -> None:
+    with Ledger(path, "client a of plant", "0123") as first:
+        first.charge([Release("a", 0, PLAN, COUNTS, 400, 4.0)], 1.0)
+    with Ledger(path, "client a of plant", "0123") as second:
+        assert second.windows("a") == 1
+
+
+@pytest.mark.parametrize(("owner", "fingerprint"), [("client b of plant", "0123"), ("client a of plant", "4567")])
+def test_the_ledger_of_another_client_or_key_is_refused(path: Path, owner: str, fingerprint: str) -> None:
+    Ledger(path, "client a of plant", "0123").close()
+    with pytest.raises(InvalidState, match="start under a new client name"):
+        Ledger(path, owner, fingerprint)
+
+
+def test_a_ledger_of_another_version_is_refused(path: Path) -> None:
+    Ledger(path, "client a of plant", "0123").close()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE about SET value = '99' WHERE name = 'format'")
+    with pytest.raises(InvalidState, match="another version"):
+        Ledger(path, "client a of plant", "0123")
+
+
+@pytest.mark.parametrize("table", ["about", "releases", "noised"])
+def test_a_ledger_without_one_of_its_tables_is_damaged_and_not_new(path: Path, table: str) -> None:
+    Ledger(path, "client a of plant", "0123").close()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(f"DROP TABLE {table}")
+    with pytest.raises(InvalidState, match="no ledger that can be read"):
+        Ledger(path, "client a of plant", "0123")
+
+
+def test_a_ledger_behind_its_checkpoint_is_refused_for_windows_and_for_rows(ledger: Ledger) -> None:
+    ledger.charge([Release("a", 0, PLAN, COUNTS, 400, 4.0)], 1.0)
+    ledger.charge_rows({0: (0, 100)}, 8.0)
+    ledger.check_windows(["a"], 1)
+    ledger.check_rows({0: 100})
+    with pytest.raises(InvalidState, match="missing or older than the checkpoint"):
+        ledger.check_windows(["a"], 2)
+    with pytest.raises(InvalidState, match="missing or older than the checkpoint"):
+        ledger.check_rows({0: 101})
+    with pytest.raises(InvalidState, match="missing or older than the checkpoint"):
+        ledger.check_rows({1: 1})
+
+
+def test_a_checkpoint_older_than_the_ledger_is_refused(ledger: Ledger) -> None:
+    for number in range(3):
+        ledger.charge([Release("a", number, PLAN, COUNTS, 400, 4.0)], 1.0)
+    ledger.mark_stored(2)
+    ledger.mark_stored(1)
+    ledger.check_windows(["a"], 2)
+    with pytest.raises(InvalidState, match="older than the ledger"):
+        ledger.check_windows(["a"], 1)
