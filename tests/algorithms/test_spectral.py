@@ -115,6 +115,16 @@ def test_landmarks_have_an_epoch_and_answers_to_another_one_do_not_count() -> No
         SPECTRAL.combine(landmarks, [{**gram, "gram": gram["gram"][:-1]}])
 
 
+def test_a_graph_without_mass_gives_no_clusters() -> None:
+    rows, _ = rings()
+    landmarks = one_round(SPECTRAL.start({"landmarks": 30}, 2, UNIT), [rows])
+    gram = SPECTRAL.answer(landmarks, rows)
+    # Weights of rows add up to 1, but those of decayed answers do not, and a client may send any.
+    for mass in (0.0, 1e-300, 1e-12):
+        faint = {**gram, "gram": mass * gram["gram"]}
+        assert pack(dict(SPECTRAL.combine(landmarks, [faint]))) == pack(dict(landmarks))
+
+
 def moved_federation() -> tuple[list[Params], Floats, Floats]:
     """The parameters of the rounds in which two rings, left and right, have grown out of their landmarks."""
     _, side = rings()

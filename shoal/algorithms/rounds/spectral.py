@@ -150,9 +150,11 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     with_gram = [each for each in current if not len(each["count"])]
     for each in with_gram:
         reject_unless(len(each["gram"]) == q * (q + 1) // 2, "another number of landmarks than the round request has")
-    if not any(each["gram"].any() for each in with_gram):
+    if not with_gram:
         return dict(params)
     gram = unpacked(np.sum([each["gram"] for each in with_gram], axis=0), q)
+    if not (gram.sum(axis=1) > MASS_MIN).any():
+        return dict(params)
     return _with_clusters(params, gram, float(np.sum([each["error"] for each in with_gram])))
 
 
