@@ -10,9 +10,11 @@ from sklearn.metrics import adjusted_rand_score
 from shoal.algorithms.density_tree import DensityTreeOptions, DensityTreeServer
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
+from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.leaf import BINS, Leaf
 from shoal.algorithms.density_tree.plan import SHARE_ONE, CountingPlan
 from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
+from shoal.algorithms.density_tree.tree import Cut
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.privacy.count_noise import count_noise
@@ -107,6 +109,41 @@ def test_snapshots_that_are_read_late_cost_little(delay: int, least: float) -> N
     server = learnt(rows, 4.0, delay)
     assert server.dropped > 0
     assert adjusted_rand_score(truth, server.predict(rows)) > least
+
+
+def box(leaf_id: int, low: list[float], high: list[float], middle: list[float], readings: float) -> Leaf:
+    """A leaf of two features whose readings all lie in the bins around a point."""
+    leaf = Leaf(leaf_id, np.array(low), np.array(high), Axes.features(2), 2)
+    for axis in (0, 1):
+        at = int((middle[axis] - low[axis]) / (high[axis] - low[axis]) * BINS)
+        counts = np.zeros(BINS)
+        counts[at] = readings
+        leaf.add(axis, counts, 1000.0, 0.0)
+    return leaf
+
+
+def cut_at(axis: int, at: float, parts: tuple[Leaf | Cut, Leaf | Cut]) -> Cut:
+    return Cut(Leaf(99, np.zeros(2), np.ones(2), Axes.features(2), 2), axis, at, 1 / 32, parts)
+
+
+def test_clusters_on_either_side_of_a_cut_are_not_one_where_they_do_not_meet() -> None:
+    low_left = box(0, [0, 0], [0.5, 1], [0.49, 0.2], 1000)
+    others = (box(1, [0.5, 0], [1, 0.5], [0.9, 0.2], 1000), box(2, [0.5, 0.5], [1, 1], [0.51, 0.8], 1000))
+    root = cut_at(0, 0.5, (low_left, cut_at(1, 0.5, others)))
+    mass = np.full(3, 1 / 3)
+    assert cluster_leaves(root, mass, 0.7).tolist() == [0, 1, 2]
+    low_left = box(0, [0, 0], [0.5, 1], [0.49, 0.8], 1000)
+    root = cut_at(0, 0.5, (low_left, cut_at(1, 0.5, others)))
+    assert cluster_leaves(root, mass, 0.7).tolist() == [0, 1, 0]
+
+
+def test_a_leaf_without_significant_mass_does_not_join_the_clusters_beside_it() -> None:
+    left, right = box(0, [0, 0], [0.4, 1], [0.39, 0.5], 1000), box(2, [0.5, 0], [1, 1], [0.51, 0.5], 1000)
+    between = box(1, [0.4, 0], [0.5, 1], [0.45, 0.5], 20)
+    between.coarse[0] = 20
+    root = cut_at(0, 0.4, (left, cut_at(0, 0.5, (between, right))))
+    assert cluster_leaves(root, np.array([0.49, 0.02, 0.49]), 0.01).tolist() == [0, 0, 0]
+    assert cluster_leaves(root, np.array([0.5, 0.0, 0.5]), 0.01).tolist() == [0, 1, 1]
 
 
 def test_what_no_single_feature_shows_is_found_on_oblique_axes() -> None:

@@ -12,11 +12,11 @@ from shoal.errors import InvalidData
 
 UPDATE = {
     "places": ArraySpec("<i8", (1,), at_least_one=True),
-    "leaf": ArraySpec("<i8", ("b",)),
-    "axis": ArraySpec("<i8", ("b",)),
-    "epoch": ArraySpec("<i8", ("b",)),
-    "cells": ArraySpec("<i8", ("b",), at_least_one=True),
-    "count": ArraySpec("<i8", ("n",)),
+    "leaf": ArraySpec("<i4", ("b",)),
+    "axis": ArraySpec("<i4", ("b",)),
+    "epoch": ArraySpec("<i4", ("b",)),
+    "cells": ArraySpec("<i4", ("b",), at_least_one=True),
+    "count": ArraySpec("<i4", ("n",)),
 }
 """one window of a client: how many readings it has, refused ones included; and block by block the private counts of
 the cells of one axis of one leaf, in the epoch in which the axis had these cells. Private counts may be negative"""

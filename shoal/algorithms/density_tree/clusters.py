@@ -11,6 +11,8 @@ from shoal.kernels.distance import Floats
 
 MASS_SIGNIFICANCE = 2.5
 """standard deviations above zero from which a leaf has mass"""
+REACHING_SHARE = 0.1
+"""share of its readings that a leaf has where it touches a neighbour of the same cluster"""
 
 
 def masses(leaves: list[Leaf]) -> Floats:
@@ -38,8 +40,8 @@ def cluster_leaves(root: Node, mass: Floats, filled: float) -> Ints:
     for cut in cuts:
         left, right = (leaves_of(part) for part in cut.parts)
         if is_filled(cut, left, right, filled):
-            for one in left:
-                for other in right:
+            for one in _with_mass(left, mass, place):
+                for other in _with_mass(right, mass, place):
                     if _touch(cut, one, other) and is_filled(cut, [one], [other], filled):
                         groups.join(place[one.leaf_id], place[other.leaf_id])
     for cut in reversed(cuts):
@@ -52,14 +54,32 @@ def cluster_leaves(root: Node, mass: Floats, filled: float) -> Ints:
     return groups.numbers()
 
 
+def _with_mass(side: list[Leaf], mass: Floats, place: dict[int, int]) -> list[Leaf]:
+    """Those of a side that hold significant mass: others would join the clusters between which they lie."""
+    return [leaf for leaf in side if mass[place[leaf.leaf_id]] > 0.0]
+
+
 def _touch(cut: Cut, left: Leaf, right: Leaf) -> bool:
-    """Whether two leaves lie on either side of the cut and meet there."""
+    """Whether two leaves lie on either side of the cut and meet there, both with readings."""
     if left.end[axis_in(left, cut)] != cut.at or right.start[axis_in(right, cut)] != cut.at:
         return False
-    meet = np.minimum(left.high, right.high) > np.maximum(left.low, right.low)
-    if cut.axis < len(meet):
-        meet[cut.axis] = True
-    return bool(meet.all())
+    low, high = np.maximum(left.low, right.low), np.minimum(left.high, right.high)
+    features = [feature for feature in range(left.d) if feature != cut.axis]
+    if not all(low[feature] < high[feature] for feature in features):
+        return False
+    return all(_reaches(leaf, feature, low, high) for leaf in (left, right) for feature in features)
+
+
+def _reaches(leaf: Leaf, feature: int, low: Floats, high: Floats) -> bool:
+    """Whether a leaf has some of its readings within low .. high (d,) of a feature, as far as noise can tell.
+
+    What it has near a cut says nothing of a neighbour that it meets where it has no readings.
+    """
+    if low[feature] <= leaf.low[feature] and leaf.high[feature] <= high[feature]:
+        return True
+    ends = np.array([low[feature], leaf.low[feature]]), np.array([high[feature], leaf.high[feature]])
+    (within, every), (variance, _) = leaf.density(feature, *ends)
+    return bool(within + np.sqrt(variance) >= REACHING_SHARE * every)
 
 
 class _Groups:

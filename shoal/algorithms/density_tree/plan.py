@@ -24,6 +24,8 @@ from shoal.kernels.distance import Floats
 SHARE_BITS: Final = 16
 SHARE_ONE: Final = 1 << SHARE_BITS
 """the share of an axis that every window asks; shares are whole numbers, so that all find the same axes"""
+COUNT_MAX: Final = 2**31 - 1
+"""counts travel in 32 bits. No noise is ever near that; one that were would become this"""
 _WINDOW_STEP: Final = 0x9E3779B97F4A7C15
 """the golden ratio in 64 bits: multiples of it fill a circle more evenly than those of any other number"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
@@ -56,11 +58,11 @@ class CountedWindow:
         """The `UPDATE` arrays with private counts (cells,) in the place of the true ones."""
         return {
             "places": np.array([self.places], dtype=np.int64),
-            "leaf": self.leaf,
-            "axis": self.axis,
-            "epoch": self.epoch,
-            "cells": self.cells,
-            "count": private,
+            "leaf": self.leaf.astype(np.int32),
+            "axis": self.axis.astype(np.int32),
+            "epoch": self.epoch.astype(np.int32),
+            "cells": self.cells.astype(np.int32),
+            "count": np.clip(private, -COUNT_MAX, COUNT_MAX).astype(np.int32),
         }
 
 
