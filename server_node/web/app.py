@@ -46,6 +46,7 @@ from server_node.web.rate_limit import RateLimit
 from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
+from shoal.config.privacy_report import privacy_report
 from shoal.errors import InvalidData, ShoalError
 from shoal.protocol.messages import ClusterName, Snapshot
 from shoal.telemetry.events import log_event
@@ -226,8 +227,8 @@ class Endpoints:
         return JSONResponse({"model": naming.model, "cluster": naming.identity, "name": naming.name}, 202)
 
     async def privacy(self, request: Request) -> Response:
-        """The privacy statement of the contract."""
-        return JSONResponse(dict(self._board.status.privacy))
+        """What the contract guarantees, in all and for each model, and what it does not cover."""
+        return JSONResponse(privacy_report(self._board.status.contract))
 
     async def status(self, request: Request) -> Response:
         """The status as the page shows it, as JSON."""

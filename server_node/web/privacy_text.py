@@ -1,4 +1,4 @@
-"""What the page shows about privacy: the words of the federation's privacy mode, and the epsilon of each feature."""
+"""What the page shows about privacy: the words of the federation's mode, and the epsilon of each model and feature."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from shoal.config.contract import Contract
-from shoal.config.privacy import privacy_mode
+from shoal.config.privacy import privacy_mode, total_epsilon
+from shoal.config.privacy_report import models_report
 
 FEATURES_MAX = 64
 """features whose epsilon is listed one by one"""
@@ -15,8 +16,8 @@ FEATURES_MAX = 64
 def privacy_text(contract: Contract) -> dict[str, Any]:
     """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
 
-    `epsilon_per_reading` is None when the mode has no epsilons; with `nominal` they guarantee nothing. `noise` is how
-    far a feature is moved on average, in its own unit, or None if that is not known.
+    `epsilon_per_reading` is the sum over all models, None when the mode has no epsilons; with `nominal` they guarantee
+    nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that is not known.
     """
     mode = privacy_mode(contract)
     description, statement = mode.describe(), mode.statement()
@@ -29,8 +30,12 @@ def privacy_text(contract: Contract) -> dict[str, Any]:
         "tone": description.tone,
         "sentences": list(description.sentences),
         "not_covered": list(description.not_covered),
-        "epsilon_per_reading": math.fsum(epsilons) if epsilons else None,
+        "epsilon_per_reading": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
         "nominal": statement["nominal"],
+        "models": [
+            {name: model[name] for name in ("name", "learns_from", "unit", "epsilon_per_reading", "window_readings")}
+            for model in models_report(contract)
+        ],
         "features_total": contract.width,
         "epsilon_per_feature": [
             {

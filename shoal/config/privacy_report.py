@@ -36,20 +36,26 @@ def privacy_report(contract: Contract) -> dict[str, Any]:
             {"name": feature.name, "low": feature.low, "high": feature.high, "unit": feature.unit}
             for feature in contract.features
         ],
-        "models": [_model_report(contract, model) for model in contract.models],
+        "models": [
+            {**one, "epsilon_spent": model_spent(contract, model)}
+            for one, model in zip(models_report(contract), contract.models, strict=True)
+        ],
         "not_covered": list(description.not_covered),
     }
 
 
+def models_report(contract: Contract) -> list[dict[str, Any]]:
+    """Of each model: the statement of its messages, what it learns from, and how its windows close."""
+    return [_model_report(contract, model) for model in contract.models]
+
+
 def _model_report(contract: Contract, model: Model) -> dict[str, Any]:
-    """The statement of the model's messages, what it learns from, and how its windows close."""
     counted = learns_from_counts(model)
     return {
         "name": model.name,
         "algorithm": model.algorithm,
         "learns_from": "counts" if counted else "rows",
         **model_statement(contract, model),
-        "epsilon_spent": model_spent(contract, model),
         "window_readings": contract.privacy.window_readings if counted else None,
         "window_s": contract.privacy.window_s if counted else None,
     }

@@ -18,6 +18,7 @@ from server_node.status import ServerStatus, StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.app import FILES
 from server_node.web.headers import HEADERS
+from shoal.config.privacy_report import privacy_report
 from shoal.protocol.messages import Snapshot
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -127,11 +128,14 @@ def test_a_snapshot_of_centres_only_has_one_node_per_centre() -> None:
     assert body["edges"] == []
 
 
-def test_privacy_is_the_statement_of_the_contract() -> None:
+def test_privacy_is_what_the_contract_guarantees_for_each_model_and_in_all() -> None:
     status = a_status(a_contract(2))
     body = client_of(status).get("/privacy").json()
-    assert body == status.privacy
+    assert body == privacy_report(status.contract)
     assert body["epsilon_per_reading"] == 4.0
+    assert 3.99 < body["epsilon_spent"] <= 4.0
+    assert {model["mechanism"] for model in body["models"]} == {"discrete-laplace"}
+    assert body["not_covered"]
 
 
 def test_a_status_the_client_has_is_not_sent_again() -> None:

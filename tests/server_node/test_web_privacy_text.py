@@ -63,6 +63,26 @@ def test_the_noise_of_the_paper_guarantees_nothing() -> None:
     assert "NO FORMAL GUARANTEE" in panel["sentences"][1]
 
 
+def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
+    contract = parse_contract(
+        {
+            "federation": {"name": "greenhouse"},
+            "features": FEATURES[:2],
+            "privacy": {"mode": "formal", "counts_epsilon_per_reading": 4.0},
+            "models": [
+                {"name": "clusters", "algorithm": "density_tree"},
+                {"name": "careful", "algorithm": "density_tree", "epsilon_per_reading": 1.0},
+            ],
+        }
+    )
+    panel = privacy_text(contract)
+    assert panel["epsilon_per_reading"] == 5.0
+    assert [(model["name"], model["learns_from"], model["epsilon_per_reading"]) for model in panel["models"]] == [
+        ("clusters", "counts", 4.0),
+        ("careful", "counts", 1.0),
+    ]
+
+
 def test_without_privacy_the_page_shows_no_epsilon() -> None:
     panel = privacy_text(a_contract(2, {"mode": "off"}))
     assert (panel["title"], panel["tone"]) == ("No privacy", "bad")

@@ -33,7 +33,9 @@ export function showPrivacy(privacy) {
   if (privacy.remark) parts.push(make("p", { class: "notice" }, privacy.remark));
   const facts = [["Mode", privacy.mode]];
   if (privacy.epsilon_per_reading !== null) {
-    facts.push([privacy.nominal ? "Nominal ε per reading" : "ε per reading", value(privacy.epsilon_per_reading)]);
+    const several = privacy.models.length > 1 ? ", all models" : "";
+    facts.push([`${privacy.nominal ? "Nominal ε" : "ε"} per reading${several}`, value(privacy.epsilon_per_reading)]);
+    for (const model of privacy.models) facts.push([model.name, modelText(model)]);
   }
   parts.push(make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)])));
   parts.push(...privacy.sentences.map((sentence) => make("p", {}, sentence)));
@@ -41,6 +43,13 @@ export function showPrivacy(privacy) {
   parts.push(make("h3", {}, "Not covered"));
   parts.push(make("ul", {}, ...privacy.not_covered.map((sentence) => make("li", {}, sentence))));
   at("privacy").replaceChildren(...parts);
+}
+
+/* What one model costs, and what it learns from. */
+function modelText(model) {
+  const epsilon = model.epsilon_per_reading === null ? "" : `ε ${value(model.epsilon_per_reading)} per ${model.unit}, `;
+  if (model.learns_from === "rows") return `${epsilon}noisy rows, which models share`;
+  return `${epsilon}counts of ${plural(model.window_readings, "reading")}`;
 }
 
 function epsilonTable(privacy) {
