@@ -32,6 +32,11 @@ class PublishedDigests:
         known = self._known.get(model, {})
         return known.get(sequence) == digest or sequence > max(known, default=0)
 
+    def is_unknown(self, model: str, sequence: int, digest: bytes) -> bool:
+        """Whether an update of this content cannot have been published from this folder."""
+        known = self._known.get(model, {})
+        return sequence > max(known, default=0) or (sequence in known and known[sequence] != digest)
+
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
         return [[model, [[*one] for one in known.items()]] for model, known in sorted(self._known.items())]

@@ -14,6 +14,7 @@ from client_nodes.intake import Batch, Intake
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
+from client_nodes.own_updates import OwnUpdates, all_headers
 from client_nodes.privacy import PrivateBatch, privatise
 from client_nodes.publisher import Publisher, make_signer
 from client_nodes.resources import ClientResources
@@ -82,7 +83,9 @@ class ClientNode:
         self._local_results = LocalResults(resources.readings, self._labels)
         self._labels_to_publish: list[OutboxRecord] = []
         """that go to the outbox with the state they belong to"""
-        self._outbox = Outbox(resources.checkpoint, log, make_signer(resources.signing_key))
+        self._own_updates = OwnUpdates(log, contract, client, resources.noise_key)
+        headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
+        self._outbox = Outbox(resources.checkpoint, log, headers)
         self._totals: Counter[str] = Counter()
         self._monitoring = ClientMonitoring(
             metrics,
@@ -96,7 +99,8 @@ class ClientNode:
         """Restore the checkpoint and publish its outbox again. Once, before the first step.
 
         Raises `InvalidState` when the checkpoint does not belong to the contract, the noise key and the readings log,
-        or the server has refused an update because another one has its number;
+        the log has updates made with its noise key that it does not know, or the server has refused an update because
+        another one has its number;
         `SettingsError` when a noise key is missing, and as the logs do.
         """
         readings = self._resources.readings
@@ -117,10 +121,12 @@ class ClientNode:
         if not new_log:
             check_no_conflict(self._log, self._contract, self._client, self._publisher.digests)
         if new_log:
+            self._own_updates.reset()
             self._learner.reset_published()
             self._round_answers.reset_published()
             if self._labels is not None:
                 self._labels.reset_identities()
+        self._own_updates.check(self._publisher.digests)
         self._monitoring.resumed(
             privacy.statement(),
             epsilon_spent(self._contract),
@@ -212,6 +218,7 @@ class ClientNode:
         if not outcome.updates and not self._outbox.should_store(records, limit, now):
             return None
         updates = [record for update in outcome.updates for record in update.records]
+        self._own_updates.note_end(now)
         self._outbox.store(self._state(), updates + self._labels_to_publish, now)
         self._labels_to_publish = []
         self._windows.stored()
@@ -227,6 +234,7 @@ class ClientNode:
             "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
             "privacy": None if self._mechanism is None else self._mechanism.state(),
             "published": self._publisher.digests.state(),
+            "own_updates": self._own_updates.state(),
             "learner": self._learner.state(),
             "windows": self._windows.state(),
             "round_answers": self._round_answers.state(),
@@ -239,6 +247,7 @@ class ClientNode:
         if self._mechanism is not None:
             self._mechanism.restore(state["privacy"])
         self._publisher.digests.restore(state["published"])
+        self._own_updates.restore(state["own_updates"])
         self._learner.restore(state["learner"])
         self._windows.restore(state["windows"])
         self._round_answers.restore(state["round_answers"])

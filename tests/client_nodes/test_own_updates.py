@@ -1,0 +1,143 @@
+"""A client that runs from an older copy of its folder finds in the log what it has published since, and stops."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from client_nodes import own_updates
+from client_nodes.own_updates import HEADER
+from shoal.errors import InvalidState, LogError
+from shoal.transports.sqlite.log import SqliteLog
+from tests.client_nodes.site import Site, readings
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "site")
+
+
+def publish(site: Site, seed: int) -> None:
+    """Fifty readings, and the update that is due after them."""
+    site.add_readings(readings(50, seed))
+    site.run()
+
+
+@pytest.fixture
+def older(site: Site) -> Site:
+    """A site whose checkpoint is of before its second update, in the same log."""
+    publish(site, 1)
+    old = site.folder / "older.db"
+    shutil.copy(site.folder / "checkpoint.db", old)
+    publish(site, 2)
+    for file in site.folder.glob("checkpoint.db*"):
+        file.unlink()
+    old.rename(site.folder / "checkpoint.db")
+    return site
+
+
+def start(site: Site) -> None:
+    with site.node():
+        pass
+
+
+def test_an_older_checkpoint_stops_the_start_with_what_to_do_before_anything_is_published(older: Site) -> None:
+    before = len(older.published())
+    with pytest.raises(InvalidState, match=r"update 2 .* Restore the newest copy .* start under a new client name"):
+        start(older)
+    assert len(older.published()) == before
+
+
+def test_a_lost_checkpoint_stops_the_start_even_if_the_key_is_there(site: Site) -> None:
+    publish(site, 1)
+    for file in site.folder.glob("checkpoint.db*"):
+        file.unlink()
+    with pytest.raises(InvalidState, match="does not know it"):
+        start(site)
+
+
+def test_the_newest_checkpoint_starts_again_and_again(site: Site) -> None:
+    for seed in range(3):
+        publish(site, seed)
+    start(site)
+    assert {update.sequence for update in site.updates()} == {1, 2, 3}
+
+
+def test_another_update_under_a_known_number_stops_the_start(site: Site) -> None:
+    """Two copies of one folder, run one after the other, have published different updates of one number."""
+    publish(site, 1)
+    copy = Site(site.folder.with_name("copy"))
+    shutil.rmtree(copy.folder)
+    shutil.copytree(site.folder, copy.folder)
+    publish(site, 2)
+    publish(copy, 3)
+    theirs = copy.published()[-1]
+    with site.federation() as log:
+        log.publish(site.contract.updates_topic, theirs.value, theirs.key, theirs.headers)
+        log.flush()
+    with pytest.raises(InvalidState, match="update 2"):
+        start(site)
+
+
+@pytest.mark.parametrize("forged", [b"", b"12345678"])
+def test_nobody_stops_a_client_by_publishing_in_its_name(site: Site, forged: bytes) -> None:
+    publish(site, 1)
+    copy = Site(site.folder.with_name("copy"))
+    publish(copy, 2)
+    publish(copy, 3)
+    theirs = copy.published()[-1]
+    headers = tuple((name, forged if name == HEADER else value) for name, value in theirs.headers)
+    with site.federation() as log:
+        log.publish(site.contract.updates_topic, theirs.value, theirs.key, headers)
+        log.flush()
+    start(site)
+
+
+def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(site, 1)
+    with site.node() as node:
+        site.clock.now += own_updates.SEEN_EVERY_S
+        site.add_readings(readings(50, 2))
+        while node.step():
+            pass
+        site.clock.now += own_updates.SEEN_EVERY_S
+        site.add_readings(readings(50, 3))
+        while node.step():
+            pass
+    places = []
+    read = SqliteLog.read
+
+    def noting_read(self: SqliteLog, topic: str, at: dict[int, int], *more: object, **named: object) -> object:
+        if topic == site.contract.updates_topic:
+            places.append(at[0])
+        return read(self, topic, at, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqliteLog, "read", noting_read)
+    start(site)
+    assert min(places) >= 2, "the first updates were looked at by earlier runs"
+
+
+def test_only_the_newest_records_are_looked_at(older: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_updates, "RECORDS_MAX", 1)
+    with pytest.raises(InvalidState):
+        start(older)
+    monkeypatch.setattr(own_updates, "RECORDS_MAX", 0)
+    start(older)
+
+
+def test_a_client_that_may_not_read_the_updates_starts_with_a_warning(
+    older: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = SqliteLog.read
+
+    def forbidden(self: SqliteLog, topic: str, *more: object, **named: object) -> object:
+        if topic == older.contract.updates_topic:
+            raise LogError("an access rule forbids it")
+        return read(self, topic, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqliteLog, "read", forbidden)
+    with caplog.at_level("WARNING", logger="shoal"):
+        start(older)
+    assert "own_updates_unread" in caplog.text
