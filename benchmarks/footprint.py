@@ -99,7 +99,7 @@ def measure(case: Case, python: Path, folder: Path, readings: int) -> dict[str, 
     return {
         "name": case.name,
         "epsilon_per_feature": case.epsilon_per_feature,
-        "learned": totals["learned"],
+        "readings": totals["readings"],
         "nodes": site.nodes(),
         "rss_start_mib": start.resident_mib,
         "rss_by_stage_mib": resident,

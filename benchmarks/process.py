@@ -70,7 +70,7 @@ class ClientProcess:
         for line in self._process.stderr:
             lines.append(line)
             event = json.loads(line) if line.startswith("{") else {}
-            if event.get("event") == "updates_published" and event["learned"] >= readings:
+            if event.get("event") == "updates_published" and event["readings"] >= readings:
                 return
         raise RuntimeError(f"the client ended before it had learnt {readings} readings:\n{''.join(lines[-20:])}")
 

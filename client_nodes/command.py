@@ -13,8 +13,10 @@ import click
 
 from client_nodes.bootstrap import open_client
 from client_nodes.heartbeat import Heartbeat
+from client_nodes.monitoring import SHAREABLE
 from client_nodes.node import ClientNode
 from shoal.config.base import check_client_name
+from shoal.config.hosts import is_loopback
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings, Config, load_config
@@ -61,20 +63,27 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
             until_idle,
             on_step=lambda _: heartbeat.beat(),
         )
-    log_event("stopped", **totals)
+    shareable = {("readings" if total == "read" else total): totals.get(total, 0) for total in SHAREABLE}
+    log_event("stopped", **shareable)
     if as_json:
-        click.echo(json.dumps({"client": name, **totals}))
+        click.echo(json.dumps({"client": name, **shareable}))
 
 
 def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
     """Metrics that are served over HTTP. Only a client that serves them loads the libraries for it."""
     from client_nodes.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
-    from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415 - the same
 
-    metrics = ClientMetrics()
+    metrics = make_metrics(settings)
     serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
     log_event("metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics")
     return metrics
+
+
+def make_metrics(settings: ClientSettings) -> ClientMetrics:
+    """The metrics of a client, without what is made from raw readings where others could read them."""
+    from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415 - loaded only with a metrics_port
+
+    return ClientMetrics(on_site=settings.metrics_on_site or is_loopback(settings.metrics_host))
 
 
 @contextmanager

@@ -41,6 +41,10 @@ class Batch(NamedTuple):
     times: list[float | None]
     """event time of each, seconds since 1970"""
     rejected: list[RejectedReading]
+    numbers: Sequence[int] = ()
+    """(n,) which of the `records` each of the n readings was, ascending"""
+    record_times: Sequence[float | None] = ()
+    """event time of each record, refused or not, where it has one that can be"""
     lost: int = 0
     """readings before these that retention had removed, and that `accept_gap` has skipped"""
 
@@ -106,6 +110,7 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
         result = _decode_one(records[number], width)
         if isinstance(result, RejectedReading):
             rejected.append(result)
+            times[number] = result.time
         else:
             times[number], values[number] = result
             accepted[number] = True
@@ -114,13 +119,13 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
         rejected += _reject_future(records, times, accepted, ahead_s)
     kept = np.flatnonzero(accepted).tolist()
     places = [(records[number].partition, records[number].offset) for number in kept]
-    return Batch(values[accepted], places, [times[number] for number in kept], rejected)
+    return Batch(values[accepted], places, [times[number] for number in kept], rejected, kept, times)
 
 
 def _reject_future(
-    records: Sequence[Record], times: Sequence[float | None], accepted: NDArray[np.bool_], ahead_s: float
+    records: Sequence[Record], times: list[float | None], accepted: NDArray[np.bool_], ahead_s: float
 ) -> list[RejectedReading]:
-    """The readings whose time cannot be, no longer marked in `accepted` (n,).
+    """The readings whose time cannot be, no longer marked in `accepted` (n,), and their times taken from `times`.
 
     One reading of a far future would push all others out of a window by age, and would keep doing so.
     """
@@ -128,7 +133,7 @@ def _reject_future(
     for number in np.flatnonzero(accepted).tolist():
         record, time = records[number], times[number]
         if time is not None and time > record.timestamp_ms / 1000 + ahead_s:
-            accepted[number] = False
+            accepted[number], times[number] = False, None
             rejected.append(RejectedReading(record, "time"))
     return rejected
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
@@ -18,8 +20,9 @@ from shoal.protocol.messages import Update
 class Learner:
     """Learns each row once, in order, for all streaming models of a client.
 
-    Updates are due after `publish_readings` rows (or `readings_max` of the contract, if fewer), wherever batches begin
-    and end, and `publish_s` seconds after the previous ones if anything was learnt since.
+    Updates are due after `publish_readings` places of the readings log (or `readings_max` of the contract, if fewer),
+    wherever batches begin and end, and `publish_s` seconds after the previous ones if there was any place since. A
+    refused reading has its place: when an update is due does not tell whether a reading was valid.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class Learner:
         self._settings = settings
         # The contract limits the readings behind one update.
         self._publish_readings = min([settings.publish_readings, *(model.readings_max for model in models)])
-        self._rows_since_update = 0
+        self._places_since_update = 0
         self._republish = False
         self._updated_at = started_at
         self.newest_reading_at: float | None = None
@@ -47,22 +50,22 @@ class Learner:
     @property
     def has_unpublished(self) -> bool:
         """Whether anything is to be published that no update has yet."""
-        return self._rows_since_update > 0 or self._republish
+        return self._places_since_update > 0 or self._republish
 
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
         """Learn the rows of the batch; returns the updates that became due, in the order of the contract's models."""
         updates: list[EncodedUpdate] = []
-        start = 0
-        while start < len(batch.rows):
-            stop = start + self._publish_readings - self._rows_since_update
-            rows = batch.rows[start:stop]
+        start, places = 0, len(batch.place_times)
+        while start < places:
+            stop = min(places, start + self._publish_readings - self._places_since_update)
+            first, end = np.searchsorted(batch.numbers, [start, stop])
             for model in self._models:
-                model.learn(rows)
-            known = [time for time in (*batch.times[start:stop], self.newest_reading_at) if time is not None]
+                model.learn(batch.rows[first:end], stop - start)
+            known = [time for time in (*batch.place_times[start:stop], self.newest_reading_at) if time is not None]
             self.newest_reading_at = max(known, default=None)
-            self._rows_since_update += len(rows)
-            start += len(rows)
-            if self._rows_since_update >= self._publish_readings:
+            self._places_since_update += stop - start
+            start = stop
+            if self._places_since_update >= self._publish_readings:
                 updates += self._make_updates(now)
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)
@@ -77,7 +80,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         return {
             "models": {model.name: model.state() for model in self._models},
-            "rows_since_update": self._rows_since_update,
+            "places_since_update": self._places_since_update,
             "republish": self._republish,
             "newest_reading_at": self.newest_reading_at,
         }
@@ -87,7 +90,7 @@ class Learner:
         try:
             for model in self._models:
                 model.restore(state["models"][model.name])
-            self._rows_since_update = state["rows_since_update"]
+            self._places_since_update = state["places_since_update"]
             self._republish = state["republish"]
             self.newest_reading_at = state["newest_reading_at"]
         except (KeyError, TypeError) as broken:
@@ -95,7 +98,7 @@ class Learner:
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
         updates = [model.make_update(now, self.newest_reading_at) for model in self._models]
-        self._rows_since_update, self._republish = 0, False
+        self._places_since_update, self._republish = 0, False
         self._updated_at = now
         return [update for update in updates if update is not None]
 
@@ -127,10 +130,10 @@ class ModelLearner:
         """Number of nodes the model has on this client."""
         return self._half.size
 
-    def learn(self, rows: Rows) -> None:
-        """Learn private rows (n, d), each once, in order."""
+    def learn(self, rows: Rows, places: int) -> None:
+        """Learn private rows (n, d), each once, in order, of so many places of the readings log."""
         self._half.learn(rows)
-        self._readings += len(rows)
+        self._readings += places
 
     def make_update(self, now: float, newest_reading_at: float | None) -> EncodedUpdate | None:
         """What changed since the previous update; None when there is nothing to publish yet."""

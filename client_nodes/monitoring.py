@@ -20,8 +20,10 @@ from shoal.telemetry.events import log_event
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
-READING_RESULTS = ("learned", "rejected", "withheld", "clipped")
-"""what can become of a reading; a clipped one is learned too"""
+READING_RESULTS = ("read", "learned", "rejected", "withheld", "clipped")
+"""what can become of a reading; each is read, and a clipped one is learned too"""
+SHAREABLE = ("read", "updates")
+"""the totals that are not made from what readings hold, and so may leave the client's site"""
 TOTALS = (*READING_RESULTS, "updates")
 
 
@@ -49,6 +51,7 @@ class StepOutcome(NamedTuple):
     def counts(self) -> dict[str, int]:
         """What the step adds to each of `TOTALS`."""
         return {
+            "read": self.batch.records,
             "learned": len(self.private.rows) + self.private.counted,
             "rejected": len(self.batch.rejected),
             "withheld": self.private.withheld,
@@ -72,6 +75,7 @@ class ClientMonitoring:
         self._features = list(features)
         self._clipping = ClippingWatch(len(self._features))
         self._metrics = metrics
+        self._results = READING_RESULTS if metrics is None or metrics.on_site else ("read",)
         self._lag_records = lag_records
         if metrics is not None:
             metrics.event_time_lag.set_function(lambda: _age_s(clock(), newest_reading_at()))
@@ -92,7 +96,7 @@ class ClientMonitoring:
         if new_log:
             log_event("federation_log_recreated", logging.WARNING)
         if from_checkpoint:
-            log_event("checkpoint_restored", learned=totals["learned"], updates=totals["updates"])
+            log_event("checkpoint_restored", readings=totals["read"], updates=totals["updates"])
         if self._metrics is None:
             return
         # Set here too, as no step may ever end: when nothing can be saved, the lag must still show.
@@ -104,19 +108,19 @@ class ClientMonitoring:
         self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted
-        # What an earlier node of this process learned and did not store is learned again, and counts as learned once.
-        repeated = max(0, counted["learned"] - totals["learned"]) if counted else 0
+        # What an earlier node of this process read and did not store is read again, and counts as read once.
+        repeated = max(0, counted["read"] - totals["read"]) if counted else 0
         self._metrics.readings.labels(result="repeated").inc(repeated)
         if not counted:
             counted.update(totals)
             self._metrics.novel_counted.update(novel)
         # Series begin at 0, so that the first increment is seen as one.
-        for result in READING_RESULTS:
+        for result in self._results:
             self._metrics.readings.labels(result=result).inc(0)
         self._metrics.updates.labels(result="published").inc(0)
-        for name in self._features:
+        for name in self._features if self._metrics.on_site else ():
             self._metrics.readings_clipped.labels(feature=name).inc(0)
-        for model in novel:
+        for model in novel if self._metrics.on_site else ():
             self._metrics.readings_novel.labels(model=model).inc(0)
 
     def stepped(
@@ -148,7 +152,7 @@ class ClientMonitoring:
 
     def _show_clipping(self, private: PrivateBatch) -> None:
         """Count the readings outside the bounds by feature, and warn when a feature has begun to have many."""
-        if self._metrics is not None:
+        if self._metrics is not None and self._metrics.on_site:
             for name, number in zip(self._features, private.clipped_by_feature, strict=False):
                 self._metrics.readings_clipped.labels(feature=name).inc(number)
         if self._features:
@@ -159,11 +163,11 @@ class ClientMonitoring:
     def _show_progress(self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int]) -> None:
         lag = self._lag_records()
         if self._metrics is not None:
-            for result in READING_RESULTS:
+            for result in self._results:
                 new = max(0, totals[result] - self._metrics.counted[result])
                 self._metrics.readings.labels(result=result).inc(new)
                 self._metrics.counted[result] += new
-            for model, number in outcome.novel.items():
+            for model, number in outcome.novel.items() if self._metrics.on_site else ():
                 new = max(0, number - self._metrics.novel_counted[model])
                 self._metrics.readings_novel.labels(model=model).inc(new)
                 self._metrics.novel_counted[model] += new
@@ -172,7 +176,7 @@ class ClientMonitoring:
             self._metrics.lag.labels(topic=READINGS).set(lag)
             self._metrics.updates.labels(result="published").inc(len(outcome.updates))
         for model, number in Counter(update.model for update in outcome.updates).items():
-            log_event("updates_published", model=model, updates=number, learned=totals["learned"], lag=lag)
+            log_event("updates_published", model=model, updates=number, readings=totals["read"], lag=lag)
 
 
 def _age_s(now: float, newest_at: float | None) -> float:

@@ -204,7 +204,8 @@ class ClientNode:
     def _privatise(self, batch: Batch) -> PrivateBatch:
         """The private rows of a batch; none where no model learns rows."""
         if self._mechanism is None:
-            return PrivateBatch(np.empty((0, self._contract.width)), [], counted=len(batch.values))
+            none = np.empty(0, dtype=np.int64)
+            return PrivateBatch(np.empty((0, self._contract.width)), [], none, [], counted=len(batch.values))
         return privatise(self._mechanism, batch, self._contract)
 
     def _request_is_due(self) -> bool:

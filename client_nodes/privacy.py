@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from client_nodes.intake import Batch
 from shoal.algorithms.streaming import Rows
@@ -19,6 +21,10 @@ class PrivateBatch(NamedTuple):
     """(n, d) in unit coordinates"""
     times: list[float | None]
     """event time of each row, seconds since 1970"""
+    numbers: NDArray[np.int64]
+    """(n,) which place of the batch each row is from, ascending"""
+    place_times: Sequence[float | None]
+    """event time of each place of the batch: of rows, and of readings that were refused or withheld"""
     clipped: int = 0
     """readings that were outside the bounds of the contract and were moved to them; never leaves the client"""
     withheld: int = 0
@@ -38,4 +44,12 @@ def privatise(mechanism: Mechanism, batch: Batch, contract: Contract) -> Private
         low, high = np.array([(feature.low, feature.high) for feature in contract.features]).T
         outside = tuple(((batch.values < low) | (batch.values > high)).sum(axis=0).tolist())
     withheld = len(batch.places) - len(released.rows)
-    return PrivateBatch(released.rows, times, released.clipped, withheld, clipped_by_feature=outside)
+    return PrivateBatch(
+        released.rows,
+        times,
+        np.asarray(batch.numbers, dtype=np.int64)[released.kept],
+        batch.record_times,
+        released.clipped,
+        withheld,
+        clipped_by_feature=outside,
+    )

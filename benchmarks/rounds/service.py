@@ -94,7 +94,8 @@ class _Federation:
             snapshots = Snapshots(self._contract, validator, self._log)
             client_settings = ClientSettings(window_rows=len(rows))
             client = RoundAnswers(self._contract, f"client-{number}", publisher, snapshots, client_settings)
-            client.keep(PrivateBatch(rows, [float(place) for place in range(len(rows))]), time.time())
+            times: list[float | None] = [float(place) for place in range(len(rows))]
+            client.keep(PrivateBatch(rows, times, np.arange(len(rows)), times), time.time())
             self._clients.append(client)
         while self._server.step():
             pass

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from shoal.config.hosts import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
 
@@ -111,18 +111,6 @@ def is_from_this_page(host: str, origin: str | None, fetch_site: str | None) -> 
     """Whether a request with these headers comes from a page of this server, or from no page of any site."""
     foreign = origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}")
     return not foreign and fetch_site in SAME_SITE
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this host name or address is this machine for itself, and by its form alone."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def host_name(header: str) -> str:

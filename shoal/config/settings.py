@@ -144,7 +144,13 @@ class ClientSettings(Settings):
     )
     metrics_host: str = Field(
         default="127.0.0.1",
-        description="address for it; its counts are made from readings, so keep it within the client's site",
+        description="address for it; beyond loopback, counts made from raw readings (rejected, clipped, novel) are left "
+        "out",
+    )
+    metrics_on_site: bool = Field(
+        default=False,
+        description="`metrics_host` can be reached from the client's own site only: serve the counts made from raw "
+        "readings there too",
     )
     signing_key_file: FilePath | None = Field(
         default=None, description="sign updates with the key in this file; `{client}` is replaced by the client's name"

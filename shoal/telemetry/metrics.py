@@ -56,8 +56,13 @@ class ProcessMetrics:
 class ClientMetrics(ProcessMetrics):
     """The metrics of one client."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_site: bool = True) -> None:
+        """`on_site` False: they can be reached from elsewhere, so that no count made from raw readings is among them.
+
+        Counts made from raw readings are those of rejected, withheld, clipped, learned and novel ones.
+        """
         super().__init__("client")
+        self.on_site = on_site
         self.counted: collections.Counter[str] = collections.Counter()
         """result -> readings counted so far; a node that is rebuilt after an error continues from here"""
         self.novel_counted: collections.Counter[str] = collections.Counter()

@@ -54,7 +54,7 @@ def test_a_client_that_starts_late_says_how_many_readings_are_gone_and_skips_the
     assert skipped.returncode == 0, skipped.stderr
     gaps = [line for line in map(json.loads, skipped.stderr.splitlines()) if line["event"] == "gap_accepted"]
     assert [(gap["level"], gap["records_lost"]) for gap in gaps] == [("warning", first)]
-    assert json.loads(skipped.stdout)["learned"] == READINGS - first
+    assert json.loads(skipped.stdout)["readings"] == READINGS - first
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "kafka"])

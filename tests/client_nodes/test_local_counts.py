@@ -1,0 +1,95 @@
+"""What is counted from raw readings stays on the client's site: not in what it prints at its end, nor in metrics."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import generate_latest
+
+from client_nodes import command
+from client_nodes.command import client
+from shoal.config.settings import ClientSettings, load_config
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS
+from shoal.runtime.readings_log import open_client_log
+from shoal.telemetry.metrics import ClientMetrics
+from tests.client_nodes.site import Site, readings
+from tests.house.counting_federation import create
+from tests.small_plant import plant
+
+ODD = [["wet", 1.0], [None, 2.0], [1e9, 50.0]]
+"""two refused readings and a clipped one"""
+
+
+def test_the_totals_and_the_stop_event_do_not_depend_on_what_readings_hold(tmp_path: Path) -> None:
+    printed = []
+    for name, values in (("usual", [[20.0, 50.0]] * 3), ("odd", ODD)):
+        (tmp_path / name).mkdir()
+        file = create(tmp_path / name, 60, clients=("attic",))
+        config = load_config(file)
+        with closing(open_client_log(config, "attic")) as log:
+            for number, value in enumerate(values):
+                log.publish(READINGS, Reading(1e9 + 100 + number, value).encode(), headers=Reading.headers())
+            log.flush()
+        ended = CliRunner().invoke(client, ["--config", str(file), "--name", "attic", "--until-idle", "0", "--json"])
+        assert ended.exit_code == 0, ended.output
+        lines = [json.loads(line) for line in ended.output.splitlines()]
+        (stopped,) = [line for line in lines if line.get("event") == "stopped"]
+        printed.append((lines[-1], {name: stopped[name] for name in ("readings", "updates")}, sorted(stopped)))
+    assert printed[0] == printed[1]
+    assert printed[0][0] == {"client": "attic", "readings": 64, "updates": 3}
+
+
+def metrics_of(site: Site, metrics: ClientMetrics) -> str:
+    with site.node(metrics=metrics) as node:
+        while node.step():
+            pass
+    return generate_latest(metrics.registry).decode()
+
+
+def samples(text: str) -> set[str]:
+    """The samples of readings, without those of time and memory."""
+    return {line for line in text.splitlines() if line.startswith("shoal_readings")}
+
+
+def test_metrics_that_can_be_reached_from_elsewhere_do_not_depend_on_what_readings_hold(tmp_path: Path) -> None:
+    found = []
+    for name, values in (("usual", [[20.0, 50.0]] * 3), ("odd", ODD)):
+        site = Site(tmp_path / name, plant())
+        site.add_readings([*readings(20).tolist(), *values])
+        found.append(samples(metrics_of(site, ClientMetrics(on_site=False))))
+    assert (
+        found[0]
+        == found[1]
+        == {'shoal_readings_total{result="read"} 23.0', 'shoal_readings_total{result="repeated"} 0.0'}
+    )
+
+
+def test_metrics_on_the_clients_site_count_what_became_of_readings(tmp_path: Path) -> None:
+    site = Site(tmp_path, plant())
+    site.add_readings([*readings(20).tolist(), *ODD])
+    found = samples(metrics_of(site, ClientMetrics()))
+    assert {
+        'shoal_readings_total{result="rejected"} 2.0',
+        'shoal_readings_total{result="learned"} 21.0',
+        'shoal_readings_clipped_total{feature="warm"} 1.0',
+    } <= found
+
+
+@pytest.mark.parametrize(
+    ("settings", "on_site"),
+    [
+        ({}, True),
+        ({"metrics_host": "::1"}, True),
+        ({"metrics_host": "0.0.0.0"}, False),
+        ({"metrics_host": "0.0.0.0", "metrics_on_site": True}, True),
+    ],
+)
+def test_only_a_loopback_address_or_the_setting_serves_the_counts_of_raw_readings(
+    settings: dict[str, object], on_site: bool
+) -> None:
+    assert command.make_metrics(ClientSettings(**settings)).on_site == on_site
