@@ -144,8 +144,7 @@ class ClientSettings(Settings):
     )
     metrics_host: str = Field(
         default="127.0.0.1",
-        description="address for it; beyond loopback, counts made from raw readings (rejected, clipped, novel) are left "
-        "out",
+        description="address for it; beyond loopback, counts made from raw readings (rejected, novel) are left out",
     )
     metrics_on_site: bool = Field(
         default=False,
