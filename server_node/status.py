@@ -44,6 +44,21 @@ class HistoryPoint(NamedTuple):
     readings: int
 
 
+class RecentEvent(NamedTuple):
+    """What became of a known cluster, as people read it."""
+
+    at: float
+    """seconds since 1970"""
+    kind: str
+    """one of `EVENT_KINDS`"""
+    cluster: int
+    """its lasting identity"""
+    other: int | None
+    """the cluster that it parted from or merged into"""
+    text: str
+    """the event as a sentence"""
+
+
 class RoundStatus(NamedTuple):
     """How far a model in rounds is."""
 
@@ -73,6 +88,8 @@ class ModelStatus:
     """None for a model without rounds"""
     lineage: Lineage = field(default_factory=Lineage)
     """lasting identities of its clusters"""
+    events: Sequence[RecentEvent] = ()
+    """what became of clusters of late, the newest last"""
 
 
 @dataclass(frozen=True)

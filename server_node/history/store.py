@@ -66,6 +66,13 @@ class HistoryReader:
         with self._opened() as file:
             return [_unpacked(value) for (value,) in file.execute(query, (model, width_s, limit))]
 
+    def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
+        """The bins of this width that start at these times, as many as there are."""
+        places = ", ".join("?" * len(starts))
+        query = f"SELECT value FROM bins WHERE model = ? AND width = ? AND start IN ({places})"
+        with self._opened() as file:
+            return [_unpacked(value) for (value,) in file.execute(query, (model, width_s, *starts))]
+
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
         """The starts of the oldest and the newest bin of this width; None if there is none."""
         query = "SELECT min(start), max(start) FROM bins WHERE model = ? AND width = ?"

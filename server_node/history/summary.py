@@ -6,10 +6,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from server_node.history.store import HistoryReader
 from shoal.errors import LogUnavailable
 from shoal.protocol.history import COARSE_S, FINE_S, OTHER_CLIENTS, HistoryBin, pairs, triples
+
+Name = TypeVar("Name", int, str)
 
 STEPS_MAX = 48
 DAY_S = 86_400
@@ -34,6 +37,9 @@ class Lately:
     """identity -> share of the readings in each step, the newest last; None where there were no readings at all"""
     feeding: Mapping[int, Sequence[tuple[str, float]]]
     """identity -> the clients from which its newest readings came with their shares of these, the largest first"""
+    by_client: Mapping[str, Sequence[tuple[int, float]]]
+    """client -> the clusters that its newest readings fell to with their shares of these, the largest first; clients
+    with the most readings first"""
 
     def trend_text(self, identity: int) -> str:
         """How the share of a cluster has moved, such as "31 % now, 4 to 62 % in 7 days"; empty if it is not known."""
@@ -61,14 +67,14 @@ def lately(reader: HistoryReader, model: str) -> Lately | None:
         width, span = _width_and_span(reader, model, coarse)
         newest = (fine if width == FINE_S else coarse)[1] + width
         bins = reader.bins(model, width, newest - span, newest, STEPS_MAX * span // width)
-        feeding = _feeding(reader, model)
+        feeding, by_client = _feeding(reader, model)
     except LogUnavailable:
         return None
     start = max(newest - span, bins[0].start)
     step = width * max(1, math.ceil(span / STEPS_MAX / width))
     # The newest step is a whole one.
     start = newest - step * math.ceil((newest - start) / step)
-    return Lately(start, step, _shares(bins, start, step, (newest - start) // step), feeding)
+    return Lately(start, step, _shares(bins, start, step, (newest - start) // step), feeding, by_client)
 
 
 def _width_and_span(reader: HistoryReader, model: str, coarse: tuple[int, int]) -> tuple[int, int]:
@@ -95,21 +101,31 @@ def _shares(bins: Sequence[HistoryBin], start: int, step: int, steps: int) -> di
     }
 
 
-def _feeding(reader: HistoryReader, model: str) -> dict[int, list[tuple[str, float]]]:
+def _feeding(
+    reader: HistoryReader, model: str
+) -> tuple[dict[int, list[tuple[str, float]]], dict[str, list[tuple[int, float]]]]:
+    """Which clients feed each cluster, and which clusters each client feeds."""
     names = reader.names(model)
     clients = [] if names is None else names.clients
-    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    of_cluster: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    of_client: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for one in reader.newest_bins(model, FINE_S, FEEDING_BINS):
-        for client, identity, readings in triples(one.cells):
-            counts[identity][client] += readings
-    return {
-        identity: [
-            (client_name(client, clients), readings / count.total())
-            for client, readings in sorted(count.items(), key=lambda entry: (-entry[1], entry[0]))
-        ]
-        for identity, count in sorted(counts.items())
-        if identity >= 0
-    }
+        for number, identity, readings in triples(one.cells):
+            if identity >= 0:
+                client = client_name(number, clients)
+                of_cluster[identity][client] += readings
+                of_client[client][identity] += readings
+    most_first = sorted(of_client.items(), key=lambda entry: (-entry[1].total(), entry[0]))
+    return (
+        {identity: _as_shares(count) for identity, count in sorted(of_cluster.items())},
+        {client: _as_shares(count) for client, count in most_first},
+    )
+
+
+def _as_shares(count: Counter[Name]) -> list[tuple[Name, float]]:
+    """Each with its share of all, the largest first."""
+    total = count.total()
+    return [(name, n / total) for name, n in sorted(count.items(), key=lambda entry: (-entry[1], entry[0]))]
 
 
 def client_name(number: int, clients: Sequence[str]) -> str:

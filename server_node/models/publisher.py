@@ -25,7 +25,7 @@ from server_node.lineage import (
 )
 from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
-from server_node.status import HistoryPoint, ModelStatus, RoundStatus
+from server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
@@ -39,6 +39,8 @@ from shoal.protocol.round_request import RoundRequest
 from shoal.transports.base import Positions
 
 HISTORY_MAX = 600
+EVENTS_MAX = 100
+"""newest cluster events that are kept for people to read"""
 
 
 class ModelPublisher:
@@ -77,6 +79,8 @@ class ModelPublisher:
         """when it was made, seconds since 1970"""
         self.history: list[HistoryPoint] = []
         """from the first snapshot to the newest, thinner the further back"""
+        self.events: list[RecentEvent] = []
+        """what became of clusters, the newest last"""
         self._recorder = Recorder(contract, model.name, published_history)
 
     def count_update(self, update: Update) -> None:
@@ -195,6 +199,8 @@ class ModelPublisher:
         described = describe(view, self._contract) if happened else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, happened, described)
         self._name_in_history(lineage, events)
+        recent = [RecentEvent(event.at, event.kind, event.cluster, event.other, event.text) for event in events]
+        self.events = [*self.events, *recent][-EVENTS_MAX:]
         self.lineage, self._named = lineage, []
         self.history = thinned([*self.history, HistoryPoint(now, len(lineage.known), sizes.nodes, self.readings)])
         again = self._recorder.begins_again
@@ -220,7 +226,7 @@ class ModelPublisher:
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """What people may see of the model; `waiting_for` is empty once there is a clustering."""
         name, algorithm = self._model.name, self._model.algorithm
-        return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage)
+        return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.events)
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
@@ -238,6 +244,7 @@ class ModelPublisher:
             "rebuilt": self.rebuilt,
             "snapshot_at": self.snapshot_at,
             "history": [list(point) for point in self.history],
+            "events": [list(event) for event in self.events],
             "recorder": self._recorder.state(),
         }
 
@@ -258,6 +265,7 @@ class ModelPublisher:
         self.rebuilt = state["rebuilt"]
         self.snapshot_at = state["snapshot_at"]
         self.history = thinned([HistoryPoint(*point) for point in state["history"]])
+        self.events = [RecentEvent(*event) for event in state["events"]]
         self._recorder.restore(state["recorder"])
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:

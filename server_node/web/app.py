@@ -64,6 +64,7 @@ LOOPBACK_ONLY = Access()
 SCRIPTS = (
     *("page", "live", "theme", "tabs", "counters", "format"),
     *("map", "map_text", "axes", "marks", "chart"),
+    *("now", "lives", "past", "differ", "happened", "feeds"),
     *("clusters", "rules", "naming", "sparkline", "clients", "sorting", "privacy", "session"),
 )
 FILES = {

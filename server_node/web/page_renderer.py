@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.history.store import HistoryReader
-from server_node.history.summary import Lately, lately
+from server_node.history.summary import lately
+from server_node.history.usual import usual
 from server_node.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
+from server_node.web.overview import overview_json
 from server_node.web.predictions import rules_table
 from server_node.web.privacy_text import privacy_text
 from server_node.web.projection import Points, axis_sample, scatter, steady_axes
@@ -120,6 +122,8 @@ class ModelRenderer:
         points, axes, explained = self._projected(view, contract)
         features = _features_shown(self._axes, contract)
         kept = np.sort(np.argsort(-view.mass, kind="stable")[:nodes_max])
+        recently = None if self._history is None else lately(self._history, model.name)
+        is_usual = None if self._history is None else usual(self._history, model.name)
         return {
             "axes": axes,
             "explained_variance": explained,
@@ -134,12 +138,10 @@ class ModelRenderer:
                 "values": in_units(view.nodes[kept], contract, features),
             },
             "edges": _edges(view.edges, kept, len(view.nodes)),
-            **clusters_table(view, model, contract, features, self._lately(model.name)),
+            **clusters_table(view, model, contract, features, recently),
+            **overview_json(model, recently, is_usual),
             "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
-
-    def _lately(self, model: str) -> Lately | None:
-        return None if self._history is None else lately(self._history, model)
 
     def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from server_node.description import Description, describe
+from server_node.description import Description, Interval, describe
 from server_node.history.summary import Lately
 from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, ModelStatus
@@ -79,9 +79,10 @@ def history_fields(identity: int, recently: Lately | None) -> dict[str, Any]:
 def _cluster_row(
     cluster: Cluster, description: Description | None, contract: Contract, features: list[int]
 ) -> dict[str, Any]:
-    centre = None
+    centre = spread = None
     if description is not None:
         centre = [round(description.centre[j], digits(contract.features[j])) for j in features]
+        spread = [_middle_values(description.intervals[j], digits(contract.features[j])) for j in features]
     return {
         "identity": cluster.identity,
         "name": cluster.name,
@@ -94,7 +95,13 @@ def _cluster_row(
         "slot": cluster.slot,
         "mass": float(f"{cluster.mass:.6g}"),
         "centre": centre,
+        "spread": spread,
     }
+
+
+def _middle_values(interval: Interval, places: int) -> list[float]:
+    """The ends of the middle 80 % of a cluster's mass, and its middle between them."""
+    return [round(value, places) for value in (interval.low, interval.middle, interval.high)]
 
 
 def colour_slots(clusters: int, lineage: Lineage) -> list[int]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 PARTS = """
-const channels = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
+const channels = (colour) => {
+  const parts = (colour.match(/[\\d.]+/g) ?? []).map(Number);
+  return colour.startsWith("color(srgb") ? parts.map((part, i) => (i < 3 ? 255 * part : part)) : parts;
+};
 const blend = ([r, g, b, a = 1], background) => [r, g, b].map((part, i) => a * part + (1 - a) * background[i]);
 const luminance = (colour) => colour
   .map((part) => part / 255)

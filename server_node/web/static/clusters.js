@@ -27,6 +27,12 @@ export class Clusters {
     this.onPin(identity);
   }
 
+  // Pins a cluster, or lets it go if it is pinned.
+  toggle(identity) {
+    this.pin(this.pinned === identity ? null : identity);
+    this.show(this.model, this.now);
+  }
+
   show(model, now) {
     [this.model, this.now] = [model, now];
     const clustering = model.clustering ?? EMPTY;
@@ -69,10 +75,7 @@ export class Clusters {
     row.append(...columns.slice(1).map(({ key, number, line }) => make("td", { class: number ? "number" : key }, ...(line ? [sparkline()] : []))));
     row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
     row.addEventListener("pointerleave", () => this.onHover(null));
-    button.addEventListener("click", () => {
-      this.pin(this.pinned === row.cluster.identity ? null : row.cluster.identity);
-      this.show(this.model, this.now);
-    });
+    button.addEventListener("click", () => this.toggle(row.cluster.identity));
     return row;
   }
 

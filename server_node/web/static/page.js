@@ -4,9 +4,14 @@ import { drawHistory } from "./chart.js";
 import { Clients } from "./clients.js";
 import { Clusters } from "./clusters.js";
 import { showCounters } from "./counters.js";
+import { showDifferences } from "./differ.js";
+import { showFeeds } from "./feeds.js";
+import { Happened } from "./happened.js";
+import { Lives } from "./lives.js";
 import { subscribe } from "./live.js";
 import { NodeMap } from "./map.js";
 import { describeMap, offerAxes, showMissing } from "./map_text.js";
+import { showNow } from "./now.js";
 import { showRules } from "./rules.js";
 import { showPrivacy, showRejected } from "./privacy.js";
 import { offerLogOut } from "./session.js";
@@ -17,7 +22,12 @@ const at = (id) => document.getElementById(id);
 const HIDDEN_MS = 1000;
 const ANNOUNCE_EVERY_MS = 20_000;
 const map = new NodeMap(at("map"), at("tip"), at("map-announcement"));
-const clusters = new Clusters((identity) => map.hover(identity), (identity) => map.pin(identity));
+const clusters = new Clusters((identity) => map.hover(identity), (identity) => {
+  map.pin(identity);
+  lives.choose(identity);
+});
+const lives = new Lives((identity) => clusters.toggle(identity));
+const happened = new Happened();
 const clients = new Clients();
 const tabs = new Tabs(at("models"), at("model"), (name) => choose({ model: name }));
 
@@ -58,6 +68,7 @@ function onState(state, since) {
   at("connection").dataset.state = state;
   setText(at("connection"), connected ? state : `${state === "stalled" ? "no data" : "disconnected"} since ${clock(since)}`);
   document.body.classList.toggle("stale", !connected);
+  if (status) tick();
   showTitle();
 }
 
@@ -81,6 +92,9 @@ function show() {
   tabs.show(status.models, model);
   showNotice();
   showMap(model);
+  lives.show(model);
+  showDifferences(model);
+  showFeeds(model);
   showRules(model);
   showRejected(status.rejected);
   if (privacyShown !== status.contract) {
@@ -97,6 +111,8 @@ function show() {
 function tick() {
   if (!status) return;
   const model = modelShown();
+  showNow(status, model, now(), connected, (identity) => clusters.toggle(identity));
+  happened.show(model.waiting_for ? null : model.clustering, now());
   showCounters(status, model, now());
   clusters.show(model, now());
   clients.show(status, now());

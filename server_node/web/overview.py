@@ -1,0 +1,56 @@
+"""What the top of the page says of a model: what changed last, whether it is usual, and which client feeds what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server_node.history.summary import Lately
+from server_node.history.usual import Usual
+from server_node.status import ModelStatus
+
+EVENTS_MAX = 40
+"""newest cluster events that are sent"""
+CLIENTS_MAX = 200
+"""clients whose clusters are sent: those with the most readings"""
+CLUSTERS_PER_CLIENT_MAX = 8
+
+
+def overview_json(model: ModelStatus, recently: Lately | None, usual: Usual | None) -> dict[str, Any]:
+    """Shares are in thousandths. `recently` and `usual` are None where there is no history."""
+    return {
+        "events": [event._asdict() for event in model.events[-EVENTS_MAX:]],
+        "usual": None if usual is None else _usual_json(usual),
+        "feeds": [] if recently is None else _feeds(recently),
+    }
+
+
+def _usual_json(usual: Usual) -> dict[str, Any]:
+    return {
+        "oldest": usual.oldest,
+        "newest": usual.newest,
+        "like_days": usual.like_days,
+        "weekend": usual.weekend,
+        "likeness": _thousandths(usual.likeness),
+        "likeness_range": [_thousandths(each) for each in usual.likeness_range or ()],
+        "clusters": [
+            {"identity": identity, "range": [_thousandths(each) for each in ends]}
+            for identity, ends in sorted(usual.ranges.items())
+        ],
+        "new": _thousandths(usual.new),
+        "new_usual": _thousandths(usual.new_usual),
+    }
+
+
+def _feeds(recently: Lately) -> list[dict[str, Any]]:
+    """For each client the clusters that its newest readings fell to, with the share of each, the largest first."""
+    return [
+        {
+            "client": client,
+            "clusters": [[identity, _thousandths(share)] for identity, share in clusters[:CLUSTERS_PER_CLIENT_MAX]],
+        }
+        for client, clusters in sorted(list(recently.by_client.items())[:CLIENTS_MAX])
+    ]
+
+
+def _thousandths(share: float | None) -> int | None:
+    return None if share is None else round(1000 * share)

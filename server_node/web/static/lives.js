@@ -1,0 +1,200 @@
+// Clusters over time: a row for each, in which a band is as thick as its share of the readings was.
+
+import { clusterTitle, make, percent, plural, reconcile, setText } from "./format.js";
+import { fillSwatch, markOf, swatch } from "./marks.js";
+import { NO_CLUSTER, Past } from "./past.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const HOUR = 3600;
+const SPANS = [["6 hours", 6 * HOUR, 300], ["1 day", 24 * HOUR, 300], ["1 week", 168 * HOUR, 1800], ["30 days", 720 * HOUR, 1800]];
+const ROWS_MAX = 12;
+const NAMED_MAX = 4;
+const USUAL_GAP = 0.75; // the quantile of the gaps between bins that a bar is as wide as
+const WIDTH = 1000; // of a band, in its own units; the browser stretches it
+const HEIGHT = 32;
+const THINNEST = 1.2; // a cluster that lives but gets no readings is a thin line
+const at = (id) => document.getElementById(id);
+const day = (seconds, more) => new Date(seconds * 1000).toLocaleString("en-GB", more);
+const moment = (seconds) => day(seconds, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+export class Lives {
+  // `onChoose` gets the identity of the cluster whose name is pressed.
+  constructor(onChoose) {
+    [this.onChoose, this.span, this.all, this.model, this.chosen] = [onChoose, 1, false, null, null];
+    [this.bars, this.zoomed] = [[], false];
+    this.past = new Past(() => this.draw());
+    at("all-lives").addEventListener("click", () => {
+      this.all = !this.all;
+      this.draw();
+    });
+    at("moment").addEventListener("input", () => this.read());
+    at("spans").append(...SPANS.map(([name], place) => {
+      const button = make("button", { type: "button" }, name);
+      button.addEventListener("click", () => this.zoom(place));
+      return button;
+    }));
+  }
+
+  zoom(place) {
+    [this.span, this.zoomed] = [place, true];
+    this.show(this.model);
+    this.draw();
+  }
+
+  choose(identity) {
+    this.chosen = identity;
+    this.draw();
+  }
+
+  show(model) {
+    if (this.model?.name !== model.name) this.all = false;
+    this.model = model;
+    if (!this.zoomed) this.span = spanOf(model.clustering?.usual);
+    const shown = Boolean(model.clustering) && !model.waiting_for;
+    at("lives-panel").hidden = !shown;
+    const [, length, step] = SPANS[this.span];
+    if (shown) this.past.follow(model, step, length);
+    if (shown && this.past.bins.size) this.draw();
+  }
+
+  // Known clusters, those with readings now first; then ended ones of which the time shown has readings.
+  listed() {
+    const known = this.model.clustering.clusters;
+    const order = (a, b) => Number(b.active) - Number(a.active) || b.recent_share - a.recent_share || b.mass - a.mass;
+    const present = new Set(known.map(({ identity }) => identity));
+    const ended = [...this.past.names.values()].filter(({ identity }) => !present.has(identity) && this.first(identity) !== null);
+    return [...[...known].sort(order), ...ended.map((each) => ({ ...each, ended: true }))];
+  }
+
+  // The start of the first bar with readings of a cluster.
+  first(identity) {
+    return this.bars.find(({ clusters }) => clusters.has(identity))?.start ?? null;
+  }
+
+  draw() {
+    const { model, past } = this;
+    if (!model?.clustering) return;
+    this.bars = bars(past, SPANS[this.span][2]);
+    const width = this.bars.width;
+    const start = this.bars[0]?.start ?? 0;
+    this.window = { start, end: (this.bars.at(-1)?.start ?? start) + width, step: width };
+    const rows = this.listed();
+    const shown = this.all ? rows : rows.slice(0, ROWS_MAX);
+    reconcile(
+      at("lives").tBodies[0], shown, ({ identity }) => identity,
+      (cluster) => this.row(cluster), (row, cluster) => this.fill(row, cluster),
+    );
+    at("all-lives").hidden = rows.length <= ROWS_MAX;
+    setText(at("all-lives"), this.all ? "Show fewer" : `Show all ${rows.length}`);
+    SPANS.forEach((_, place) => (at("spans").children[place].ariaPressed = String(place === this.span)));
+    this.axis();
+    setText(at("lives-note"), past.failed ? "The history cannot be read at present."
+      : this.bars.length ? "" : "The history begins with the next snapshot.");
+    this.read();
+  }
+
+  row(cluster) {
+    const band = document.createElementNS(SVG, "svg");
+    band.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    band.setAttribute("preserveAspectRatio", "none");
+    band.setAttribute("aria-hidden", "true");
+    band.append(document.createElementNS(SVG, "path"));
+    const name = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
+    name.addEventListener("click", () => this.onChoose(cluster.identity));
+    return make("tr", {}, make("th", { scope: "row" }, name, make("div", { class: "fed" })), make("td", { class: "band" }, band), make("td", { class: "number" }));
+  }
+
+  fill(row, cluster) {
+    const [name, band, state] = row.children;
+    const parent = this.model.clustering.clusters.find(({ identity }) => identity === cluster.parent);
+    if (!cluster.ended) fillSwatch(name.firstChild.firstChild, cluster.slot);
+    setText(name.firstChild.lastChild, clusterTitle(cluster));
+    name.firstChild.disabled = Boolean(cluster.ended);
+    name.firstChild.ariaPressed = String(cluster.identity === this.chosen);
+    const words = cluster.ended ? ["merged or gone"] : [cluster.text, parent ? `parted from ${clusterTitle(parent)}` : ""];
+    setText(name.lastChild, words.filter(Boolean).join("; "));
+    name.title = name.lastChild.textContent;
+    row.classList.toggle("inactive", !cluster.active);
+    row.classList.toggle("faded", this.chosen !== null && this.chosen !== cluster.identity);
+    const path = band.firstChild.firstChild;
+    path.setAttribute("d", this.band(cluster));
+    path.setAttribute("class", `life ${cluster.ended ? "" : `c${markOf(cluster.slot).colour}`}`);
+    setText(state, cluster.ended ? "" : cluster.active ? `${percent(cluster.recent_share)} now` : "quiet");
+  }
+
+  // The outline of a band: its share above and below the middle, from its first bar to its last, or to now while it lives.
+  band({ identity, ended }) {
+    const { start, end, step } = this.window;
+    const first = this.first(identity);
+    if (first === null) return "";
+    const lived = this.bars.filter((bar) => bar.start >= first);
+    const last = ended ? lived.findLast(({ clusters }) => clusters.has(identity)).start + step : end;
+    const x = (time) => (((time - start) / (end - start)) * WIDTH).toFixed(1);
+    const [above, below] = [[], []];
+    const add = (from, to, thickness) => {
+      const [up, down] = [(HEIGHT - thickness) / 2, (HEIGHT + thickness) / 2].map((y) => y.toFixed(1));
+      above.push(`${x(from)} ${up}`, `${x(to)} ${up}`);
+      below.push(`${x(from)} ${down}`, `${x(to)} ${down}`);
+    };
+    let reached = first;
+    for (const bar of lived.filter((each) => each.start < last)) {
+      if (bar.start > reached) add(reached, bar.start, THINNEST);
+      add(bar.start, bar.start + step, Math.max(THINNEST, shareOf(bar, identity) * (HEIGHT - 2)));
+      reached = bar.start + step;
+    }
+    return `M${above.join("L")}L${below.reverse().join("L")}Z`;
+  }
+
+  axis() {
+    const { start, end } = this.window;
+    const long = end - start > 36 * HOUR;
+    const words = (time) => day(time, long ? { weekday: "short", day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit" });
+    setText(at("lives-from"), this.bars.length ? words(start) : "");
+    setText(at("lives-to"), this.bars.length ? words(end) : "");
+    const slider = at("moment");
+    const bins = Math.max(0, Math.round((end - start) / this.window.step) - 1);
+    const atEnd = Number(slider.value) >= Number(slider.max);
+    slider.max = bins;
+    if (atEnd) slider.value = bins;
+    slider.hidden = this.bars.length < 2;
+  }
+
+  // What the readings were at the moment of the slider, in words.
+  read() {
+    const { start, step } = this.window;
+    const time = start + Number(at("moment").value) * step;
+    const bar = this.bars.find((each) => each.start === time);
+    const titles = new Map(this.listed().map((cluster) => [cluster.identity, clusterTitle(cluster)]));
+    const largest = bar ? [...bar.clusters].sort(([, a], [, b]) => b - a).slice(0, NAMED_MAX) : [];
+    const parts = largest.map(([identity]) => `${identity === NO_CLUSTER ? "no known cluster" : titles.get(identity) ?? identity} ${percent(shareOf(bar, identity))}`);
+    const words = `${moment(time)}: ${parts.length ? `${parts.join(", ")} of ${plural(bar.total, "reading")}` : "no readings"}`;
+    setText(at("moment-words"), this.bars.length ? words : "");
+    at("moment").setAttribute("aria-valuetext", words);
+  }
+}
+
+// The shortest time that has the whole history of a model, or else the longest.
+function spanOf(known) {
+  const length = known ? known.newest - known.oldest : 0;
+  const place = SPANS.findIndex(([, seconds]) => seconds >= length);
+  return place < 0 ? SPANS.length - 1 : place;
+}
+
+const shareOf = ({ total, clusters }, identity) => (total ? (clusters.get(identity) ?? 0) / total : 0);
+
+// The bins in the order of time, several in one bar where updates come less often than bins begin. `width`: seconds of a bar.
+function bars(past, step) {
+  const starts = [...past.bins.keys()].sort((a, b) => a - b);
+  const gaps = starts.slice(1).map((start, i) => start - starts[i]).sort((a, b) => a - b);
+  const width = gaps[Math.floor(gaps.length * USUAL_GAP)] ?? step;
+  const joined = new Map();
+  for (const start of starts) {
+    const first = Math.floor((start - starts[0]) / width) * width + starts[0];
+    const bar = joined.get(first) ?? { start: first, total: 0, clusters: new Map() };
+    const { total, clusters } = past.bins.get(start);
+    bar.total += total;
+    for (const [identity, readings] of clusters) bar.clusters.set(identity, (bar.clusters.get(identity) ?? 0) + readings);
+    joined.set(first, bar);
+  }
+  return Object.assign([...joined.values()], { width });
+}

@@ -1,0 +1,129 @@
+// The top of the page: how many clusters there are now, what changed last, four questions with their answers, and shares.
+
+import { clientsOf } from "./clients.js";
+import { clusterTitle, count, make, percent, plural, reconcile, setText } from "./format.js";
+import { fillSwatch, swatch } from "./marks.js";
+
+const at = (id) => document.getElementById(id);
+const BLOCKS_MAX = 8;
+const BLOCK_SHARE_MIN = 0.07; // beyond the first three, a cluster with less has no block of its own
+const NEW_SPARE = 10; // thousandths above what is usual that are not remarkable yet
+const LIKE_SPARE = 50;
+
+// `onChoose` gets the identity of the cluster whose block is pressed.
+export function showNow(status, model, now, connected, onChoose) {
+  const clustering = model.clustering;
+  const shown = Boolean(clustering) && !model.waiting_for;
+  at("shares").hidden = !shown;
+  showHeadline(model, shown, connected);
+  showChanges(shown ? clustering.events : [], now);
+  showAnswers([
+    ["Usual?", ...usual(shown ? clustering.usual : null)],
+    ["New?", ...newReadings(shown ? clustering.usual : null)],
+    ["Complete?", ...complete(status, now, connected)],
+    ["Private?", status.privacy.tone === "good" ? "good" : "warn", `${status.privacy.title}.`],
+  ]);
+  showShares(shown ? clustering.clusters : [], onChoose);
+}
+
+function showHeadline(model, shown, connected) {
+  const found = plural(model.clusters_active, "cluster");
+  setText(at("now-count"), shown ? `${found} ${connected ? "now" : "when last heard"}` : "No cluster yet");
+  setText(at("now-known"), shown ? `${count(model.clusters_total)} known` : model.waiting_for);
+}
+
+// The newest event that is more than a pause, and the one before it.
+function showChanges(events, now) {
+  const told = events.filter(({ kind }) => kind !== "quiet").slice(-2);
+  const sentence = ({ at: moment, text }) => `${moment_text(moment, now)} ${text}`;
+  setText(at("changed"), told.length ? sentence(told.at(-1)) : "Nothing has changed yet.");
+  setText(at("before"), told.length > 1 ? `Before: ${sentence(told.at(-2))}` : "");
+}
+
+// The time of day, with the date where it is not of today. `moment` and `now` are seconds since 1970.
+export function moment_text(moment, now) {
+  const [date, today] = [new Date(moment * 1000), new Date(now * 1000)];
+  const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  if (date.toDateString() === today.toDateString()) return time;
+  return `${date.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" })}, ${time}`;
+}
+
+const share = (thousandths) => percent(thousandths / 1000);
+
+function usual(known) {
+  if (!known) return ["none", "There is nothing to compare with yet."];
+  const days = known.weekend ? "weekend days" : "working days";
+  if (known.likeness === null) {
+    return ["none", `Too early to say: it takes three ${days} with readings at this time of day, so far there are ${known.like_days}.`];
+  }
+  const [low, high] = known.likeness_range;
+  const words = `${share(known.likeness)} as on earlier ${days} at this time`;
+  if (known.likeness >= low - LIKE_SPARE) return ["good", `Yes: ${words}.`];
+  return ["warn", `No: ${words}, else ${Math.round(low / 10)} to ${share(high)}.`];
+}
+
+function newReadings(known) {
+  if (!known || known.new === null) return ["none", "There are no readings to judge yet."];
+  const words = `${share(known.new)} of the last hour's readings belong to no known cluster`;
+  if (known.new_usual === null) return ["none", `${words}; it takes six hours to know what is usual.`];
+  return [known.new <= known.new_usual + NEW_SPARE ? "good" : "warn", `${words}, up to ${share(known.new_usual)} is usual.`];
+}
+
+function complete(status, now, connected) {
+  if (!connected) return ["warn", "No: the server does not respond; clients go on learning meanwhile."];
+  const clients = clientsOf(status, now);
+  const silent = clients.filter(({ inactive }) => inactive);
+  const rejected = Object.values(status.rejected).reduce((sum, messages) => sum + messages, 0);
+  const rest = [status.lag_records ? `${plural(status.lag_records, "update")} to read` : "", rejected ? `${count(rejected)} rejected` : ""].filter(Boolean);
+  if (!clients.length) return ["none", "No client has sent an update yet."];
+  const heard = `${clients.length - silent.length} of ${plural(clients.length, "client")} heard`;
+  const more = rest.length ? `, ${rest.join(", ")}` : "";
+  if (!silent.length) return [rejected ? "warn" : "good", `${heard}${more || ", nothing rejected"}.`];
+  const named = silent.slice(0, 2).map(({ name }) => name).join(", ");
+  const others = silent.length > 2 ? ` and ${silent.length - 2} more` : "";
+  return ["warn", `${named}${others} silent; ${heard}${more}.`];
+}
+
+const SIGNS = { good: "✓", warn: "!", none: "·" };
+
+function showAnswers(answers) {
+  reconcile(
+    at("answers"), answers, ([question]) => question,
+    ([question]) => make("div", {}, make("dt", {}, question), make("dd", { class: "sign", "aria-hidden": "true" }), make("dd", { class: "words" })),
+    (row, [, state, words]) => {
+      row.className = state;
+      setText(row.children[1], SIGNS[state]);
+      setText(row.children[2], words);
+    },
+  );
+}
+
+function showShares(clusters, onChoose) {
+  const active = clusters.filter((cluster) => cluster.active).sort((a, b) => b.recent_share - a.recent_share);
+  const own = active.filter(({ recent_share: part }, place) => place < 3 || (place < BLOCKS_MAX && part >= BLOCK_SHARE_MIN));
+  const rest = active.slice(own.length);
+  const more = { identity: -1, recent_share: rest.reduce((sum, each) => sum + each.recent_share, 0), title: `${rest.length} more` };
+  reconcile(
+    at("shares"), rest.length ? [...own, more] : own, ({ identity }) => identity,
+    (cluster) => shareBlock(cluster.identity, onChoose),
+    (block, cluster) => fillBlock(block, cluster),
+  );
+}
+
+function shareBlock(identity, onChoose) {
+  const mark = identity < 0 ? make("span") : swatch();
+  const button = make("button", { type: "button" }, make("b", {}, mark, make("span")), make("span", { class: "quiet" }));
+  if (identity < 0) button.disabled = true;
+  else button.addEventListener("click", () => onChoose(identity));
+  return make("li", {}, button);
+}
+
+function fillBlock(block, cluster) {
+  const [heading, words] = block.firstChild.children;
+  const [mark, title] = heading.children;
+  if (cluster.identity >= 0) fillSwatch(mark, cluster.slot);
+  setText(title, cluster.title ?? clusterTitle(cluster));
+  setText(words, [percent(cluster.recent_share), cluster.fed_by_text].filter(Boolean).join(" · "));
+  block.firstChild.title = `${title.textContent}, ${words.textContent}`;
+  block.style.flexGrow = Math.max(1, Math.round(100 * cluster.recent_share));
+}
