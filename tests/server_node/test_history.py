@@ -380,7 +380,18 @@ def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Pat
     assert found.feeding == {5: [("cellar", 0.6), ("attic", 0.3), ("other clients", 0.1)]}
     assert found.feeding_text(5) == "cellar 60 %, attic 30 % and 1 other"
     assert found.feeding_text(6) == ""
-    assert Lately(0, 300, {}, {1: [("attic", 1.0)]}).feeding_text(1) == "attic 100 %"
+    assert found.by_client == {"cellar": [(5, 1.0)], "attic": [(5, 1.0)], "other clients": [(5, 1.0)]}
+    assert Lately(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1) == "attic 100 %"
+
+
+def test_the_readings_of_a_client_are_divided_among_the_clusters_that_they_fell_to(tmp_path: Path) -> None:
+    older, newer = (0, 6, 10, 1, 6, 5), (0, 5, 30, 1, 5, 10)
+    fine = a_bin(START, {6: 15}, cells=older), a_bin(START + FINE_S, {5: 40}, cells=newer)
+    found = lately(store_of(tmp_path, *fine, a_bin(START, {5: 40, 6: 15}, COARSE_S)), "clusters")
+    assert found is not None
+    assert list(found.by_client) == ["attic", "cellar"], "the client with the most readings is the first"
+    assert found.by_client["attic"] == [(5, 0.75), (6, 0.25)]
+    assert [identity for identity, _ in found.by_client["cellar"]] == [5, 6]
 
 
 def test_a_history_that_begins_again_holds_nothing_of_before(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ FIGURES = (
     "Object.fromEntries([...document.querySelectorAll('#counters div')]"
     ".map(counter => [...counter.children].slice(0, 2).map(part => part.textContent)))"
 )
+HAPPENED = "[...document.querySelectorAll('#events li')].map(event => event.textContent)"
 COUNTED = """({
   lines: document.querySelectorAll('#history .steps').length,
   clusters: new Set([...document.querySelectorAll('#clusters tbody th')].map(cell => cell.innerText)).size
@@ -79,6 +80,8 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
             tab.until(f"{FIGURES}.Readings === '2,000' && {COUNTED}.lines === 1")
             tab.value_of("void (window.marker = 'not reloaded')")
             before = tab.value_of(FIGURES)
+            happened = tab.value_of(HAPPENED)
+            assert happened
         tab.until(f"{CONNECTION} === 'disconnected'")
         tab.until("/disconnected since \\d\\d:/.test(document.getElementById('connection').textContent)")
         assert tab.value_of(FIGURES) == before, "the last values stay"
@@ -92,6 +95,7 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
             fresh.resize(1280, 900)
             _open(fresh, port)
             fresh.until(f"{FIGURES}.Readings === '4,000'")
+            assert fresh.value_of(HAPPENED)[-len(happened) :] == happened, "the server has kept what happened before"
             assert (
                 fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]")
                 == seen.split(" in ")[0]

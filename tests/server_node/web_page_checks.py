@@ -56,10 +56,19 @@ return ratios.sort(([a], [b]) => a - b)[0];
 }})()"""
 """[the smallest contrast of a cluster's colour on a panel, which colour]"""
 
-OVERFLOWING = """[...document.querySelectorAll('body *')].filter(element => element.checkVisibility()
-  && !element.closest('.scroll, .visually-hidden, [role=tablist], #map-frame')
-  && element.getBoundingClientRect().right > innerWidth + 0.5).map(element => element.outerHTML.slice(0, 80))"""
-"""elements that extend beyond the right edge of the window"""
+OVERFLOWING = """(() => {
+const beyond = (element) => element.getBoundingClientRect().right > innerWidth + 0.5;
+const clipped = (element) => {
+  for (let at = element.parentElement; at && at !== document.body; at = at.parentElement) {
+    if (getComputedStyle(at).overflowX !== 'visible' && !beyond(at)) return true;
+  }
+  return false;
+};
+return [...document.querySelectorAll('body *')].filter(element => element.checkVisibility() && beyond(element)
+  && !element.closest('.visually-hidden, #map-frame') && !clipped(element))
+  .map(element => element.outerHTML.slice(0, 80));
+})()"""
+"""elements that extend beyond the right edge of the window, and that nothing within it clips"""
 
 WITHOUT_NAME = """[...document.querySelectorAll('button, a, input, select, canvas, [role=region]')].filter(element =>
   !(element.textContent.trim() || element.getAttribute('aria-label') || element.labels?.length

@@ -54,7 +54,7 @@ export class Lives {
     at("lives-panel").hidden = !shown;
     const [, length, step] = SPANS[this.span];
     if (shown) this.past.follow(model, step, length);
-    if (shown && this.past.bins.size) this.draw();
+    if (shown) this.draw();
   }
 
   // Known clusters, those with readings now first; then ended ones of which the time shown has readings.
@@ -89,7 +89,7 @@ export class Lives {
     SPANS.forEach((_, place) => (at("spans").children[place].ariaPressed = String(place === this.span)));
     this.axis();
     setText(at("lives-note"), past.failed ? "The history cannot be read at present."
-      : this.bars.length ? "" : "The history begins with the next snapshot.");
+      : this.bars.length || past.busy ? "" : "The history begins with the next snapshot.");
     this.read();
   }
 

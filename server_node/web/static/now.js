@@ -112,9 +112,10 @@ function showShares(clusters, onChoose) {
 
 function shareBlock(identity, onChoose) {
   const mark = identity < 0 ? make("span") : swatch();
-  const button = make("button", { type: "button" }, make("b", {}, mark, make("span")), make("span", { class: "quiet" }));
-  if (identity < 0) button.disabled = true;
-  else button.addEventListener("click", () => onChoose(identity));
+  const parts = [make("b", {}, mark, make("span")), make("span", { class: "quiet" })];
+  if (identity < 0) return make("li", {}, make("div", {}, ...parts));
+  const button = make("button", { type: "button" }, ...parts);
+  button.addEventListener("click", () => onChoose(identity));
   return make("li", {}, button);
 }
 

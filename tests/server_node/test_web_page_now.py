@@ -1,0 +1,228 @@
+"""What the page says at first sight: clusters now, what changed, whether it is usual, each cluster over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
+from server_node.web import page_server
+from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
+from tests.server_node.web_browser import Browser, Tab, browsing
+from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING
+from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
+
+CONTRACT = a_contract(4)
+NEWEST = int(NOW) // COARSE_S * COARSE_S
+HEARD = (ClientStatus("attic", NOW + 3600, 9, 900, 2.0), ClientStatus("cellar", NOW + 3600, 9, 900, 2.0))
+"""the page's clock runs during the test: they are observed an hour in the future"""
+EVENTS = (
+    RecentEvent(NOW - 7200, "birth", 0, None, "cluster 0 is new: 60 % of the recent readings"),
+    RecentEvent(NOW - 3600, "parted", 1, 0, "cluster 1 has parted from cluster 0: 20 % of the recent readings"),
+    RecentEvent(NOW - 60, "quiet", 2, None, "cluster 2 is quiet: no readings fall to it at present"),
+)
+ROWS = "[...document.querySelectorAll('#lives tbody tr')]"
+DRAWN = f"{ROWS}.some(row => row.querySelector('path').getAttribute('d'))"
+ANSWERS = "Object.fromEntries([...document.querySelectorAll('#answers div')].map(row => "
+ANSWERS += "[row.children[0].textContent, [row.className, row.children[2].textContent]]))"
+
+
+def a_bin(start: int, clusters: dict[int, int], width: int, cells: tuple[int, ...] = ()) -> HistoryBin:
+    flat = [number for pair in clusters.items() for number in pair]
+    return HistoryBin(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [0, 1], list(cells))
+
+
+def days_before(days: int) -> int:
+    return int((datetime.fromtimestamp(NEWEST) - timedelta(days=days)).timestamp())
+
+
+def history(folder: Path, now: dict[int, int], earlier: dict[int, int], days: int = 28) -> HistoryReader:
+    """A history of which the newest half hour and the same one of earlier days are known."""
+    cells = (0, 0, 30, 0, 1, 10, 1, 2, 40)
+    bins: list[HistoryBin | HistoryNames] = [a_bin(NEWEST, now, FINE_S, cells), a_bin(NEWEST, now, COARSE_S)]
+    bins += [a_bin(days_before(back), earlier, COARSE_S) for back in range(1, days + 1)]
+    bins += [a_bin(NEWEST - FINE_S * back, earlier, FINE_S) for back in range(12, 75)]
+    bins += [a_bin(NEWEST - COARSE_S * back, earlier, COARSE_S) for back in range(1, 14)]
+    clusters = [[identity, "", f"label {identity}"] for identity in range(9)]
+    bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", ["attic", "cellar"], clusters))
+    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.close()
+    return HistoryReader(folder / HISTORY_FILE)
+
+
+def the_status(clusters: int = 3, **parts: Any) -> ServerStatus:
+    status = a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(4, clusters, 40 * clusters))], **parts)
+    return replace(status, models={name: replace(model, events=EVENTS) for name, model in status.models.items()})
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(chromium, tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+@contextmanager
+def shown(browser: Browser, status: ServerStatus, past: HistoryReader | None = None) -> Iterator[tuple[Tab, Any]]:
+    """A page that shows `status`, and what stops its server."""
+    web = page_server(StatusBoard(status), CollectorRegistry(), history=past)
+    port = web.start()
+    try:
+        tab = browser.tab()
+        tab.resize(1280, 1000)
+        tab.open(f"http://127.0.0.1:{port}/")
+        tab.until("document.querySelectorAll('#answers div').length === 4")
+        yield tab, web.stop
+        assert [error for error in tab.console_errors() if "ERR_CONNECTION_REFUSED" not in error] == []
+    finally:
+        web.stop()
+
+
+def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
+    browser: Browser, tmp_path: Path
+) -> None:
+    past = history(tmp_path, {0: 60, 1: 20, 2: 20}, {0: 60, 1: 20, 2: 20})
+    with shown(browser, the_status(clients=HEARD), past) as (tab, _):
+        assert tab.value_of("document.getElementById('now-count').textContent") == "3 clusters now"
+        assert tab.value_of("document.getElementById('now-known').textContent") == "3 known"
+        assert tab.value_of("document.getElementById('changed').textContent").endswith(EVENTS[1].text)
+        assert EVENTS[0].text in tab.value_of("document.getElementById('before').textContent")
+        answers = tab.value_of(ANSWERS)
+        assert answers["Usual?"][0] == "good"
+        assert answers["Usual?"][1].startswith("Yes: 100 % as on earlier w")
+        assert answers["New?"] == [
+            "good",
+            "0 % of the last hour's readings belong to no known cluster, up to 0 % is usual.",
+        ]
+        assert answers["Complete?"] == ["good", "2 of 2 clients heard, nothing rejected."]
+        assert answers["Private?"] == ["good", "Formal guarantee for every reading."]
+
+
+def test_what_is_unusual_new_and_silent_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:
+    past = history(tmp_path, {0: 10, 2: 20, NO_CLUSTER: 70}, {0: 60, 1: 40})
+    silent = (HEARD[0], ClientStatus("roof", NOW - 500, 3, 30, 0.0))
+    with shown(browser, the_status(clients=silent, rejected={"bounds": 2}), past) as (tab, _):
+        answers = tab.value_of(ANSWERS)
+        assert answers["Usual?"][0] == "warn"
+        assert answers["Usual?"][1].startswith("No: 10 % as on earlier")
+        assert answers["New?"][0] == "warn"
+        assert answers["New?"][1].startswith("70 % of the last hour's readings belong to no known cluster")
+        assert answers["Complete?"] == ["warn", "roof silent; 1 of 2 clients heard, 2 rejected."]
+        signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
+        assert tab.value_of(signs) == ["!", "!", "!"]
+
+
+def test_a_young_history_says_that_it_is_too_early(browser: Browser, tmp_path: Path) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 5}, {0: 5}, days=0)) as (tab, _):
+        assert tab.value_of(ANSWERS)["Usual?"][1].startswith("Too early to say: it takes three")
+
+
+def test_each_cluster_has_a_band_and_the_slider_tells_a_moment_in_words(browser: Browser, tmp_path: Path) -> None:
+    past = history(tmp_path, {0: 60, 1: 20, NO_CLUSTER: 20}, {0: 50, 7: 50}, days=0)
+    with shown(browser, the_status(), past) as (tab, _):
+        tab.until(f"{ROWS}.length === 4 && {DRAWN}")
+        titles = tab.value_of(f"{ROWS}.map(row => row.querySelector('.pin').textContent)")
+        assert "label 7 (7)" in titles, "a cluster that has ended is listed while the time shown has readings of it"
+        outlines = tab.value_of(f"{ROWS}.map(row => row.querySelector('path').getAttribute('d').slice(0, 1))")
+        assert sorted(outlines) == ["", "M", "M", "M"], "one known cluster has had no readings in this time"
+        words = "document.getElementById('moment-words').textContent"
+        assert "(0) 60 %" in tab.value_of(words)
+        assert "no known cluster 20 %" in tab.value_of(words)
+        tab.value_of("document.getElementById('moment').focus()")
+        tab.press("Home")
+        tab.until(f"{words}.includes('label 7 (7) 50 %')")
+        assert tab.value_of("document.getElementById('moment').getAttribute('aria-valuetext')") == tab.value_of(words)
+        for name in ("6 hours", "30 days"):
+            button = f"[...document.querySelectorAll('#spans button')].find(one => one.textContent === '{name}')"
+            tab.value_of(f"{button}.click()")
+            tab.until(f"{button}.ariaPressed === 'true' && {DRAWN}")
+
+
+def test_a_chosen_cluster_is_chosen_everywhere(browser: Browser, tmp_path: Path) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
+        tab.until(f"{ROWS}.length >= 3")
+        tab.value_of("document.querySelector('#shares button').click()")
+        pressed = "document.querySelectorAll('{} .pin[aria-pressed=true]').length"
+        tab.until(f"{pressed.format('#lives')} === 1 && {pressed.format('#clusters')} === 1")
+        assert tab.value_of(f"{ROWS}.filter(row => row.classList.contains('faded')).length") == 2
+        tab.value_of("document.querySelector('#shares button').click()")
+        tab.until(f"{pressed.format('#lives')} === 0")
+
+
+def test_events_are_listed_newest_first_and_by_kind(browser: Browser) -> None:
+    with shown(browser, the_status()) as (tab, _):
+        texts = "[...document.querySelectorAll('#events li span')].map(text => text.textContent)"
+        assert tab.value_of(texts) == [event.text for event in reversed(EVENTS)]
+        kinds = "[...document.querySelectorAll('#kinds button')]"
+        assert tab.value_of(f"{kinds}.map(kind => kind.textContent)") == ["all 3", "new 1", "parted 1", "quiet 1"]
+        tab.value_of(f"{kinds}[2].click()")
+        tab.until(f"JSON.stringify({texts}) === JSON.stringify(['{EVENTS[1].text}'])")
+
+
+def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, tmp_path: Path) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
+        feeds = "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
+        table = {row[0]: sorted(filter(None, row[1:])) for row in tab.value_of(feeds)}
+        assert table == {"attic": ["25", "75"], "cellar": ["100"]}
+        spans = "[...document.querySelectorAll('#differ tbody td .visually-hidden')].map(words => words.textContent)"
+        words = tab.value_of(spans)
+        assert len(words) == 12
+        assert all(" to " in each and ", middle " in each for each in words)
+
+
+@pytest.mark.parametrize("clusters", [1, 60])
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
+    browser: Browser, tmp_path: Path, clusters: int, width: int
+) -> None:
+    clients = tuple(ClientStatus(f"client-{i:03}", NOW + 3600, 9, 900, 2.0) for i in range(200))
+    shares = {identity: 100 + identity for identity in range(clusters)}
+    with shown(browser, the_status(clusters, clients=clients), history(tmp_path, shares, shares)) as (tab, _):
+        tab.until(f"{ROWS}.length === {min(clusters, 12)}")
+        for scheme in ("light", "dark"):
+            tab.resize(width, 900)
+            tab.prefer(scheme)
+            tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
+            assert tab.value_of(OVERFLOWING) == []
+            ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
+            assert ratio >= 4.5, text
+        assert tab.value_of("document.getElementById('differ-panel').hidden") == (clusters == 1)
+        if clusters > 12:
+            tab.value_of("document.getElementById('all-lives').click()")
+            tab.until(f"{ROWS}.length === {clusters}")
+
+
+def test_without_a_server_the_page_says_so_and_no_longer_now(browser: Browser) -> None:
+    with shown(browser, the_status()) as (tab, stop):
+        stop()
+        tab.until("document.getElementById('now-count').textContent === '3 clusters when last heard'")
+        answer = tab.value_of(ANSWERS)["Complete?"]
+        assert answer == ["warn", "No: the server does not respond; clients go on learning meanwhile."]
+
+
+def test_before_the_first_snapshot_the_page_says_what_it_waits_for(browser: Browser) -> None:
+    with shown(browser, a_status(CONTRACT)) as (tab, _):
+        assert tab.value_of("document.getElementById('now-count').textContent") == "No cluster yet"
+        assert tab.value_of("document.getElementById('now-known').textContent") == "1 of 2 clients have sent updates."
+        for part in ("lives-panel", "differ-panel", "feeds-panel", "shares"):
+            assert tab.value_of(f"document.getElementById('{part}').hidden")
+
+
+def test_a_screen_reader_finds_headings_the_bands_rows_and_the_slider(browser: Browser, tmp_path: Path) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
+        tab.until(f"{ROWS}.length >= 3")
+        tab.call("Accessibility.enable")
+        nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+        found = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node}
+        for heading in ("3 clusters now", "Clusters over time", "How they differ", "What happened"):
+            assert ("heading", heading) in found
+        assert ("slider", "A moment in the time shown") in found
+        assert ("list", "Clusters now, by their share of the recent readings") in found
