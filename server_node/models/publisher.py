@@ -198,16 +198,17 @@ class ModelPublisher:
         self._keep(snapshot, value, view)
         described = describe(view, self._contract) if happened else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, happened, described)
-        self._name_in_history(lineage, events)
-        recent = [RecentEvent(event.at, event.kind, event.cluster, event.other, event.text) for event in events]
-        self.events = [*self.events, *recent][-EVENTS_MAX:]
+        self._remember(lineage, events)
         self.lineage, self._named = lineage, []
         self.history = thinned([*self.history, HistoryPoint(now, len(lineage.known), sizes.nodes, self.readings)])
         again = self._recorder.begins_again
         history = self._recorder.take_changed(self.updates)
         return PublishedSnapshot(snapshot, value, view, lineage, events, history, again)
 
-    def _name_in_history(self, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
+    def _remember(self, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
+        """Keep the events for people to read, and give the clusters of the history their names."""
+        recent = [RecentEvent(event.at, event.kind, event.cluster, event.other, event.text) for event in events]
+        self.events = [*self.events, *recent][-EVENTS_MAX:]
         labels = {event.cluster: event.label for event in events}
         for cluster in lineage.known:
             self._recorder.name(cluster.identity, cluster.name, labels.get(cluster.identity, ""))
