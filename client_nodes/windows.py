@@ -20,7 +20,14 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
-from shoal.config.privacy import declared_bounds, learns_from_counts, model_noise, model_options, model_statement
+from shoal.config.privacy import (
+    count_stream,
+    declared_bounds,
+    learns_from_counts,
+    model_noise,
+    model_options,
+    model_statement,
+)
 from shoal.errors import InvalidState
 from shoal.privacy.counts import CountMechanism
 from shoal.privacy.ledger import Ledger, Release
@@ -127,7 +134,7 @@ class Windows:
     def check_ledger(self) -> None:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is not None:
-            self._ledger.check_windows([model.name for model in self._models], self._closed)
+            self._ledger.check_windows([model.stream for model in self._models], self._closed)
 
     def stored(self) -> None:
         """The state is on the disk."""
@@ -208,11 +215,13 @@ class ModelCounter:
         self._counter = algorithm.counter(model_options(contract, model), contract.width)
         self._version = 0
         """of the newest snapshot whose plan was adopted"""
+        self.stream = count_stream(contract, model)
+        """the stream of counts that the model learns from, as the ledger charges it"""
         noise = model_noise(contract, model)
         self._mechanism = None
         if noise is not None:
             assert noise_key is not None, "a client in a mode with noise has a key"
-            self._mechanism = CountMechanism(noise, noise_key, client, readings_log, model.name)
+            self._mechanism = CountMechanism(noise, noise_key, client, readings_log, self.stream)
         # Public: it decides only what is asked of the client.
         self._public_name = client.encode() + b"\0" + model.name.encode()
 
@@ -241,7 +250,7 @@ class ModelCounter:
             digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
             epsilon = float(self._statement["epsilon_per_reading"])
             ledger.charge(
-                [Release(self.name, window.number, plan, digest, len(window.rows), epsilon)], window.closed_at
+                [Release(self.stream, window.number, plan, digest, len(window.rows), epsilon)], window.closed_at
             )
         update = Update(
             federation=self._contract.federation,

@@ -7,17 +7,23 @@ public *plan*, which the server publishes in its snapshots; the true counts stay
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.claims import require_possible
 from shoal.algorithms.streaming import Arrays, ClientHalf, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
 
 Counts = NDArray[np.int64]
+NOISE_SCALES_MAX: Final = 56.0
+"""scales: noise beyond happens in one of e^56 counts"""
+TOTAL_NOISE_MAX: Final = 12.0
+"""standard deviations of the sum of all counts"""
 
 
 class Counted(Protocol):
@@ -72,3 +78,27 @@ class CountingAlgorithm(StreamingAlgorithm):
     )
     counter: Callable[[Mapping[str, Any], int], Counter]
     """(options, d) -> a client half that knows no snapshot yet. Raises `SettingsError`"""
+    features_max: int | None = None
+    """most features that it is for; None: any number"""
+    stream: str | None = None
+    """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
+    models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
+
+
+def check_private_counts(counts: NDArray[np.integer[Any]], readings: int, noise_variance: float) -> None:
+    """Raises `InvalidData` for private counts (n,) that no window of so many readings has, whatever the noise."""
+    reach = NOISE_SCALES_MAX * _scale(noise_variance)
+    in_reach = (counts >= -reach) & (counts <= readings + reach)
+    require_possible(bool(in_reach.all()), "count holds a number that no window has")
+    total = float(counts.sum(dtype=np.float64))
+    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * len(counts)) + reach
+    require_possible(-spread <= total <= readings + spread, "count adds up to more than its readings")
+
+
+def _scale(variance: float) -> float:
+    """The scale of two-sided geometric noise of this variance: P(k) is proportional to exp(-|k| / scale)."""
+    if variance <= 0.0:
+        return 0.0
+    # variance = 2 q / (1 - q)^2 with q = exp(-1 / scale), the smaller root of q^2 - 2 (1 + 1 / variance) q + 1
+    middle = 1.0 + 1.0 / variance
+    return 1.0 / math.log(middle + math.sqrt(middle * middle - 1.0))

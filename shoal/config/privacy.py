@@ -34,6 +34,20 @@ def model_noise(contract: Contract, model: Model) -> CountNoise | None:
     return privacy_mode(contract).count_noise(_counts_epsilon(contract, model))
 
 
+def count_stream(contract: Contract, model: Model) -> str:
+    """The name of the stream of counts that a model learns from; the ledger charges streams.
+
+    Models whose algorithms count alike, at the same epsilon, publish the same private counts: they share a stream.
+    """
+    algorithm = load_algorithm(model.algorithm)
+    assert isinstance(algorithm, CountingAlgorithm)
+    if algorithm.stream is None:
+        return model.name
+    epsilon = _counts_epsilon(contract, model)
+    # No model has such a name.
+    return f"{algorithm.stream}:{'none' if epsilon is None else format(epsilon, 'g')}"
+
+
 def model_options(contract: Contract, model: Model) -> dict[str, Any]:
     """The options of both halves of a streaming model: those of the contract, and for counts what their noise is."""
     if not learns_from_counts(model):
@@ -54,7 +68,7 @@ def model_statement(contract: Contract, model: Model) -> dict[str, Any]:
 def model_epsilon(contract: Contract, model: Model) -> float | None:
     """The guaranteed epsilon of one reading in what is published for a model; None without a guarantee.
 
-    All models that learn from rows share the same noisy rows, so their epsilon counts once in `total_epsilon`.
+    Models that share noisy rows, or a stream of counts, share their epsilon: it counts once in `total_epsilon`.
     """
     if learns_from_counts(model):
         return _counts_epsilon(contract, model)
@@ -64,7 +78,8 @@ def model_epsilon(contract: Contract, model: Model) -> float | None:
 def total_epsilon(contract: Contract) -> float | None:
     """What a reading costs in all that is published: each stream of counts, and noisy rows once. None: no guarantee."""
     parts = {
-        model.name if learns_from_counts(model) else "": model_epsilon(contract, model) for model in contract.models
+        count_stream(contract, model) if learns_from_counts(model) else "": model_epsilon(contract, model)
+        for model in contract.models
     }
     known = [epsilon for epsilon in parts.values() if epsilon is not None]
     return math.fsum(known) if len(known) == len(parts) else None
@@ -79,8 +94,12 @@ def epsilon_spent(contract: Contract) -> tuple[float, float]:
     if not mode.formal:
         return math.inf, math.inf
     rows = mode.epsilon_spent() if mode.epsilon_per_reading() is not None else (0.0, 0.0)
-    noises = [model_noise(contract, model) for model in contract.models if learns_from_counts(model)]
-    spent = [certified_count_epsilon(noise) for noise in noises if noise is not None]
+    noises = {
+        count_stream(contract, model): model_noise(contract, model)
+        for model in contract.models
+        if learns_from_counts(model)
+    }
+    spent = [certified_count_epsilon(noise) for noise in noises.values() if noise is not None]
     return math.fsum([rows[0], *spent]), total_epsilon(contract) or 0.0
 
 

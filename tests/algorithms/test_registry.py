@@ -68,7 +68,7 @@ def test_shoal_check_marks_them_too(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match=r"unknown algorithm 'fcak'; there are: .*fcac, fcm.*kmeans"):
+    with pytest.raises(SettingsError, match=r"unknown algorithm 'fcak'; there are: .*fcac, .*fcm.*kmeans"):
         load_algorithm("fcak")
 
 

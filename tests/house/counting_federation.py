@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.house.small_federation import clock, write_readings
 
 FILE = """
 [federation]
-name = "house"
+name = "{name}"
 [[features]]
 name = "warm"
 low = -10
@@ -29,13 +30,9 @@ high = 100
 mode = "{mode}"
 {privacy}
 window_readings = {window}
-[[models]]
-name = "clusters"
-algorithm = "density_tree"
-options = {{ grow_readings = {grow} }}
 {models}
 [log]
-address = "sqlite:federation.db"
+address = "{address}"
 [client]
 folder = "clients"
 publish_readings = 50
@@ -60,7 +57,7 @@ def rooms(n: int, seed: int) -> NDArray[np.float64]:
     return middle[generator.integers(0, 3, n)] + generator.normal(size=(n, 2)) * [1.5, 3.0]
 
 
-def create(
+def create(  # noqa: PLR0913, PLR0917 - each test says what differs from the small federation
     folder: Path,
     readings: int,
     mode: str = "formal",
@@ -68,11 +65,25 @@ def create(
     window: int = 50,
     grow: int = 200,
     models: str = "",
+    first: str = "density_tree",
+    address: str = "sqlite:federation.db",
     clients: Sequence[str] = CLIENTS,
 ) -> Path:
-    """Write the federation file and the readings of its clients; returns the file."""
+    """Write the federation file and the readings of its clients; returns the file.
+
+    `first`: the algorithm of the model "clusters", before further `models`. On a broker, which several tests share, the
+    federation has a unique name.
+    """
     file = folder / "federation.toml"
-    text = FILE.format(mode=mode, privacy=privacy, window=window, grow=grow, models=models)
+    options = f"options = {{ grow_readings = {grow} }}\n" if first == "density_tree" else ""
+    text = FILE.format(
+        name="house" if address.startswith("sqlite:") else f"house-{uuid.uuid4().hex}",
+        address=address,
+        mode=mode,
+        privacy=privacy,
+        window=window,
+        models=f'[[models]]\nname = "clusters"\nalgorithm = "{first}"\n{options}{models}',
+    )
     file.write_text(text, encoding="utf-8")
     for seed, client in enumerate(clients):
         write_readings(load_config(file), client, rooms(readings, seed))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from shoal.algorithms.claims import Claims, require_possible
-from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.counting import CountingAlgorithm, check_private_counts
 from shoal.algorithms.density_tree.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.density_tree.counter import DensityTreeCounter
 from shoal.algorithms.density_tree.leaf import BINS
@@ -18,11 +15,6 @@ from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.density_tree.snapshot import predict, view
 from shoal.algorithms.streaming import Arrays
 from shoal.errors import SettingsError
-
-NOISE_MAX: Final = 40.0
-"""standard deviations: noise beyond happens in one of e^56 counts"""
-TOTAL_NOISE_MAX: Final = 12.0
-"""standard deviations of the sum of all counts"""
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
@@ -34,11 +26,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
         require_possible(bool((arrays[name] >= 0).all()), f"{name} holds a number below 0")
     require_possible(bool((cells <= 2 * BINS).all()), "a block has more cells than an axis can have")
     require_possible(int(cells.sum()) == len(counts), "the cells of its blocks are not as many as its counts")
-    noise = NOISE_MAX * math.sqrt(variance)
-    in_reach = (counts >= -noise) & (counts <= claims.readings + noise)
-    require_possible(bool(in_reach.all()), "count holds a number that no window has")
-    total, spread = float(counts.sum(dtype=np.float64)), TOTAL_NOISE_MAX * math.sqrt(variance * len(counts))
-    require_possible(-spread <= total <= claims.readings + spread, "count adds up to more than its readings")
+    check_private_counts(counts, claims.readings, variance)
 
 
 def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeServer:

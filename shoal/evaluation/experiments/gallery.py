@@ -28,7 +28,11 @@ ROUNDS_MAX: Final = 100
 CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
-OPTIONS: Final[dict[str, dict[str, Any]]] = {"gmm": {"covariance": "full"}, "gmm_local": {"covariance": "full"}}
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "density_tree": {"grow_readings": CLIENTS * PORTION},
+    "gmm": {"covariance": "full"},
+    "gmm_local": {"covariance": "full"},
+}
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def _cluster_counts(algorithm: CountingAlgorithm, data: DataSet) -> Clustering:
 
     Counts need more readings than the pictures have rows, so clients read their rows `READINGS_OF_A_ROW` times.
     """
-    options = {"window_readings": PORTION, "grow_readings": CLIENTS * PORTION}
+    options = {"window_readings": PORTION, **OPTIONS.get(algorithm.name, {})}
     server, counter = algorithm.server(options, 2), algorithm.counter(options, 2)
     repeated = [np.tile(rows, (READINGS_OF_A_ROW, 1)) for rows in data.clients]
     for number, start in enumerate(range(0, max(map(len, repeated)), PORTION)):

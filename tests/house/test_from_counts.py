@@ -1,0 +1,142 @@
+"""Federations whose models learn rows made from private counts on a grid: what is found, charged, and kept by a cut."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
+from shoal.config.privacy import epsilon_spent, total_epsilon
+from shoal.config.settings import load_config
+from shoal.privacy.ledger import LEDGER, Ledger
+from shoal.privacy.spending import read_spending
+from shoal.protocol.codec import pack
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.transports.sqlite.log import SqliteLog
+from tests.house.counting_federation import CLIENTS, create, run
+from tests.house.power_cut import cut_at_every_call
+from tests.house.small_federation import clock, contents, updates_by_client
+
+NODES = '[[models]]\nname = "nodes"\nalgorithm = "fcac_from_counts"\n'
+CAREFUL = (
+    '[[models]]\nname = "careful"\nalgorithm = "cluster_tree_from_counts"\nepsilon_per_reading = 2\n'
+    '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
+)
+MIDDLES = np.array([[15, 80], [30, 50], [45, 20]]) / [60, 100]
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def address(request: pytest.FixtureRequest) -> str:
+    if request.param == "embedded":
+        return "sqlite:federation.db"
+    return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
+
+
+def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsilon_of_four(
+    address: str, tmp_path: Path
+) -> None:
+    file = create(tmp_path, 3000, window=200, first="cluster_tree_from_counts", models=NODES, address=address)
+    run(file)
+    config = load_config(file)
+    assert total_epsilon(config.contract) == 4, "they share the counts and their price"
+    with open_server(config, clock=clock) as server:
+        for model in server.models().values():
+            assert model.view is not None
+            heavy = model.view.centres[model.view.centre_mass > 0.05 * model.view.centre_mass.sum()]
+            assert np.abs(heavy[:, None] - MIDDLES).sum(axis=2).min(axis=0).max() < 0.05, model.name
+        assert len(server.models()["clusters"].view.centres) == 3
+
+
+def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp_path: Path) -> None:
+    file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL)
+    run(file)
+    config = load_config(file)
+    assert total_epsilon(config.contract) == 4 + 2 + 4
+    spent, limit = epsilon_spent(config.contract)
+    assert 9.9 < spent <= limit == 10
+    spending = read_spending(config.client.folder / "attic" / LEDGER)
+    assert [(one.model, one.epsilon) for one in spending.models] == [("grid:2", 2), ("grid:4", 4), ("tree", 4)]
+    counts: dict[str, list[bytes]] = {}
+    for again in updates_by_client(config)["attic"].values():
+        for update in again:
+            counts.setdefault(update.model, []).append(update.arrays["count"].tobytes())
+    assert counts["clusters"] == counts["nodes"] != counts["careful"]
+
+
+def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
+    file = create(tmp_path, 1000, mode="off", privacy="", first="cluster_tree_from_counts")
+    run(file)
+    with open_server(load_config(file), clock=clock) as server:
+        view = server.models()["clusters"].view
+        assert len(view.centres) == 3
+        learnt = 2 * 1000 // 50 * 50
+        assert 0.7 * learnt < np.sum(view.mass) <= learnt
+
+
+def test_a_client_of_one_that_has_four_features_does_not_start(tmp_path: Path) -> None:
+    file = create(tmp_path, 0, first="fcac_from_counts", clients=())
+    more = "".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1\n' for n in range(2))
+    file.write_text(file.read_text().replace("[privacy]", f"{more}[privacy]"))
+    with pytest.raises(Exception, match="at most 3 features, and there are 4; take density_tree"):
+        open_client(load_config(file), "attic", clock=clock).__enter__()
+
+
+ends_by_signal = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
+
+
+def run_clients_then_server(file: Path) -> None:
+    """The clients one after the other, so that the order of the log is known, then the server."""
+    for client in CLIENTS:
+        with open_client(load_config(file), client, clock=clock) as node:
+            while node.step():
+                pass
+    with open_server(load_config(file), clock=clock) as server:
+        while server.step():
+            pass
+
+
+def outcome(file: Path) -> dict[str, Any]:
+    """Every update, and what the server has learnt, to the byte."""
+    config = load_config(file)
+    found: dict[str, Any] = {}
+    for client, updates in updates_by_client(config).items():
+        for again in updates.values():
+            by_model = {update.model: {contents(one) for one in again if one.model == update.model} for update in again}
+            assert all(len(answers) == 1 for answers in by_model.values()), "two answers for one window"
+        found[client] = {number: sorted(set(map(contents, again))) for number, again in updates.items()}
+    with open_server(config, clock=clock) as server:
+        for model in server.models().values():
+            found[model.name] = pack(model.state()["half"])
+    return found
+
+
+@ends_by_signal
+@pytest.mark.parametrize(
+    ("kind", "name", "every"), [(Ledger, "charge", 5), (Checkpoint, "save", 5), (SqliteLog, "publish", 11)]
+)
+def test_a_restart_at_any_instant_gives_the_same_bytes(
+    kind: type, name: str, every: int, tmp_path: Path, memory_folder: Path
+) -> None:
+    ready = tmp_path / "ready"
+    ready.mkdir()
+    create(ready, 300, first="cluster_tree_from_counts", models=NODES)
+    undisturbed = tmp_path / "undisturbed"
+    shutil.copytree(ready, undisturbed)
+    run_clients_then_server(undisturbed / "federation.toml")
+
+    def create_run(number: int) -> Path:
+        folder = memory_folder / f"{number}"
+        shutil.copytree(ready, folder)
+        for client in CLIENTS:
+            Checkpoint(folder / "clients" / client / "checkpoint.db", f"client {client} of house").close()
+            shutil.copy(undisturbed / "clients" / client / "noise.key", folder / "clients" / client / "noise.key")
+        return folder / "federation.toml"
+
+    wanted = outcome(undisturbed / "federation.toml")
+    cut_at_every_call(kind, name, True, create_run, run_clients_then_server, outcome, wanted, every=every)
