@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
+from onebox.comparison import Result, price, results, table
 from onebox.demo import Demo, open_demo, prepare_folder
-from onebox.findings import agreement, names, occupancy, read_office, sentences
+from onebox.findings import names, occupancy, read_office, sentences
 from onebox.plot import plot
 from onebox.progress import Progress, progress_on
 from server_node.bootstrap import initial_status
@@ -23,8 +24,8 @@ from server_node.history.store import HISTORY_FILE, HistoryReader
 from server_node.name import name_publisher
 from server_node.status import ServerStatus
 from server_node.web import page_server
-from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config
+from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
 
 IDLE_S = 0.02
@@ -71,7 +72,12 @@ class Seed(click.ParamType[int | None]):
     help="A whole number: the same noise, and the same numbers, at every run; such noise protects nothing, as anybody "
     "can compute it. Or random: every client draws a secret key, as outside of the demo.",
 )
-@click.option("--epsilon", type=click.FloatRange(min=0, min_open=True), help="Privacy budget of one reading. [400]")
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(EPSILON_MIN, EPSILON_MAX),
+    help="What one reading costs, in the private counts and in the noisy rows alike. [4 in counts, 400 in rows]",
+)
+@click.option("--private", is_flag=True, help="Leave out the models that learn from noisy rows.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -86,11 +92,12 @@ def demo(**options: Any) -> None:
     """Cluster a real sensor stream over five clients, with a live page.
 
     Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) in
-    half a minute. Every client adds noise to its readings, learns from them, and publishes only what it has learnt. The
-    server merges that into one clustering, which the live page shows. The data are public, so the noise may be a
+    half a minute. Every client counts its readings, adds noise to the counts, and publishes nothing else; the server
+    adds them up and finds clusters in them, which the live page shows. Beside that model, three others learn from noisy
+    rows, which takes a hundred times the epsilon; --private leaves them out. The data are public, so the noise may be a
     function of --seed: every run gives the same numbers, and the noise protects nothing.
     """
-    file = prepare_folder(options["folder"], options["epsilon"], options["port"])
+    file = prepare_folder(options["folder"], options["epsilon"], options["port"], options["private"])
 
     remark = "" if options["seed"] is None else PUBLIC_NOISE.format(seed=options["seed"])
 
@@ -113,7 +120,7 @@ def demo(**options: Any) -> None:
         web = page_server(run.board, registry, host, options["port"], name_publisher(run.config), history=history)
         page = f"http://{host}:{web.start()}/"
         try:
-            click.echo(privacy_mode(run.config.contract).describe().text(), err=True)
+            click.echo(price(run.config.contract), err=True)
             if remark:
                 click.echo(remark, err=True)
             click.echo(f"The live page: {page}", err=True)
@@ -148,49 +155,65 @@ def _show(run: Demo, progress: Progress, seconds: float) -> None:
 
 
 def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str) -> None:
-    """Print the summary, plot the clustering, and suggest what to try next."""
+    """Print the summary, plot the clusters, and suggest what to try next."""
     summary, contract, models = run.summary(seconds), run.config.contract, run.box.server.models()
     model, office = next(iter(models.values())), read_office(run.config.contract)
+    compared = results(models, contract, office)
     summary["found"] = sentences(model, contract, office)
     summary["occupancy"] = occupancy(model, contract, office)
-    summary["ari"] = agreement(models, contract, office)
+    summary["models"] = [one.as_json() for one in compared]
+    summary["price"] = price(contract)
     summary["remark"] = remark
-    if model.snapshot is not None and model.snapshot.nodes:
+    if (compared[0].labels >= 0).any():
         file_of_plot = folder / "clusters.png"
-        name_of = names(model, contract)
-        numbers = {number: name_of[identity] for number, identity in model.lineage.of_number.items()}
-        plot(contract, model.snapshot, numbers, model.status().history, file_of_plot)
+        title = f"{contract.federation}: {summary['readings']:,} readings of {summary['clients']} clients"
+        plot(contract, office, compared, names(model, contract), title, file_of_plot)
         summary["plot"] = str(file_of_plot)
     if as_json:
         click.echo(json.dumps(summary))
         return
-    click.echo(
-        f"\nIn {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt {summary['readings']:,} readings "
-        f"and published {summary['updates']:,} updates. No reading left its client.\n"
-    )
-    for sentence in summary["found"]:
-        click.echo(sentence)
-    click.echo(summary["occupancy"])
-    click.echo(_comparison(summary))
-    if remark:
-        click.echo(remark)
+    click.echo("\n".join([*_summary_lines(summary, compared), *_next_lines(file, run)]))
+
+
+def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]:
+    lines = [
+        "",
+        f"In {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt {summary['readings']:,} readings "
+        f"and published {summary['updates']:,} updates. No reading left its client.",
+        "",
+        *summary["found"],
+        *filter(None, [summary["occupancy"]]),
+        "",
+        *table(compared),
+        _meaning_of_agreement(compared),
+        summary["price"],
+    ]
+    if (waiting := summary["readings"] - summary["counted"]) > 0:
+        lines.append(f"{waiting:,} readings wait on their clients until a window of counts is full.")
     if "plot" in summary:
-        click.echo(f"A plot of the clusters: {summary['plot']}")
+        lines.append(f"A picture of the clusters: {summary['plot']}")
+    return lines
+
+
+def _meaning_of_agreement(compared: list[Result]) -> str:
+    if compared[0].agreement is None:
+        return "With scikit-learn installed, the agreement with the room's occupancy is shown as well."
+    return "Agreement: with whether somebody was in the room (adjusted Rand index: 1 is perfect, 0 is chance)."
+
+
+def _next_lines(file: Path, run: Demo) -> list[str]:
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
-    click.echo(
-        "\nTry next:\n"
-        f"  {shoal} demo --epsilon 20\n      the same with a strict privacy budget, which hides the clusters\n"
-        f"  {shoal} history export --config {file}\n      the share of each cluster over the sixteen days\n"
-        f"  {shoal} check {file}\n      the contract of this federation\n"
-        f"  {shoal} check --example > mine.toml\n      a federation of your own; then shoal server, client, producer"
+    is_private = len(run.config.contract.models) == 1
+    other = (
+        ("demo", "beside it, models that learn from noisy rows")
+        if is_private
+        else ("demo --private", "private counts alone: no noisy row is published")
     )
-
-
-def _comparison(summary: dict[str, Any]) -> str:
-    """One line on all models: clusters known at the end, and agreement with the occupancy where it can be computed."""
-    found = ", ".join(f"{name} {clusters}" for name, clusters in summary["known"].items())
-    line = f"Clusters by model: {found}."
-    if summary["ari"] is None:
-        return f"{line} With scikit-learn installed, their agreement with the room's occupancy is shown as well."
-    agreed = ", ".join(f"{name} {ari:.2f}" for name, ari in summary["ari"].items())
-    return f"{line} Agreement with the known occupancy (adjusted Rand index, 1 is perfect): {agreed}."
+    tries = [
+        other,
+        ("demo --epsilon 1", "stricter; noisy rows at the same price show nothing"),
+        (f"history export --config {file}", "the share of each cluster over the sixteen days"),
+        (f"check {file}", "the contract of this federation, and what it costs"),
+        ("check --example > mine.toml", "a federation of your own; then shoal server, client, producer"),
+    ]
+    return ["", "Try next:", *(line for words, why in tries for line in (f"  {shoal} {words}", f"      {why}"))]

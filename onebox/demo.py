@@ -24,6 +24,7 @@ from producers.pump import Pump
 from server_node.status import ServerStatus, StatusBoard
 from server_node.wake import request_wake
 from shoal.config.models import check_models
+from shoal.config.privacy import model_epsilon, total_epsilon
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.protocol.topics import readings_settings
@@ -32,8 +33,14 @@ from shoal.transports import open_log
 
 MARKER = ".shoal-demo"
 """a folder with this file was created by the demo, so the next demo may empty it"""
+DEMO_FILE, NOISY_ROWS_FILE = "demo.toml", "noisy_rows.toml"
+"""the federation file, and what it has more where models learn from noisy rows too"""
 ROWS = 20_560
 """readings in the stream that ships with shoal"""
+COUNTS_EPSILON = 4.0
+"""what a reading costs in private counts, as demo.toml has it"""
+ROWS_EPSILON = 400.0
+"""what a reading costs in noisy rows: about the least at which FCAC finds clusters in them"""
 
 
 @dataclass
@@ -82,11 +89,11 @@ class Demo:
         """The result so far, as JSON values."""
         model = next(iter(self.box.server.models().values()))
         snapshot = model.snapshot
-        statement = self.board.status.privacy
         rows = self.rows()
         return {
             "seconds": round(seconds, 1),
             "readings": sum(row.get("learned", 0) for row in rows),
+            "counted": snapshot.readings if snapshot else 0,
             "rejected": sum(row.get("rejected", 0) for row in rows),
             "clients": len(rows),
             "client_nodes": sum(row["nodes"] for row in rows),
@@ -96,8 +103,10 @@ class Demo:
             "version": snapshot.version if snapshot else 0,
             "known": {name: len(one.lineage.known) for name, one in self.box.server.models().items()},
             "rounds": self._rounds(),
-            "epsilon_per_reading": statement["epsilon_per_reading"],
-            "epsilon_per_feature": statement["epsilon_per_feature"],
+            "epsilon_total": total_epsilon(self.config.contract),
+            "epsilon_per_model": {
+                model.name: model_epsilon(self.config.contract, model) for model in self.config.contract.models
+            },
         }
 
     def _rounds(self) -> dict[str, dict[str, int]]:
@@ -110,8 +119,11 @@ class Demo:
         }
 
 
-def prepare_folder(folder: Path, epsilon: float | None, port: int) -> Path:
+def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool = False) -> Path:
     """Empty `folder` and write the demo's federation file into it; returns its path. Separate processes can run it too.
+
+    `epsilon` is that of one reading, in the private counts and in the noisy rows; None: `COUNTS_EPSILON` and
+    `ROWS_EPSILON`. `private`: without the models that learn from noisy rows.
 
     Raises `SettingsError` if the folder has files and the demo did not create it.
     """
@@ -121,12 +133,21 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int) -> Path:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARKER).touch()
-    text = files("onebox").joinpath("demo.toml").read_text(encoding="utf-8")
-    if epsilon is not None:
-        text = text.replace("epsilon_per_reading = 400.0", f"epsilon_per_reading = {epsilon!r}")
     file = folder / "office.toml"
-    file.write_text(text.replace("[server]\n", f"[server]\nport = {port}\n"), encoding="utf-8")
+    file.write_text(_federation_file(epsilon, port, private), encoding="utf-8")
     return file
+
+
+def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
+    text, noisy = (files("onebox").joinpath(name).read_text(encoding="utf-8") for name in (DEMO_FILE, NOISY_ROWS_FILE))
+    counts = f"counts_epsilon_per_reading = {epsilon or COUNTS_EPSILON!r}\n"
+    rows = (
+        "# What a reading costs in the noisy rows, from which the other models learn.\n"
+        f"epsilon_per_reading = {epsilon or ROWS_EPSILON!r}\n"
+    )
+    text = text.replace(f"counts_epsilon_per_reading = {COUNTS_EPSILON!r}\n", counts)
+    text = text.replace("[server]\n", f"[server]\nport = {port}\n")
+    return text if private else text.replace(counts, counts + rows) + noisy
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -16,8 +15,6 @@ from server_node.models.base import ServedModel
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds
-from shoal.errors import MissingExtra
-from shoal.evaluation.scores import scores
 
 CLUSTERS_DESCRIBED_MAX = 2
 
@@ -30,6 +27,8 @@ class Office:
     """(n, d) in the units of the contract"""
     occupied: NDArray[np.int64]
     """(n,) 1 where somebody was in the room"""
+    time: NDArray[np.datetime64]
+    """(n,) when each was read, local time of the room"""
 
 
 def read_office(contract: Contract) -> Office:
@@ -37,7 +36,8 @@ def read_office(contract: Contract) -> Office:
     text = gzip.decompress(files("onebox").joinpath("occupancy.csv.gz").read_bytes()).decode()
     lines = list(csv.DictReader(text.splitlines()))
     rows = [[float(line[feature.name]) for feature in contract.features] for line in lines]
-    return Office(np.array(rows), np.array([int(line["label"]) for line in lines]))
+    occupied = np.array([int(line["label"]) for line in lines])
+    return Office(np.array(rows), occupied, np.array([line["date"] for line in lines], dtype="datetime64[s]"))
 
 
 def labels_of(model: ServedModel, contract: Contract, office: Office) -> NDArray[np.int64]:
@@ -100,17 +100,6 @@ def names(model: ServedModel, contract: Contract) -> dict[int, str]:
         identity: given[identity] or f"{described[number].label(contract)} (cluster {identity})"
         for number, identity in sorted(model.lineage.of_number.items(), key=lambda pair: pair[1])
     }
-
-
-def agreement(models: Mapping[str, ServedModel], contract: Contract, office: Office) -> dict[str, float] | None:
-    """Name of each model -> adjusted Rand index of its clusters with the occupancy; None without scikit-learn."""
-    try:
-        return {
-            name: round(scores(office.occupied, labels_of(model, contract, office))["ari"], 3)
-            for name, model in models.items()
-        }
-    except MissingExtra:
-        return None
 
 
 def _listed(parts: list[str]) -> str:

@@ -36,7 +36,7 @@ class LineProgress:
         self._next_at = self._clock() + LINE_EVERY_S
         self._stream.write(
             f"{total['readings']:>7,} readings learnt, {total['nodes']:>4} nodes, {total['clusters']:>3} clusters, "
-            f"epsilon {total['epsilon_per_reading']:g} per reading\n"
+            f"epsilon {total['epsilon_total']:g} per reading\n"
         )
         self._stream.flush()
 
@@ -82,7 +82,7 @@ def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, 
         table.add_column(heading, justify="left" if not heading else "right")
     for client in clients:
         counts = (f"{client.get(name, 0):,}" for name in ("learned", "rejected", "nodes", "updates"))
-        table.add_row(client["client"], *counts, "", f"{total['epsilon_per_reading']:g}")
+        table.add_row(client["client"], *counts, "", f"{total['epsilon_total']:g}")
     table.add_section()
     counts = (f"{total[name]:,}" for name in ("readings", "rejected", "nodes", "updates"))
     table.add_row("server", *counts, str(total["clusters"]), "")

@@ -41,6 +41,7 @@ class Gaussians:
 
     block_rows = 250
     interval_s = 1.0
+    moving = True
 
     def __init__(self, seed: int = 0, width: int = 2) -> None:
         names = ["x", "y", "z"] if width <= 3 else [f"x{number}" for number in range(1, width + 1)]

@@ -59,6 +59,7 @@ class Plant:
     )
     block_rows = CYCLE_S
     interval_s = 1.0
+    moving = False
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

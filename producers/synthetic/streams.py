@@ -24,8 +24,11 @@ BEGINNING_S = 1767225600.0
 """event time of the first rows, 2026-01-01 00:00 UTC: fixed, so that a seed means the same stream on any day"""
 
 
-EPSILON_PER_FEATURE = 20.0
-"""in a printed federation file: the data are not private, and the clusters stay visible through the noise"""
+COUNTS_EPSILON_PER_READING = 4.0
+WINDOW_READINGS = 400
+"""in a printed federation file, as in `shoal check --example`"""
+DECAY_MOVING = 0.9
+"""in a printed federation file, of a stream whose clusters move: counts halve with every 2,600 readings"""
 
 
 class Stream(Protocol):
@@ -35,6 +38,8 @@ class Stream(Protocol):
     interval_s: float
     """seconds between two readings of one client"""
     block_rows: int
+    moving: bool
+    """whether its clusters move, so that a model has to forget where they were"""
 
     def block(self, client: int, number: int) -> tuple[NDArray[np.float64], Sequence[str]]:
         """Rows (block_rows, d) of client 0, 1, ... and the true label of each."""
@@ -113,7 +118,7 @@ class Synthetic:
 
 def federation_file(name: str, seed: int = 0) -> str:
     """A federation file (TOML) for the synthetic stream `name`, ready to use."""
-    features = stream_of(name, seed).features
+    stream = stream_of(name, seed)
     lines = [
         f"# A federation for `shoal producer --synthetic {name}`, written by its --print-federation.",
         "",
@@ -122,13 +127,16 @@ def federation_file(name: str, seed: int = 0) -> str:
         "",
         "[privacy]",
         'mode = "formal"',
-        f"epsilon_per_reading = {EPSILON_PER_FEATURE * len(features)}",
+        f"counts_epsilon_per_reading = {COUNTS_EPSILON_PER_READING}",
+        f"window_readings = {WINDOW_READINGS}",
         "",
         "[[models]]",
         'name = "clusters"',
-        'algorithm = "fcac"',
+        'algorithm = "density_tree"',
     ]
-    for feature in features:
+    if stream.moving:
+        lines += [f"options = {{ decay = {DECAY_MOVING} }}  # clusters of this stream move"]
+    for feature in stream.features:
         pairs = [f"name = {json.dumps(feature.name)}", f"unit = {json.dumps(feature.unit, ensure_ascii=False)}"]
         lines += ["", "[[features]]", *pairs, f"low = {feature.low}", f"high = {feature.high}"]
     return "\n".join(lines) + "\n"

@@ -65,6 +65,10 @@ class ClusteringView:
     `identity`"""
     recent: Floats | None = None
     """(c,) recent readings of each cluster, for algorithms that count them themselves"""
+    node_low: Floats | None = None
+    """(n, d) a tenth of the rows of each node lie below, for algorithms that know how far they spread"""
+    node_high: Floats | None = None
+    """(n, d) a tenth lie above"""
 
     @classmethod
     def from_nodes(  # noqa: PLR0913 - one argument for each field
@@ -82,6 +86,8 @@ class ClusteringView:
         identity: ArrayLike | None = None,
         parent: ArrayLike | None = None,
         recent: ArrayLike | None = None,
+        node_low: ArrayLike | None = None,
+        node_high: ArrayLike | None = None,
         joins_nodes: bool = False,
         accumulates: bool = True,
     ) -> Self:
@@ -111,6 +117,8 @@ class ClusteringView:
             identity=None if identity is None else _ints(identity),
             parent=None if parent is None else _ints(parent),
             recent=None if recent is None else _floats(recent),
+            node_low=None if node_low is None else _floats(node_low),
+            node_high=None if node_high is None else _floats(node_high),
         )
 
     @classmethod

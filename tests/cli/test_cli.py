@@ -122,7 +122,8 @@ def test_the_example_is_valid(example: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     contract = load_contract(example)
     assert contract.digest in result.stdout
-    assert "Privacy: Formal guarantee, hardly any protection." in result.stdout
+    assert "Privacy: Formal guarantee for every reading." in result.stdout
+    assert "epsilon 4 per reading, from private counts" in result.stdout
     for feature in contract.features:
         assert feature.name in result.stdout
 
@@ -131,7 +132,8 @@ def test_check_prints_the_contract_as_json(example: Path) -> None:
     result = json.loads(shoal("check", example, "--json").stdout)
     assert result["digest"] == load_contract(example).digest
     assert result["contract"]["federation"] == "greenhouse"
-    assert result["privacy_statement"]["epsilon_per_reading"] == 100.0
+    assert result["epsilon_per_model"] == {"clusters": 4.0}
+    assert result["epsilon_total"] == 4.0
 
 
 def test_options_can_come_from_the_environment(example: Path) -> None:
@@ -145,8 +147,8 @@ def test_options_can_come_from_the_environment(example: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('algorithm = "fcac"', 'algorithm = "facc"', "models.clusters: unknown algorithm 'facc'"),
-        ('algorithm = "fcac"', 'algorithm = "fcac"\noptions = { speed = 1 }', "fcac has no option 'speed'"),
+        ('"density_tree"', '"density_wood"', "models.clusters: unknown algorithm 'density_wood'"),
+        ('"density_tree"', '"density_tree"\noptions = { speed = 1 }', "density_tree has no option 'speed'"),
         ("low = -10.0", "low = 50.0", "features[1]: low 50 is not below high 50"),
         ("port = 8765", "prot = 8765", "[server]: prot: unknown name"),
     ],
@@ -164,7 +166,8 @@ def test_an_invalid_file_is_a_one_line_error(example: Path, tmp_path: Path, old:
 
 @pytest.mark.parametrize("privacy", ['mode = "off"', 'mode = "paper"\nepsilon_nominal_per_feature = 20'])
 def test_check_describes_the_other_privacy_modes(example: Path, tmp_path: Path, privacy: str) -> None:
-    lines = [line for line in example.read_text(encoding="utf-8").splitlines() if not line.startswith(("mode", "eps"))]
+    text = example.read_text(encoding="utf-8").replace("density_tree", "fcac")
+    lines = [line for line in text.splitlines() if not line.startswith(("mode", "counts_epsilon"))]
     lines.insert(lines.index("[privacy]") + 1, privacy)
     other = tmp_path / "other.toml"
     other.write_text("\n".join(lines), encoding="utf-8")
@@ -176,7 +179,8 @@ def test_check_describes_the_other_privacy_modes(example: Path, tmp_path: Path, 
 def test_check_marks_baselines_that_exist_for_comparison_only(example: Path, tmp_path: Path) -> None:
     file = tmp_path / "baseline.toml"
     model = '\n[[models]]\nname = "alone"\nalgorithm = "kmeans_local"\noptions = { clusters = 2 }\n'
-    file.write_text(example.read_text(encoding="utf-8") + model, encoding="utf-8")
+    text = example.read_text(encoding="utf-8").replace("[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n")
+    file.write_text(text + model, encoding="utf-8")
     lines = shoal("check", file).stdout.splitlines()
     marked = [line for line in lines if "only for comparison" in line]
     assert len(marked) == 1

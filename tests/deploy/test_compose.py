@@ -61,7 +61,7 @@ while at < end:
     for record in records:
         if dict(record.headers).get("type") == b"update":
             update = Update.decode(record.value, record.headers)
-            if update.model == "rooms":
+            if update.model == "fcac":
                 readings[update.client, update.sequence] = update.readings
 print(json.dumps([len(readings), sum(readings.values())]))
 """
@@ -92,8 +92,8 @@ def produced(project: Project) -> dict[str, int]:
 
 
 def snapshot(project: Project) -> dict[str, Any]:
-    """The newest snapshot of the model `rooms`."""
-    found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/snapshot?model=rooms"))
+    """The newest snapshot of the model `fcac`, which learns every reading at once; `rooms` waits for full windows."""
+    found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/snapshot?model=fcac"))
     return found
 
 
@@ -133,7 +133,7 @@ def test_clusters_appear_on_the_page_and_in_prometheus(project: Project) -> None
     wait_for("clusters", lambda: snapshot(project)["clusters"])
     assert snapshot(project)["federation"] == "office"
     wait_for("every target", lambda: sum(project.query("up").values()) >= len(CLIENTS) + 1)
-    for model in ("rooms", "fuzzy"):
+    for model in ("rooms", "fcac", "fuzzy"):
         identity = wait_for(f"a known cluster of {model}", lambda model=model: known_cluster(project, model))
         name_it = (
             "shoal",

@@ -6,18 +6,25 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from onebox.demo import ROWS, open_demo, prepare_folder
+from onebox.plot import colours, separating_features, stretches
 from onebox.repeatable import TICK_S, TickingClock
 from server_node.bootstrap import initial_status
 from server_node.status import ServerStatus
 from shoal.cli.main import shoal
+from shoal.config.privacy import model_epsilon, total_epsilon
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
+from shoal.privacy.base import COUNT_MECHANISM
+from shoal.protocol.messages import Update
+from shoal.transports import open_log
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -33,24 +40,35 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(tmp_path: Path) -> None
     assert running.returncode == 0, log
     summary = json.loads(output)
     assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
-    assert summary["clusters"] == summary["known"]["rooms"] == 2
-    assert list(summary["known"]) == ["rooms", "fcac", "fuzzy"]
-    assert summary["found"][0].startswith("The office has 2 states: ")
+    assert summary["clusters"] == summary["known"]["rooms"]
+    assert list(summary["known"]) == ["rooms", "steady", "fcac", "fuzzy"]
+    assert summary["found"][0].startswith(f"The office has {summary['clusters']} states: ")
     assert any("Light is high: " in sentence and " lux, elsewhere " in sentence for sentence in summary["found"][1:])
     assert len(summary["found"]) == 3
     assert summary["occupancy"].startswith("Somebody was in the room in ")
     assert "protects nothing" in summary["remark"]
     assert "protects nothing" in log
-    assert summary["ari"]["rooms"] > 0.8
-    assert summary["ari"]["rooms"] > summary["ari"]["fcac"]
+    found = {model["model"]: model for model in summary["models"]}
+    assert {name: (model["learns_from"], model["epsilon"]) for name, model in found.items()} == {
+        "rooms": ("private counts", 4.0),
+        "steady": ("noisy rows", 400.0),
+        "fcac": ("noisy rows", 400.0),
+        "fuzzy": ("noisy rows", 400.0),
+    }
+    assert found["rooms"]["agreement"] > 0.8
+    assert found["rooms"]["agreement"] > found["fcac"]["agreement"]
+    assert 0 < summary["readings"] - summary["counted"] < 5 * 400, "of open windows"
     assert summary["nodes"] >= summary["clusters"]
     assert summary["updates"] >= 100
     assert list(summary["rounds"]) == ["fuzzy"]
     assert summary["rounds"]["fuzzy"]["round"] >= 1
     assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as the steady model has at the end"
-    assert (summary["epsilon_per_reading"], summary["epsilon_per_feature"]) == (400.0, [100.0] * 4)
+    assert summary["epsilon_total"] == 404.0, "noisy rows count once"
+    assert summary["price"].startswith(
+        "A reading costs epsilon 404 in all: 4 in the private counts of rooms and 400 in"
+    )
     assert (tmp_path / summary["plot"]).read_bytes().startswith(PNG)
-    assert "HARDLY ANY protection" in log
+    assert summary["price"] in log
     assert "http://127.0.0.1:" in log
 
 
@@ -93,10 +111,46 @@ def test_the_clock_moves_in_ticks_and_never_ahead_of_real_time() -> None:
 
 
 def test_its_federation_file_has_the_budget_and_port_of_the_options(tmp_path: Path) -> None:
-    config = load_config(prepare_folder(tmp_path / "demo", epsilon=20.0, port=1234))
-    assert config.contract.privacy.epsilon_per_reading == 20.0
-    assert config.server.port == 1234
-    assert load_config(prepare_folder(tmp_path / "demo", None, 0)).contract.privacy.epsilon_per_reading == 400.0
+    def epsilons(epsilon: float | None, private: bool) -> tuple[list[float | None], float | None]:
+        contract = load_config(prepare_folder(tmp_path / "demo", epsilon, 0, private)).contract
+        return [model_epsilon(contract, model) for model in contract.models], total_epsilon(contract)
+
+    assert epsilons(None, False) == ([4.0, 400.0, 400.0, 400.0], 404.0)
+    assert epsilons(20.0, False) == ([20.0] * 4, 40.0)
+    assert epsilons(None, True) == ([4.0], 4.0)
+    assert epsilons(1.0, True) == ([1.0], 1.0)
+    assert load_config(prepare_folder(tmp_path / "demo", None, port=1234)).server.port == 1234
+
+
+def test_a_private_demo_publishes_counts_alone_and_finds_the_hours_in_which_somebody_is_there(tmp_path: Path) -> None:
+    running = shoal_demo(tmp_path, "--seconds", "2", "--private", "--epsilon", "1", "--json")
+    output, log = running.communicate(timeout=900)
+    assert running.returncode == 0, log
+    summary = json.loads(output)
+    assert (
+        summary["price"] == "A reading costs epsilon 1 in the private counts of rooms, and nothing else is published."
+    )
+    assert summary["epsilon_total"] == 1.0
+    assert (summary["readings"], list(summary["known"]), summary["rounds"]) == (ROWS, ["rooms"], {})
+    assert summary["models"][0]["agreement"] > 0.6
+    config = load_config(tmp_path / "demo" / "office.toml")
+    with closing(open_log(config.log)) as log_:
+        [(first, end)] = log_.bounds(config.contract.updates_topic)
+        records, _ = log_.read(config.contract.updates_topic, {0: first}, end - first, 0.0)
+    updates = [Update.decode(record.value, record.headers) for record in records]
+    assert {update.model for update in updates} == {"rooms"}
+    assert {update.privacy["mechanism"] for update in updates} == {COUNT_MECHANISM}
+
+
+def test_a_picture_shows_the_features_that_set_clusters_apart_and_the_times_of_each() -> None:
+    rows = np.array([[0.1, 0.5, 0.2], [0.2, 0.4, 0.3], [0.1, 0.6, 0.8], [0.2, 0.5, 0.9]])
+    assert separating_features(rows, np.array([4, 4, 9, 9]))[0] == 2
+    assert separating_features(rows[:, :1], np.array([4, 4, 4, 4])) == (0, 0)
+    assert colours(np.array([7, 3, 3, -1])) == {3: "C0", 7: "C1"}
+    minutes = np.array([0, 1, 2, 3, 60, 61], dtype="datetime64[m]").astype("datetime64[s]")
+    found = stretches(np.array([True, True, False, True, True, True]), minutes)
+    assert np.round(np.array(found) * 1440) == pytest.approx(np.array([[0, 2], [3, 1], [60, 2]]))
+    assert stretches(np.zeros(6, dtype=bool), minutes) == []
 
 
 def test_ctrl_c_stops_it_in_order(tmp_path: Path) -> None:

@@ -43,6 +43,16 @@ def test_a_cluster_is_described_by_the_feature_that_sets_it_apart() -> None:
     assert bright.centre == pytest.approx((500.0, 800.0))
 
 
+def test_a_node_that_knows_the_spread_of_its_rows_is_described_by_it() -> None:
+    nodes = [(0.05, 0.2), (0.5, 0.2)]
+    low, high = [(0.0, 0.1), (0.42, 0.1)], [(0.09, 0.3), (0.56, 0.3)]
+    view = ClusteringView.from_nodes(nodes, [300.0, 100.0], [0, 1], node_low=low, node_high=high)
+    dark, bright = describe(view, CONTRACT).values()
+    assert bright.text(CONTRACT) == "Light high: 420-560 lux, elsewhere 0-90"
+    assert dark.text(CONTRACT) == "Light low: 0-90 lux, elsewhere 420-560"
+    assert (dark.intervals[1].low, dark.intervals[1].high) == (600.0, 1000.0)
+
+
 def test_the_most_telling_feature_comes_first_and_two_are_enough() -> None:
     (described, _) = describe(view_of(spread(0.5, 0.9), spread(0.45, 0.1)), CONTRACT).values()
     assert [CONTRACT.features[each.feature].name for each in described.distinctions] == ["CO2", "Light"]

@@ -33,6 +33,8 @@ SNAPSHOT = {
     "high": ArraySpec("<f8", ("l", "d"), rowlike=True),
     "mass": ArraySpec("<f8", ("l",)),
     "leaf_centre": ArraySpec("<f8", ("l", "d"), rowlike=True),
+    "leaf_low": ArraySpec("<f8", ("l", "d"), rowlike=True),
+    "leaf_high": ArraySpec("<f8", ("l", "d"), rowlike=True),
     "cluster": ArraySpec("<i8", ("l",), points_into="c"),
     "axis_leaf": ArraySpec("<i8", ("a",), points_into="l"),
     "axis_first": ArraySpec("<i8", ("a",), points_into="d"),
@@ -54,12 +56,12 @@ SNAPSHOT = {
     "since": ArraySpec("<i8", ("c",)),
 }
 """the plan under which clients count, and the clusters. Of each cut its axis, its place and its two parts (i >= 0 is
-cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is never given again, its box, the readings
-in it and their mean; of each axis, leaf by leaf, its two features and their weights, its range, the coarse bin from
-which fine bins lie over `span` coarse bins (-1: none), its epoch, and its share in parts of 65536; of each cluster its
-identity, centre and readings as estimated from private counts, its recent readings (they fade to 1/e in 4000
-readings of all clusters), whether it is active, the identity that it parted from (-1: none), and how many readings had
-been absorbed when it was found"""
+cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is never given again, its box, the
+readings in it, their mean, and between what the middle 80 % of them lie on each feature; of each axis, leaf by leaf,
+its two features and their weights, its range, the coarse bin from which fine bins lie over `span` coarse bins (-1:
+none), its epoch, and its share in parts of 65536; of each cluster its identity, centre and readings as estimated from
+private counts, its recent readings (they fade to 1/e in 4000 readings of all clusters), whether it is active, the
+identity that it parted from (-1: none), and how many readings had been absorbed when it was found"""
 
 
 class Block(NamedTuple):

@@ -9,15 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.density_tree.axes import NO_AXES, Axes, Ints
+from shoal.algorithms.density_tree.extents import extents
 from shoal.algorithms.density_tree.identities import Identities
-from shoal.algorithms.density_tree.leaf import BINS, Leaf
 from shoal.algorithms.density_tree.tree import Node, cuts_of, leaf_of, leaves_of
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.kernels.distance import Floats
 
-CENTRE_SIGNIFICANCE = 2.0
-"""standard deviations from which a bin at the edge of a leaf's support counts towards its centre"""
 _AXES = ("first", "second", "first_weight", "second_weight")
 
 
@@ -53,17 +51,19 @@ def cluster_arrays(
 ) -> dict[str, NDArray[Any]]:
     """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters (c,)."""
     leaves = leaves_of(root)
-    centre = np.array([_centre(leaf) for leaf in leaves])
+    extent = extents(root)
     facts = [identities.clusters[one] for one in identity.tolist()]
     recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
     return {
         "low": np.array([leaf.low for leaf in leaves]),
         "high": np.array([leaf.high for leaf in leaves]),
         "mass": mass * readings,
-        "leaf_centre": centre,
+        "leaf_centre": extent.mean,
+        "leaf_low": extent.low,
+        "leaf_high": extent.high,
         "cluster": cluster,
         "identity": identity,
-        "centre": _cluster_means(centre, mass, cluster),
+        "centre": _cluster_means(extent.mean, mass, cluster),
         "centre_mass": np.bincount(cluster, weights=mass) * readings,
         "recent": np.maximum(recent, 0.0),
         "active": np.array([one.active for one in facts], dtype=np.bool_),
@@ -93,23 +93,13 @@ def view(snapshot: Arrays) -> ClusteringView:
         parent=snapshot["parent"],
         recent=snapshot["recent"],
         accumulates=False,
+        node_low=snapshot["leaf_low"],
+        node_high=snapshot["leaf_high"],
     )
 
 
 def _axis_arrays(name: str, axes: Axes) -> dict[str, NDArray[Any]]:
     return {f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)}
-
-
-def _centre(leaf: Leaf) -> Floats:
-    """(d,) the mean of what was counted on each feature; the middle of the box where nothing is significant."""
-    middle = leaf.start[: leaf.d, None] + (np.arange(BINS) + 0.5) * leaf.bin_width[: leaf.d, None]
-    held = np.maximum(leaf.coarse[: leaf.d], 0.0)
-    for axis in range(leaf.d):
-        first, last = leaf.support(axis, CENTRE_SIGNIFICANCE)
-        held[axis, :first] = held[axis, last:] = 0.0
-    total = held.sum(axis=1)
-    found = (held * middle).sum(axis=1) / np.where(total > 0.0, total, 1.0)
-    return np.where(total > 0.0, found, (leaf.low + leaf.high) / 2.0)
 
 
 def _cluster_means(centre: Floats, mass: Floats, cluster: Ints) -> Floats:

@@ -1,0 +1,76 @@
+"""Where the readings of a leaf lie, as its noisy counts say: mean and middle, also right after a cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shoal import DensityTree
+from shoal.algorithms.density_tree.axes import Axes
+from shoal.algorithms.density_tree.extents import extents
+from shoal.algorithms.density_tree.leaf import BINS, Leaf
+from shoal.algorithms.density_tree.tree import Cut, cut_leaf, new_leaf
+
+
+def leaf_of(*histograms: list[float], noise: float = 0.5) -> Leaf:
+    """A leaf over the unit box, with a histogram of coarse bins for each feature."""
+    d = len(histograms)
+    leaf = new_leaf(0, np.zeros(d), np.ones(d), Axes.features(d), 0)
+    leaf.coarse[:] = histograms
+    leaf.coarse_noise[:] = noise
+    leaf.exposure[:] = np.sum(histograms, axis=1)
+    return leaf
+
+
+def peak(first: int, *counts: float) -> list[float]:
+    """Counts from bin `first` on, and nothing elsewhere."""
+    held = [0.0] * BINS
+    held[first : first + len(counts)] = counts
+    return held
+
+
+def test_the_middle_of_a_leaf_is_that_of_its_counts_without_the_noise_in_empty_bins() -> None:
+    noisy = peak(4, 50.0, 100.0, 50.0)
+    noisy[14] = 1.0
+    found = extents(leaf_of(noisy))
+    assert found.mean[0, 0] == pytest.approx(5.5 / 16)
+    assert (found.low[0, 0], found.high[0, 0]) == pytest.approx((4.4 / 16, 6.6 / 16))
+
+
+def test_fine_bins_spread_what_their_coarse_bin_holds() -> None:
+    leaf = leaf_of(peak(4, 100.0))
+    leaf.zoom[0], leaf.span[0] = 4, 1
+    leaf.fine[0, 0] = 10.0
+    assert extents(leaf).mean[0, 0] == pytest.approx((4 + 1 / 32) / 16), "not the middle of the coarse bin"
+
+
+def test_a_leaf_without_mass_is_described_by_its_box() -> None:
+    found = extents(leaf_of(peak(3), peak(3)))
+    assert found.mean[0].tolist() == [0.5, 0.5]
+    assert (found.low[0].tolist(), found.high[0].tolist()) == ([0.1, 0.1], [0.9, 0.9])
+
+
+def test_a_leaf_that_was_just_cut_takes_its_features_from_the_leaf_that_was_cut() -> None:
+    """Both features have a valley; the cut on the first leaves nothing counted on the second."""
+    whole = leaf_of(
+        [*[40.0] * 4, *[0.0] * 8, *[40.0] * 4],
+        peak(2, 50.0, 200.0, 50.0),
+    )
+    parts = cut_leaf(whole, 0, 0.5, np.zeros(2), (1, 2), 0)
+    assert not any(part.coarse[1].any() for part in parts), "what the test is about"
+    found = extents(Cut(whole, 0, 0.5, 1 / 16, parts))
+    assert found.mean[:, 1] == pytest.approx([3.5 / 16] * 2)
+    assert found.mean[:, 0] == pytest.approx([2 / 16, 14 / 16])
+    assert (found.high[0, 0], found.low[1, 0]) == pytest.approx((3.6 / 16, 12.4 / 16))
+
+
+def test_at_an_epsilon_that_protects_centres_lie_among_their_readings() -> None:
+    """A cluster in the corner of the box, where the middle of a leaf is far from its readings."""
+    rng = np.random.default_rng(11)
+    corners = np.array([[0.05, 0.9, 0.1], [0.25, 0.1, 0.05], [0.9, 0.15, 0.85]])
+    rows = np.clip(corners[rng.integers(3, size=20_000)] + rng.normal(0, 0.02, size=(20_000, 3)), 0, 1)
+    model = DensityTree(epsilon=2.0, clients=5).fit(rows)
+    centres = model.cluster_centers_
+    nearest = np.abs(centres[:, None] - corners).max(axis=2).min(axis=0)
+    assert len(centres) == 3
+    assert (nearest < 0.03).all(), nearest
