@@ -30,7 +30,7 @@ from shoal.runtime.service import stopped_by_signals
 
 IDLE_S = 0.02
 PUBLIC_NOISE = (
-    "The noise of this run is a function of --seed {seed}: anybody can compute it and take it away, so it protects "
+    "The noise of this run is a function of --seed {seed}: it can be computed and taken away, so it protects "
     "nothing. The data are public. With --seed random every client draws a secret key."
 )
 
@@ -69,8 +69,8 @@ class Seed(click.ParamType[int | None]):
     type=Seed(),
     default="0",
     show_default=True,
-    help="A whole number: the same noise, and the same numbers, at every run; such noise protects nothing, as anybody "
-    "can compute it. Or random: every client draws a secret key, as outside of the demo.",
+    help="A whole number: the same noise, and the same numbers, at every run; such noise protects nothing, as it "
+    "can be computed. Or random: every client draws a secret key, as outside of the demo.",
 )
 @click.option(
     "--epsilon",

@@ -156,7 +156,7 @@ def open_demo(
 ) -> Iterator[Demo]:
     """The demo of this federation file; it replays the whole stream in about `seconds`.
 
-    All noise is a function of `seed`, so it can be computed by anybody and protects nothing; None: every client draws
+    All noise is a function of `seed`, so it can be computed and protects nothing; None: every client draws
     a secret key.
     """
     config = load_config(file)
