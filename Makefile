@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 
-.PHONY: help demo check test lint check-types bench fuzz soak screenshots kafka-start kafka-stop clean
+.PHONY: help demo check test lint check-types bench fuzz soak audit screenshots kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ fuzz: $(VENV)/.dev ## 100 000 changed messages, requests and files against their
 
 soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds
 	$(BIN)/python -m tests.hostile.soak
+
+audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each attack, 1 000 kills (about an hour)
+	$(BIN)/shoal privacy audit --trials 20000 --kills 1000
 
 screenshots: $(VENV)/.dev ## renew the screenshots of the live page in docs/pictures (needs Chromium)
 	$(BIN)/python -m tests.server_node.web_screenshot

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -42,6 +43,7 @@ LONG = (
         "tests/onebox",
     ),
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
+    *("tests/privacy/test_audit_kills.py", "tests/privacy/test_audit_canaries.py"),
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
     *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
     *("tests/cli/test_cli.py", "tests/algorithms/test_cluster_tree_steady.py", "tests/laws/test_log_retention.py"),
@@ -172,3 +174,14 @@ def kafka_bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     broker = Broker(tmp_path_factory.mktemp("kafka"))
     yield broker.bootstrap
     broker.stop()
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: syncs cost nothing, and a killed process loses no more than on a disk."""
+    in_memory = Path("/dev/shm")
+    if not os.access(in_memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=in_memory, prefix="shoal-test-") as folder:
+        yield Path(folder)

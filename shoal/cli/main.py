@@ -1,7 +1,8 @@
 """The command `shoal`: collects the commands that installed packages offer, and prints errors in one line.
 
 A command is found by its entry point in the group `shoal.commands` and imported only when it is called, so that an edge
-client does not load what it does not use.
+client does not load what it does not use. A member of the command `privacy` may be an entry point of its own, in the
+group `shoal.commands.privacy`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for point in entry_points(group=GROUP):
             if point.name == cmd_name:
-                return _load(point)
+                return _load(point, GROUP, VARIABLE)
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -56,15 +57,20 @@ class Commands(click.Group):
         return result
 
 
-def _load(point: EntryPoint) -> click.Command:
+def _load(point: EntryPoint, group: str, prefix: str) -> click.Command:
+    """The command of an entry point; to a group of commands those of the entry points in `group`.NAME are added."""
     try:
         command = point.load()
     except ModuleNotFoundError as missing:
         return _unavailable(point.name, str(missing.name))
     if not isinstance(command, click.Command):
-        raise TypeError(f"the entry point {point.name} of the group {GROUP} does not lead to a click.Command")
+        raise TypeError(f"the entry point {point.name} of the group {group} does not lead to a click.Command")
     command.epilog = f"{command.epilog} {EXIT_CODES}" if command.epilog else EXIT_CODES
-    _set_variables(command, f"{VARIABLE}_{point.name}")
+    own_group, own_prefix = f"{group}.{point.name}", f"{prefix}_{point.name}"
+    if isinstance(command, click.Group):
+        for member in entry_points(group=own_group):
+            command.add_command(_load(member, own_group, own_prefix), member.name)
+    _set_variables(command, own_prefix)
     return command
 
 

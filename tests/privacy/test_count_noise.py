@@ -1,4 +1,4 @@
-"""The noise of counts: its certificate, its distribution, and audits that notice faults."""
+"""The noise of counts: its certificate, and its distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.privacy.audit import clopper_pearson
 from shoal.privacy.count_noise import TABLE_BITS, CountNoise, certified_count_epsilon, count_noise
 from shoal.privacy.counts import CountMechanism
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
@@ -103,33 +102,3 @@ def test_all_that_the_noise_depends_on_changes_it() -> None:
             assert (one != other).any()
     fingerprints = {mechanism().fingerprint, mechanism(client="other").fingerprint, mechanism(epsilon=2.0).fingerprint}
     assert len(fingerprints) == 3
-
-
-def two_cell_loss(epsilon_of_noise: float, declared: float, releases: int = 20_000) -> float:
-    """The lower bound of the privacy loss between two windows that differ in one reading, found by guessing.
-
-    The reading is in the first cell or in the second; whoever sees both counts guesses the larger one, and does not
-    guess where they are equal. With the declared noise a guess is right with probability e^l / (1 + e^l) at most.
-    """
-    noise = count_noise(epsilon_of_noise)
-    first = np.random.default_rng(7).integers(0, 2, size=releases).astype(bool)
-    cells = np.stack([first, ~first], axis=1).astype(np.int64) + 10
-    private = cells + noise.draw(b"audit", cells.size).reshape(cells.shape)
-    # The likelihood ratio is largest where the counts differ by one or more each.
-    sure_first = (private[:, 0] >= 11) & (private[:, 1] <= 10)
-    sure_second = (private[:, 0] <= 10) & (private[:, 1] >= 11)
-    guesses = int(sure_first.sum() + sure_second.sum())
-    hits = int((sure_first & first).sum() + (sure_second & ~first).sum())
-    low, high = clopper_pearson(hits, guesses, 1e-4)
-    assert math.log(high / (1 - high)) > 0.8 * declared or epsilon_of_noise != declared
-    return math.log(low / (1 - low))
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
-def test_a_two_cell_audit_finds_no_more_than_the_declared_epsilon(epsilon: float) -> None:
-    assert two_cell_loss(epsilon, epsilon) <= epsilon
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
-def test_the_two_cell_audit_notices_half_the_noise(epsilon: float) -> None:
-    assert two_cell_loss(2 * epsilon, epsilon) > epsilon

@@ -1,0 +1,91 @@
+"""A real client in a scratch folder, seen from outside: readings go into its log, and updates into the federation's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client_nodes.bootstrap import open_client
+from client_nodes.node import ClientNode
+from shoal.config.contract import Model
+from shoal.config.settings import ClientSettings, Config, LogSettings, ReadingsSettings
+from shoal.protocol.messages import Update
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS, readings_settings
+from shoal.runtime.readings_log import open_readings
+from shoal.transports import open_log
+from shoal.transports.base import Log, Positions, Record, beginning
+
+NOW = 1e9
+"""the clock of audits stands still: what is published then depends on readings alone"""
+NAME = "audited"
+
+
+def in_folder(config: Config, folder: Path, models: Sequence[Model]) -> Config:
+    """The federation with these models only, on embedded logs in `folder`, which is created."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return config.model_copy(
+        update={
+            "contract": config.contract.model_copy(update={"models": tuple(models)}),
+            "log": LogSettings(address=f"sqlite:{folder / 'federation.db'}"),
+            "client": ClientSettings(folder=folder / "clients", publish_s=86400, batch_readings_max=100_000),
+            "readings": ReadingsSettings(),
+            "server": config.server.model_copy(update={"folder": folder / "server"}),
+        }
+    )
+
+
+def new_records(log: Log, topic: str, positions: Positions) -> tuple[list[Record], Positions]:
+    """All records of a topic from these positions on, and the next positions."""
+    found: list[Record] = []
+    records, positions = log.read(topic, positions)
+    while records:
+        found += records
+        records, positions = log.read(topic, positions)
+    return found, positions
+
+
+class AuditedClient:
+    """One client node, resumed, whose readings the audit writes."""
+
+    def __init__(self, config: Config, name: str = NAME) -> None:
+        """`config` from `in_folder`."""
+        self._config = config
+        with ExitStack() as opening:
+            config.client.folder.joinpath(name).mkdir(parents=True, exist_ok=True)
+            self._readings = opening.enter_context(closing(open_readings(config, name)))
+            self._readings.ensure(READINGS, readings_settings(config.client))
+            self.node: ClientNode = opening.enter_context(open_client(config, name, clock=lambda: NOW))
+            self._log = opening.enter_context(closing(open_log(config.log)))
+            self._positions: Positions = beginning(self._log, config.contract.updates_topic)
+            self._stack = opening.pop_all()
+        self._number = 0
+
+    def publish(self, readings: NDArray[np.float64]) -> list[Update]:
+        """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is refused."""
+        for values in readings:
+            self._number += 1
+            self._readings.publish(READINGS, Reading(NOW + self._number, values).encode(), headers=Reading.headers())
+        self._readings.flush()
+        while self.node.step():
+            pass
+        return self._new_updates()
+
+    def _new_updates(self) -> list[Update]:
+        records, self._positions = new_records(self._log, self._config.contract.updates_topic, self._positions)
+        return [Update.decode(record.value, record.headers) for record in records]
+
+    def close(self) -> None:
+        """Close the node and its logs."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,99 @@
+"""The audits of mechanisms alone, made from the contract as a client makes them: fast enough for many trials."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from shoal.config.contract import Contract, Model
+from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, model_noise, privacy_mode
+from shoal.privacy.audit.counts import CountRelease, audit_independent_counts, audit_two_cells
+from shoal.privacy.audit.features import Release, audit_features
+from shoal.privacy.audit.finding import Finding, LossFinding
+from shoal.privacy.audit.precision import Values, attack_precision, reachable_on_grid
+from shoal.privacy.audit.rows import audit_constant_features, audit_independent_rows
+from shoal.privacy.counts import CountMechanism
+from shoal.privacy.formal import Formal
+from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
+
+ROWS = "rows"
+"""the subject of findings on noisy rows, which all models that learn from rows share"""
+PLAN = hashlib.sha256(b"the plan of an audit").digest()
+
+
+def audit_count_mechanism(
+    contract: Contract, model: Model, trials: int, generator: np.random.Generator
+) -> list[Finding]:
+    """Two cells, a window released again, and a client that would have another one's noise."""
+    epsilon = model_epsilon(contract, model) or 0.0
+    one, other = (_count_release(contract, model, client, generator) for client in ("audited", "attacker"))
+    losses = {
+        "two cells": audit_two_cells(one, epsilon, trials, generator),
+        "two cells, released twice": audit_two_cells(one, epsilon, trials, generator, repeats=2),
+        "noise of another client": audit_independent_counts(one, other, trials, generator),
+    }
+    return [LossFinding(audit, model.name, epsilon, loss) for audit, loss in losses.items()]
+
+
+def audit_row_mechanism(contract: Contract, trials: int, outputs: int, generator: np.random.Generator) -> list[Finding]:
+    """Two values, a feature that never varies, another client's noise, and the precision attack on `outputs` rows."""
+    mode, bounds = privacy_mode(contract), declared_bounds(contract)
+    epsilons, total = mode.epsilon_per_feature(), mode.epsilon_per_reading() or 0.0
+    release = row_release(contract, "audited", generator)
+    constant = audit_constant_features(
+        lambda trial: row_release(contract, f"client-{trial}", generator), bounds, epsilons, trials, generator
+    )
+    other = audit_independent_rows(
+        release, lambda: row_release(contract, "attacker", generator), bounds, trials, generator
+    )
+    features = audit_features(release, bounds, epsilons, trials, generator)
+    return [
+        *(LossFinding(one.audit, f"{ROWS}, {one.subject}", one.declared, one.loss) for one in features),
+        LossFinding("features that never vary", ROWS, min(1.0, epsilons[0]), constant),
+        LossFinding("noise of another client", ROWS, total, other),
+        audit_row_precision(contract, outputs, generator),
+    ]
+
+
+def audit_row_precision(contract: Contract, outputs: int, generator: np.random.Generator) -> LossFinding:
+    """How many of so many outputs not both of two readings can give, in the first feature."""
+    mode, bounds = privacy_mode(contract), declared_bounds(contract)
+    assert isinstance(mode, Formal)
+    release = row_release(contract, "audited", generator)
+
+    def first_feature(values: Values) -> Values:
+        unit = np.zeros((len(values), bounds.d))
+        unit[:, 0] = values
+        return release(bounds.from_unit(unit))[:, 0]
+
+    # Readings between the steps of the grid, so that a mechanism that did not round them would show.
+    readings = (0.123456789, 0.123456789 + min(0.5, 1.0 / mode.epsilon_per_feature()[0]))
+    loss = attack_precision(first_feature, reachable_on_grid(mode.noises[0]), readings, outputs, generator)
+    return LossFinding("precision", ROWS, mode.epsilon_per_feature()[0], loss)
+
+
+def learns_rows(contract: Contract) -> bool:
+    """Whether any model learns from noisy rows."""
+    return any(not learns_from_counts(model) for model in contract.models)
+
+
+def row_release(contract: Contract, client: str, generator: np.random.Generator) -> Release:
+    """The mechanism of rows of a client with a key and a log of its own; every reading has the next place in it."""
+    mechanism = privacy_mode(contract).mechanism(generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES))
+    offsets: Iterator[int] = itertools.count()
+
+    def release(readings: Values) -> Values:
+        places = np.array([(0, next(offsets)) for _ in range(len(readings))], dtype=np.int64)
+        return mechanism.privatise(readings, places).rows
+
+    return release
+
+
+def _count_release(contract: Contract, model: Model, client: str, generator: np.random.Generator) -> CountRelease:
+    noise, size = model_noise(contract, model), contract.privacy.window_readings
+    assert noise is not None
+    mechanism = CountMechanism(noise, generator.bytes(KEY_BYTES), client, generator.bytes(SOURCE_BYTES), model.name)
+    return lambda counts, number: mechanism.release(counts, (number, number * size, (number + 1) * size - 1), PLAN)

@@ -1,0 +1,91 @@
+"""The audit of models in rounds: rows reconstructed from the centres that successive rounds publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebox.audit.client import NAME, NOW, AuditedClient, in_folder
+from onebox.federation import OneBox
+from shoal.algorithms.streaming import Arrays
+from shoal.config.contract import Model, Rounds
+from shoal.config.privacy import declared_bounds, model_epsilon, privacy_mode
+from shoal.config.settings import Config
+from shoal.privacy.audit.finding import LossFinding
+from shoal.privacy.audit.reconstruction import Round, audit_reconstruction, reconstruct
+from shoal.protocol.lease import is_for_servers
+from shoal.protocol.messages import Snapshot
+from shoal.transports import open_log
+from shoal.transports.base import beginning
+
+READINGS = 60
+"""readings of the client whose rows are sought"""
+CORNERS = 8
+"""clusters of its readings: they overlap, so that rows change their cluster from round to round"""
+CLUSTERS = range(2, 15)
+"""of the models that run on the same rows: an operator may run so many"""
+OPEN_ROUNDS = Rounds(between="fresh", tolerance=0.0, rows_min=1)
+"""the settings with which rounds publish most: each the sums of its own answers, until none moves the model"""
+
+DEADLINES = 30
+"""deadlines of rounds that pass"""
+
+
+def audit_rounds(config: Config, model: Model, folder: Path, generator: np.random.Generator) -> LossFinding:
+    """Reconstruct the readings of one client from what the rounds of k-means publish.
+
+    Of each pair of readings the client has one, and the attacker guesses which.
+    """
+    models = [
+        model.model_copy(update={"name": f"{model.name}-{k}", "options": {"clusters": k}, "rounds": OPEN_ROUNDS})
+        for k in CLUSTERS
+    ]
+    audited = in_folder(config, folder, models)
+    bounds = declared_bounds(audited.contract)
+    pairs = _overlapping(generator, 2 * READINGS, bounds.d).reshape(2, READINGS, bounds.d)
+    with AuditedClient(audited) as client:
+        client.publish(bounds.from_unit(pairs[0]))
+    rounds = [each for snapshots in _published(audited) for each in _rounds(snapshots)]
+    found = reconstruct(rounds, privacy_mode(audited.contract).row_range())
+    epsilon = model_epsilon(config.contract, model) or 0.0
+    return LossFinding("reconstruction from rounds", model.name, epsilon, audit_reconstruction(found, *pairs))
+
+
+def _overlapping(generator: np.random.Generator, n: int, d: int) -> NDArray[np.float64]:
+    """(n, d) rows in unit coordinates, in clusters that overlap."""
+    middle = generator.uniform(0.25, 0.75, size=(CORNERS, d))
+    rows = middle[generator.integers(CORNERS, size=n)] + generator.normal(0.0, 0.1, size=(n, d))
+    return np.clip(rows, 0.0, 1.0)
+
+
+def _published(config: Config) -> list[list[Arrays]]:
+    """Run the federation, and read what its snapshots publish, model by model.
+
+    The topic keeps the newest of each model only, so it is read after every step.
+    """
+    now, snapshots = [NOW], dict[str, dict[int, Arrays]]()
+    with OneBox(config, [NAME], lambda: now[0]) as box, closing(open_log(config.log)) as log:
+        topic = config.contract.snapshots_topic
+        positions = beginning(log, topic)
+        for _ in range(DEADLINES):
+            while box.step():
+                records, positions = log.read(topic, positions)
+                for record in records:
+                    if record.value is not None and not is_for_servers(record):
+                        snapshot = Snapshot.decode(record.value, record.headers)
+                        snapshots.setdefault(snapshot.model, {})[snapshot.version] = snapshot.arrays
+            now[0] += OPEN_ROUNDS.deadline_s
+    return [[versions[number] for number in sorted(versions)] for versions in snapshots.values()]
+
+
+def _rounds(snapshots: Sequence[Arrays]) -> list[Round]:
+    """The centres of each round, and the rows that it found at them as the next snapshot tells."""
+    return [
+        Round(before["centre"], after["weight"], after["weight"][:, None] * after["centre"])
+        for before, after in pairwise(snapshots)
+    ]

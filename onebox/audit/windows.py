@@ -1,0 +1,143 @@
+"""The audit of whole windows: what a real client publishes of a window, attacked by somebody who knows all but one
+reading of it.
+
+The window goes through the client's readings log, its counter, its noise, its ledger and its checkpoint. Everything
+published until the client is idle again is attacked together, so that a second answer to a window tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebox.audit.client import NAME, AuditedClient, in_folder
+from shoal.algorithms.counting import Counter, CountingAlgorithm
+from shoal.algorithms.registry import load_algorithm
+from shoal.config.contract import Contract, Model
+from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, model_options
+from shoal.config.settings import Config
+from shoal.privacy.audit.counts import counts_score
+from shoal.privacy.audit.finding import EventFinding, LossFinding
+from shoal.privacy.audit.statistics import loss_from_scores
+from shoal.privacy.count_noise import Counts
+from shoal.protocol.codec import pack
+from shoal.protocol.messages import Update
+
+Rows = NDArray[np.float64]
+
+MIDDLE = (0.4, 0.6)
+"""unit coordinates between which all readings of a window but the audited one lie"""
+FIRST, SECOND = 0.02, 0.98
+"""unit coordinates of the audited reading: both lie in cells that are empty otherwise"""
+REFUSED_SHARE = 0.3
+"""share of the readings that are refused where that must not show"""
+
+
+class CountsAttack:
+    """What an attacker computes from public things alone: the counts of windows that may have been counted."""
+
+    def __init__(self, contract: Contract, model: Model) -> None:
+        algorithm = load_algorithm(model.algorithm)
+        assert isinstance(algorithm, CountingAlgorithm)
+        self._counter: Counter = algorithm.counter(model_options(contract, model), contract.width)
+        self._client = NAME.encode() + b"\0" + model.name.encode()
+        self._width = contract.width
+        self._epsilon = model_epsilon(contract, model) or 0.0
+
+    def score(self, updates: Sequence[Update], windows: tuple[Rows, Rows]) -> float:
+        """The log-likelihood ratio of two windows (n, d) in unit coordinates, over all that was published of them."""
+        return sum(self._score(update, windows) for update in updates)
+
+    def public_part(self, update: Update) -> bytes:
+        """All of an update but its counts: it must not depend on readings."""
+        arrays = {name: values for name, values in update.arrays.items() if name not in self.count_names}
+        return pack({**vars(update), "arrays": arrays})
+
+    @cached_property
+    def count_names(self) -> frozenset[str]:
+        """The arrays of an update that hold counts: those that change with them."""
+        counted = self._counter.count(np.empty((0, self._width)), np.empty(0, dtype=np.bool_), self._client, 0)
+        none, one = (counted.update(counted.counts + more) for more in (0, 1))
+        return frozenset(name for name in none if not np.array_equal(none[name], one[name]))
+
+    def _score(self, update: Update, windows: tuple[Rows, Rows]) -> float:
+        published = np.concatenate([update.arrays[name] for name in sorted(self.count_names)])
+        first, second = (self._true_counts(rows, update.sequence - 1) for rows in windows)
+        return counts_score(published, first, second, self._epsilon) if published.shape == first.shape else 0.0
+
+    def _true_counts(self, rows: Rows, number: int) -> Counts:
+        valid: NDArray[np.bool_] = np.asarray(np.isfinite(rows).all(axis=1))
+        return self._counter.count(np.where(valid[:, None], rows, 0.0), valid, self._client, number).counts
+
+
+def audit_windows(
+    config: Config,
+    model: Model,
+    folder: Path,
+    trials: int,
+    generator: np.random.Generator,
+    second: Literal["elsewhere", "refused"] = "elsewhere",
+) -> LossFinding:
+    """Guess whether a reading of a window was at one place, or `second`: elsewhere, or not a number at all.
+
+    Every trial is one window of `window_readings` readings of a client in `folder`.
+    """
+    audited = in_folder(config, folder, [model])
+    contract, bounds = audited.contract, declared_bounds(audited.contract)
+    attack, size = CountsAttack(contract, model), contract.privacy.window_readings
+    was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
+    scores = np.empty(trials)
+    with AuditedClient(audited) as client:
+        _fill_first_window(client, contract)
+        for trial in range(trials):
+            windows = _neighbours(generator, size, contract.width, second)
+            updates = client.publish(bounds.from_unit(windows[0 if was_first[trial] else 1]))
+            scores[trial] = attack.score(updates, windows)
+    name = "whole windows, one reading " + ("moved" if second == "elsewhere" else "refused")
+    return LossFinding(name, model.name, model_epsilon(contract, model) or 0.0, loss_from_scores(scores, was_first))
+
+
+def audit_refused(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
+    """Whether anything but counts tells that readings are refused: two clients, one of whose readings are partly NaN.
+
+    Both have as many readings. Compared are how many updates there are, and all of them but their counts.
+    """
+    counting = [model for model in config.contract.models if learns_from_counts(model)]
+    seen = []
+    rows = generator.uniform(*MIDDLE, size=(windows * config.contract.privacy.window_readings, config.contract.width))
+    refused = generator.random(len(rows)) < REFUSED_SHARE
+    for name, values in (("valid", rows), ("refused", np.where(refused[:, None], np.nan, rows))):
+        audited = in_folder(config, folder / name, counting)
+        attacks = {model.name: CountsAttack(audited.contract, model) for model in counting}
+        with AuditedClient(audited) as client:
+            updates = client.publish(declared_bounds(audited.contract).from_unit(values))
+        seen.append([attacks[update.model].public_part(update) for update in updates])
+    different = sum(one != other for one, other in zip_longest(*seen))
+    subject = ", ".join(model.name for model in counting)
+    return EventFinding(
+        "refused readings", subject, len(seen[0]), "updates", different, "that tell of refused readings"
+    )
+
+
+def _fill_first_window(client: AuditedClient, contract: Contract) -> None:
+    """Let trials begin with a window: the first one of a client is shorter, by a phase that its name decides."""
+    bounds, size = declared_bounds(contract), contract.privacy.window_readings
+    middle = bounds.from_unit(np.full((1, contract.width), sum(MIDDLE) / 2))
+    while not client.publish(middle):
+        pass
+    client.publish(np.repeat(middle, size, axis=0))
+
+
+def _neighbours(generator: np.random.Generator, size: int, d: int, second: str) -> tuple[Rows, Rows]:
+    """Two windows (size, d) in unit coordinates that differ in one reading."""
+    window = generator.uniform(*MIDDLE, size=(size, d))
+    other, place = window.copy(), int(generator.integers(size))
+    window[place] = FIRST
+    other[place] = SECOND if second == "elsewhere" else np.nan
+    return window, other

@@ -1,0 +1,73 @@
+"""What the tests of audits share: the contract that is audited, and mechanisms that are broken on purpose."""
+
+from __future__ import annotations
+
+import secrets
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from shoal.config.contract import Model
+from shoal.config.settings import Config, load_config
+from shoal.privacy.count_noise import CountNoise, Counts, count_noise
+from shoal.privacy.counts import CountMechanism
+
+
+def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False) -> Config:
+    """The federation that `shoal privacy audit` examines, with this epsilon of counts, or without any noise."""
+    text = files("onebox.audit").joinpath("federation.toml").read_text("utf-8")
+    text = text.replace("counts_epsilon_per_reading = 2", f"counts_epsilon_per_reading = {epsilon}")
+    if off:
+        text = text.replace('"formal"', '"off"')
+        text = "\n".join(line for line in text.splitlines() if "epsilon_per_reading" not in line)
+    file = folder / "audited.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_config(file)
+
+
+def model_of(config: Config, algorithm: str) -> Model:
+    return next(model for model in config.contract.models if model.algorithm == algorithm)
+
+
+# Faults of the mechanism of counts.
+
+
+def halve_the_noise(monkeypatch: pytest.MonkeyPatch, epsilon: float) -> None:
+    """Every mechanism draws from the tables of twice the epsilon."""
+    real = CountMechanism.__init__
+
+    def halved(self: CountMechanism, noise: CountNoise, key: bytes, client: str, source: bytes, model: str) -> None:
+        real(self, count_noise(2 * epsilon), key, client, source, model)
+
+    monkeypatch.setattr(CountMechanism, "__init__", halved)
+
+
+def leave_empty_cells_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = CountMechanism.release
+
+    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+        private = real(self, counts, window, plan)
+        private[counts == 0] = 0
+        return private
+
+    monkeypatch.setattr(CountMechanism, "release", release)
+
+
+def draw_fresh_noise_for_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = CountMechanism.release
+
+    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+        return real(self, counts, window, secrets.token_bytes(len(plan)))
+
+    monkeypatch.setattr(CountMechanism, "release", release)
+
+
+def share_noise_between_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key for all, and noise that does not depend on the client."""
+    real = CountMechanism.__init__
+
+    def shared(self: CountMechanism, noise: CountNoise, key: bytes, client: str, source: bytes, model: str) -> None:
+        real(self, noise, bytes(len(key)), "anybody", bytes(len(source)), model)
+
+    monkeypatch.setattr(CountMechanism, "__init__", shared)

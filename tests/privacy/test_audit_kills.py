@@ -1,0 +1,74 @@
+"""A client killed at random moments: the ledger is never below what was spent, and no window has two answers.
+
+`make audit` runs the same with 1 000 kills.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_nodes import node
+from onebox.audit.kills import audit_kills
+from shoal.privacy.audit.finding import EventFinding
+from shoal.privacy.ledger import Ledger, Release
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.outbox import Outbox
+from tests.privacy.audited import audited_config, draw_fresh_noise_for_every_release, model_of
+
+KILLS = 100
+KILLS_WITH_A_FAULT = 40
+pytestmark = pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="a client is killed in a forked process"
+)
+
+
+def killed(folder: Path, kills: int) -> list[EventFinding]:
+    config = audited_config(folder)
+    return audit_kills(config, model_of(config, "density_tree"), folder / "run", kills, np.random.default_rng(0))
+
+
+def test_no_kill_leaves_two_answers_or_a_ledger_that_is_too_small(memory_folder: Path) -> None:
+    answers, ledger = killed(memory_folder, KILLS)
+    assert (answers.occurred, ledger.occurred) == (0, 0), [answers.line(), ledger.line()]
+    assert ledger.trials == KILLS
+    assert answers.trials > KILLS, "windows were released between the kills"
+
+
+def test_a_ledger_that_is_charged_too_late_is_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, waiting = Ledger.charge, list[Sequence[Release]]()
+
+    def charge_the_one_before(self: Ledger, releases: Sequence[Release], now: float) -> None:
+        waiting.append(releases)
+        for earlier in waiting[:-1]:
+            real(self, earlier, now)
+
+    monkeypatch.setattr(Ledger, "charge", charge_the_one_before)
+    monkeypatch.setattr(Ledger, "check_windows", lambda *_: None)
+    _, ledger = killed(memory_folder, KILLS_WITH_A_FAULT)
+    assert ledger.refuted, ledger.line()
+
+
+def test_windows_published_before_they_are_stored_are_noticed(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill such a window is counted again; with fresh noise, or another plan, that is a second answer."""
+    draw_fresh_noise_for_every_release(monkeypatch)
+    real = Outbox.store
+
+    def publish_first(self: Outbox, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
+        for record in records:
+            self._log.publish(record.topic, record.value, record.key, record.headers)
+        self._log.flush()
+        real(self, state, records, now)
+
+    monkeypatch.setattr(Outbox, "store", publish_first)
+    # Otherwise the client itself notices that the server has refused a second answer, and does not start.
+    monkeypatch.setattr(node, "check_no_conflict", lambda *_: None)
+    answers, _ = killed(memory_folder, KILLS_WITH_A_FAULT)
+    assert answers.refuted, answers.line()

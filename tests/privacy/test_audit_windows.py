@@ -1,0 +1,89 @@
+"""The audit of whole windows: a real client passes it, and one with a fault is refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_nodes.intake import Batch
+from client_nodes.publisher import EncodedUpdate
+from client_nodes.windows import Windows
+from onebox.audit.windows import audit_refused, audit_windows
+from shoal.privacy.audit.finding import LossFinding
+from tests.privacy import audited
+from tests.privacy.audited import audited_config, model_of
+
+TRIALS = 500
+EPSILON = 2.0
+
+
+def attacked(folder: Path, **more: Any) -> LossFinding:
+    config = audited_config(folder, EPSILON)
+    return audit_windows(
+        config, model_of(config, "density_tree"), folder / "run", TRIALS, np.random.default_rng(0), **more
+    )
+
+
+def test_what_a_client_publishes_of_a_window_is_not_refuted(memory_folder: Path) -> None:
+    finding = attacked(memory_folder)
+    assert not finding.refuted, finding.line()
+    assert finding.loss.low > 0.6 * EPSILON, "the attack must come near, or it would notice no fault"
+
+
+def test_a_refused_reading_in_place_of_a_valid_one_is_not_told_apart_better(memory_folder: Path) -> None:
+    """It adds nothing to any cell, so that only one count differs, and the loss is half the declared one."""
+    finding = attacked(memory_folder, second="refused")
+    assert not finding.refuted, finding.line()
+    assert finding.loss.low < EPSILON / 2 < finding.loss.high
+
+
+def answer_every_window_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second answer has the next number, hence other noise."""
+    real = Windows._close
+
+    def close(self: Windows, now: float) -> list[EncodedUpdate]:
+        rows, valid = self._rows, self._valid
+        updates = real(self, now)
+        self._rows, self._valid = rows, valid
+        return updates + real(self, now)
+
+    monkeypatch.setattr(Windows, "_close", close)
+
+
+def drop_refused_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused reading keeps no place: valid readings decide when a window is full."""
+    real = Windows.add
+
+    def add(self: Windows, batch: Batch, now: float) -> list[EncodedUpdate]:
+        return real(self, batch._replace(rejected=[]), now)
+
+    monkeypatch.setattr(Windows, "add", add)
+
+
+FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "half the noise": lambda patch: audited.halve_the_noise(patch, EPSILON),
+    "empty cells without noise": audited.leave_empty_cells_without_noise,
+    "a window answered twice": answer_every_window_twice,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_refuted(fault: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[fault](monkeypatch)
+    finding = attacked(memory_folder)
+    assert finding.refuted, finding.line()
+
+
+def test_nothing_but_counts_depends_on_whether_readings_are_refused(memory_folder: Path) -> None:
+    finding = audit_refused(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
+    assert (finding.trials, finding.occurred) == (20, 0), finding.line()
+
+
+def test_refused_readings_that_keep_no_place_are_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_refused_readings(monkeypatch)
+    finding = audit_refused(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
+    assert finding.refuted, finding.line()
