@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.errors import SettingsError
 from shoal.evaluation.contestants import PUBLISHED, contestants
@@ -33,6 +33,10 @@ from shoal.evaluation.study import Table
 from shoal.evaluation.trial_store import TrialStore
 from shoal.evaluation.trials import run_trials
 
+PAPERS: Final = "the paper's"
+ALL: Final = "all"
+SHARED: Final = "all, shared data"
+"""names of the groups in which algorithms are ranked"""
 ALL_EPSILONS: tuple[float | None, ...] = (None, *EPSILONS)
 
 
@@ -52,13 +56,34 @@ class Contest:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Algorithms that are ranked together."""
+
+    name: str
+    members: Sequence[str]
+    found: Sequence[Comparison]
+    """those in which all of them have a score"""
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """Which of the comparisons are ranked together."""
+        return scopes(dict.fromkeys(each.epsilon for each in self.found))
+
+    @property
+    def datasets(self) -> list[str]:
+        """The data sets of the comparisons."""
+        return list(dict.fromkeys(each.dataset for each in self.found))
+
+
+@dataclass(frozen=True)
 class Ranks:
     """The outcome of a contest."""
 
     found: Sequence[Comparison]
-    groups: Mapping[str, Sequence[str]]
-    """the algorithms that are ranked together: the paper's if all of them ran, and all with a score everywhere"""
+    groups: Sequence[Group]
+    """the paper's algorithms if all of them ran; all with a score everywhere; and all, where all have a score"""
     left_out: Sequence[str]
+    """algorithms without a score somewhere"""
     results: Sequence[Result]
     """of each group, best first"""
     tests: Sequence[dict[str, Any]]
@@ -88,21 +113,31 @@ def run_contest(contest: Contest) -> Ranks:
     settings = sorted(settings, key=lambda setting: setting.epsilon is not None)
     trials = contest.trials if None in contest.epsilons else contest.noise_trials
     found = comparisons(list(zip(settings, done, strict=True)), contest.measures)
-    ranked = complete(found, names)
-    groups = {"all": ranked}
-    if set(PUBLISHED) <= set(ranked) and len(ranked) > len(PUBLISHED):
-        groups = {"the paper's": list(PUBLISHED), **groups}
+    groups = groups_of(found, names)
     results = [
         result
-        for group, members in groups.items()
-        for result in rank_results(group, found, members, trials, compared=set(members) == set(PUBLISHED))
+        for group in groups
+        for result in rank_results(
+            group.name, group.found, group.members, trials, compared=set(group.members) == set(PUBLISHED)
+        )
     ]
-    tests = [
-        _test(group, found, members, scope)
-        for group, members in groups.items()
-        for scope in scopes(dict.fromkeys(each.epsilon for each in found))
-    ]
+    tests = [_test(group, scope) for group in groups for scope in group.scopes]
+    ranked = complete(found, names)
     return Ranks(found, groups, [name for name in names if name not in ranked], results, tests)
+
+
+def groups_of(found: Sequence[Comparison], names: Sequence[str]) -> list[Group]:
+    """The groups in which these algorithms are ranked. One that does not take all of the data is in the last one."""
+    ranked = complete(found, names)
+    shared = [each for each in found if all(name in each.values for name in names)]
+    groups = []
+    if set(PUBLISHED) < set(ranked):
+        groups.append(Group(PAPERS, list(PUBLISHED), found))
+    if len(ranked) > 1 or not shared:
+        groups.append(Group(ALL, ranked, found))
+    if shared and len(ranked) < len(names):
+        groups.append(Group(SHARED, names, shared))
+    return groups
 
 
 def _settings(contest: Contest, names: Sequence[str]) -> list[Setting]:
@@ -125,32 +160,40 @@ def _settings(contest: Contest, names: Sequence[str]) -> list[Setting]:
     return [replace(setting, epsilon=epsilon) for epsilon in contest.epsilons for setting in planned.settings]
 
 
-def _test(group: str, found: Sequence[Comparison], names: Sequence[str], scope: Scope) -> dict[str, Any]:
-    ranked = ranking(found, scope, names)
-    best = min(names, key=ranked.of)
+def _test(group: Group, scope: Scope) -> dict[str, Any]:
+    ranked = ranking(group.found, scope, group.members)
+    best = min(group.members, key=ranked.of)
     return {
-        "among": group,
+        "among": group.name,
         "scope": scope.name,
         "comparisons": ranked.comparisons,
         "friedman_p": None if math.isnan(ranked.friedman_p) else ranked.friedman_p,
         "critical_difference": ranked.critical_difference,
         "best": best,
-        "significantly_worse": [name for name in names if ranked.differ(best, name)],
+        "significantly_worse": [name for name in group.members if ranked.differ(best, name)],
     }
 
 
 def rankings(outcome: Ranks) -> dict[str, Ranking]:
-    """Title -> the ranking among all algorithms, for each scope; what the picture shows."""
-    members = outcome.groups["all"]
-    found = scopes(dict.fromkeys(each.epsilon for each in outcome.found))
-    return {scope.name: ranking(outcome.found, scope, members) for scope in found}
+    """Title -> the ranking of all algorithms, for each scope; what the picture shows.
+
+    Last, if some do not take all of the data, the ranking on what all take.
+    """
+    found: dict[str, Ranking] = {}
+    for group in outcome.groups:
+        if group.name == ALL:
+            found |= {scope.name: ranking(group.found, scope, group.members) for scope in group.scopes}
+        elif group.name == SHARED:
+            last = group.scopes[-1]
+            found[f"{last.name}, {', '.join(group.datasets)}"] = ranking(group.found, last, group.members)
+    return found
 
 
 def tables(outcome: Ranks) -> list[Table]:
     """One table for each group: mean ranks; above it, what the tests say."""
     return [
         Table(
-            [result for result in outcome.results if result.keys["among"] == group],
+            [result for result in outcome.results if result.keys["among"] == group.name],
             dict.fromkeys(next(iter(outcome.results)).measured, FORM),
             _explained(group, outcome),
         )
@@ -158,10 +201,11 @@ def tables(outcome: Ranks) -> list[Table]:
     ]
 
 
-def _explained(group: str, outcome: Ranks) -> str:
-    lines = [f"Mean ranks among {group} ({', '.join(outcome.groups[group])}); 1 is best.", ""]
+def _explained(group: Group, outcome: Ranks) -> str:
+    where = f" on {', '.join(group.datasets)}" if group.name == SHARED else ""
+    lines = [f"Mean ranks among {group.name} ({', '.join(group.members)}){where}; 1 is best.", ""]
     for test in outcome.tests:
-        if test["among"] != group:
+        if test["among"] != group.name:
             continue
         p = "-" if test["friedman_p"] is None else f"{test['friedman_p']:.2g}"
         worse = ", ".join(test["significantly_worse"]) or "none"
@@ -169,6 +213,7 @@ def _explained(group: str, outcome: Ranks) -> str:
             f"- {test['scope']}: {test['comparisons']} comparisons, Friedman p = {p}, critical difference "
             f"{test['critical_difference']:.2f}; significantly worse than {test['best']}: {worse}."
         )
-    if outcome.left_out:
-        lines.append(f"- Not ranked, because they do not take all of the data: {', '.join(outcome.left_out)}.")
+    left_out = [name for name in outcome.left_out if name not in group.members]
+    if group.name == ALL and left_out:
+        lines.append(f"- Not ranked, because they do not take all of the data: {', '.join(left_out)}.")
     return "\n".join(lines)

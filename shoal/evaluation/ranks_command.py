@@ -70,9 +70,7 @@ def _parameters() -> list[click.Parameter]:
             help="Draw the mean ranks and critical differences into this file.",
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of tables."),
-        click.Option(
-            ["--check"], is_flag=True, help=f"Exit with 1 if a mean rank is not within {BAND:g} of the published one."
-        ),
+        click.Option(["--check"], is_flag=True, help=f"Exit with 1 if a mean rank is not within {BAND:g} deviations."),
     ]
 
 

@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from scipy.stats import rankdata
 
 from shoal.algorithms.registry import algorithm_names, load_algorithm
 from shoal.errors import InvalidData, MissingExtra, SettingsError
 from shoal.evaluation import published_ranks
 from shoal.evaluation.command import reproduce
+from shoal.evaluation.contest import ALL, SHARED, groups_of
 from shoal.evaluation.contestants import PUBLISHED, Task, contestants
 from shoal.evaluation.datasets import FCAC_DATASETS
 from shoal.evaluation.experiments.ranks import BAND, Comparison, complete, published_mean, rank_results, scopes
 from shoal.evaluation.published import FCAC
 from shoal.evaluation.published_rounds import COMPARED
+from shoal.evaluation.rank_chance import chance_deviations, printed
 from shoal.evaluation.rank_picture import draw_ranks
 from shoal.evaluation.ranking import rank
 from shoal.evaluation.splits import FCAC_SPLITS
@@ -109,12 +112,73 @@ def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> 
     # Table 3, phoneme: k-means has the ranks 3, 1, 1; here it is the first throughout.
     assert results["kmeans"].published["IID"].mean == pytest.approx(5 / 3)
     assert results["kmeans"].measured["IID"].mean == 1.0
-    assert results["kmeans"].agrees["IID"] is (abs(5 / 3 - 1.0) <= BAND)
+    deviation = results["kmeans"].published["IID"].sd
+    assert results["kmeans"].agrees["IID"] is (abs(5 / 3 - 1.0) <= BAND * deviation)
     assert results["fcac"].agrees["IID"] is True
     assert results["ffcm"].published
     assert results["ffcm"].agrees == {}, "no band is claimed"
     few = rank_results("the paper's", found, tuple(PUBLISHED), 1, True)
     assert all(each.agrees == {} for each in few), "one trial is not compared"
+
+
+def test_the_deviation_by_chance_is_that_of_figures_drawn_again() -> None:
+    """Beside another way to it: scipy's ranks of scores drawn cell by cell."""
+    cells = [("iid", dataset) for dataset in ("phoneme", "optdigits", "pendigits")]
+    generator = np.random.default_rng(7)
+    means = []
+    for _ in range(1500):
+        scale = np.sqrt(1 / 5 + 1 / 20)
+        table = []
+        for cell in cells:
+            moved = {name: scale * generator.normal() for name in published_ranks.COLUMNS}
+            for score in ("ari", "ami", "nmi"):
+                figures = {name: printed(name, *cell, score) for name in moved}  # type: ignore[arg-type]  # a split
+                table.append([figure.mean + moved[name] * figure.sd for name, figure in figures.items()])
+        means.append(rankdata(-np.array(table), axis=1).mean(axis=0))
+    found = chance_deviations(("iid",), [dataset for _, dataset in cells], 5)
+    np.testing.assert_allclose(list(found.values()), np.std(means, axis=0), rtol=0.1)
+
+
+def test_chance_is_less_with_more_trials_and_more_data_sets_and_nothing_for_scores_that_are_far_apart() -> None:
+    few, many = (chance_deviations(("iid",), ("phoneme", "pendigits"), trials) for trials in (2, 200))
+    wide = chance_deviations(FCAC_SPLITS, tuple(FCAC_DATASETS), 2)
+    for name in published_ranks.COLUMNS:
+        assert many[name] < few[name]
+        assert wide[name] < few[name]
+    # On pendigits, fcac is more than a deviation ahead of all others but mufc.
+    assert chance_deviations(("iid",), ("optdigits",), 10**6)["ffcm"] == 0.0
+
+
+def test_a_mean_rank_that_chance_does_not_explain_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = tuple(name for name in FCAC_DATASETS if name != "fashion_mnist")
+    order = dict(zip(("fcac", "mufc", "kmeans", "kfed", "ffcm"), (0.5, 0.4, 0.3, 0.2, 0.1), strict=True))
+
+    def verdicts(**scores_: float) -> dict[str, bool]:
+        found = [
+            comparison(each, split, score, **scores_)
+            for each in datasets
+            for split in FCAC_SPLITS
+            for score in ("ari", "ami", "nmi")
+        ]
+        results = rank_results("the paper's", found, tuple(PUBLISHED), 5, True)
+        return {str(each.keys["algorithm"]): all(each.agrees.values()) for each in results}
+
+    assert not verdicts(**order)["mufc"], "the second throughout; 2.96 and 2.48 are printed, and 3 deviations are 0.85"
+    assert not verdicts(**{**order, "fcac": 0.0})["fcac"]
+
+
+def test_an_algorithm_that_does_not_take_all_data_is_ranked_on_what_all_take() -> None:
+    everywhere = [comparison(each, "iid", kmeans=0.1, fcm=0.2) for each in ("narrow", "wide")]
+    found = [everywhere[0]._replace(values={**everywhere[0].values, "dbscan": 0.3}), everywhere[1]]
+    groups = {group.name: group for group in groups_of(found, ("kmeans", "fcm", "dbscan"))}
+    assert {name: list(group.members) for name, group in groups.items()} == {
+        ALL: ["kmeans", "fcm"],
+        SHARED: ["kmeans", "fcm", "dbscan"],
+    }
+    assert groups[SHARED].datasets == ["narrow"]
+    assert [group.name for group in groups_of(everywhere, ("kmeans", "fcm"))] == [ALL]
+    alone = groups_of(found, ("kmeans", "dbscan"))
+    assert [(group.name, len(group.found)) for group in alone] == [(SHARED, 1)], "kmeans alone is not ranked"
 
 
 def test_data_that_the_paper_does_not_have_are_not_compared() -> None:
@@ -177,6 +241,7 @@ def test_the_quick_form_ranks_every_algorithm_and_draws(folder: Path) -> None:
     told = json.loads(done.stdout)
     among = [row["among"] for row in told["rows"]]
     assert among == sorted(among, reverse=True), "the paper's first"
+    assert not told["left_out"], "all take two features"
     assert {row["algorithm"] for row in told["rows"]} | set(told["left_out"]) == set(contestants())
     for row in told["rows"]:
         assert list(row["metrics"]) == ["IID", "non-IID", "both"]
@@ -196,6 +261,24 @@ def test_some_algorithms_and_scores_are_ranked_on_their_own(folder: Path) -> Non
     assert [row["among"] for row in told["rows"]] == ["all", "all"]
     assert list(told["rows"][0]["metrics"]) == ["IID", "non-IID", "both", "epsilon 15", "all"]
     assert [test["comparisons"] for test in told["tests"]] == [3, 3, 6, 6, 12]
+
+
+def test_dbscan_is_ranked_where_it_takes_the_data(folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    rows = np.column_stack([generator.normal(size=(200, 7)), np.arange(200) % 2])
+    np.savetxt(folder / "ozone.csv", rows, delimiter=",", header="a,b,c,d,e,f,g,label", comments="")
+    words = ("--data", folder, "--epsilon", "none", "--trials", 1, "--score", "ari", "--out", folder / "ranks.svg")
+    names = ("--algorithm", "kmeans", "--algorithm", "fcm", "--algorithm", "dbscan")
+    told = json.loads(ranks(*words, *names, "--json").stdout)
+    assert told["left_out"] == ["dbscan"]
+    ranked = {(test["among"], test["scope"]): test["comparisons"] for test in told["tests"]}
+    assert ranked == {
+        **{(ALL, "IID"): 4, (ALL, "non-IID"): 4, (ALL, "both"): 8},
+        **{(SHARED, "IID"): 3, (SHARED, "non-IID"): 3, (SHARED, "both"): 6},
+    }
+    shown = ranks(*words, *names).stdout
+    assert "Not ranked, because they do not take all of the data: dbscan." in shown
+    assert "Mean ranks among all, shared data (kmeans, fcm, dbscan) on hill_valley, phoneme, pendigits" in shown
 
 
 def test_what_cannot_be_ranked_is_an_error(folder: Path) -> None:
