@@ -54,6 +54,23 @@ deadline_s = 3600
 wake_s = 86400
 
 [[models]]
+name = "shapes"
+algorithm = "dbscan"
+[models.rounds]
+quorum = 1
+deadline_s = 3600
+wake_s = 86400
+
+[[models]]
+name = "ties"
+algorithm = "spectral"
+options = {{ clusters = 3, landmarks = 20 }}
+[models.rounds]
+quorum = 1
+deadline_s = 3600
+wake_s = 86400
+
+[[models]]
 name = "fuzzy"
 algorithm = "fcm"
 options = {{ clusters = 3 }}
@@ -64,6 +81,7 @@ wake_s = 86400
 tolerance = 0
 rounds_max = {ROUNDS_MAX}
 """
+IN_ROUNDS = ("heaps", "rules", "shapes", "ties", "fuzzy")
 SERVER, ATTIC, CELLAR, GARDEN = range(4)
 VICTIMS = ((ATTIC,), (SERVER,), (SERVER, CELLAR), (ATTIC, CELLAR, GARDEN), (SERVER,), (GARDEN,))
 EVERY = 4
@@ -101,7 +119,7 @@ def round_of(config: Config, log: Log) -> int:
 
 def all_asleep(config: Config, log: Log) -> bool:
     snapshots = newest(config, log)
-    return all(model in snapshots and snapshots[model].round_request is None for model in ("heaps", "rules", "fuzzy"))
+    return all(model in snapshots and snapshots[model].round_request is None for model in IN_ROUNDS)
 
 
 def wait_for(what: Callable[[], bool], processes: list[Process]) -> None:
@@ -138,6 +156,7 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
     with OneBox(undisturbed, CLIENTS, clock) as box:
         box.run_until_idle()
         expected = outcome(undisturbed, box.server)
+    assert set(expected["rounds"]) == set(IN_ROUNDS)
     assert expected["rounds"]["fuzzy"][1:] == (ROUNDS_MAX, len(CLIENTS))
 
     address = "sqlite:federation.db"
