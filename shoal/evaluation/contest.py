@@ -131,9 +131,9 @@ def groups_of(found: Sequence[Comparison], names: Sequence[str]) -> list[Group]:
     ranked = complete(found, names)
     shared = [each for each in found if all(name in each.values for name in names)]
     groups = []
-    if set(PUBLISHED) < set(ranked):
+    if set(PUBLISHED) <= set(ranked):
         groups.append(Group(PAPERS, list(PUBLISHED), found))
-    if len(ranked) > 1 or not shared:
+    if set(ranked) != set(PUBLISHED) and (len(ranked) > 1 or not shared):
         groups.append(Group(ALL, ranked, found))
     if shared and len(ranked) < len(names):
         groups.append(Group(SHARED, names, shared))
@@ -180,8 +180,9 @@ def rankings(outcome: Ranks) -> dict[str, Ranking]:
     Last, if some do not take all of the data, the ranking on what all take.
     """
     found: dict[str, Ranking] = {}
+    whole = ALL if any(group.name == ALL for group in outcome.groups) else PAPERS
     for group in outcome.groups:
-        if group.name == ALL:
+        if group.name == whole:
             found |= {scope.name: ranking(group.found, scope, group.members) for scope in group.scopes}
         elif group.name == SHARED:
             last = group.scopes[-1]
@@ -189,8 +190,8 @@ def rankings(outcome: Ranks) -> dict[str, Ranking]:
     return found
 
 
-def tables(outcome: Ranks) -> list[Table]:
-    """One table for each group: mean ranks; above it, what the tests say."""
+def tables(outcome: Ranks, leave_out: str | None = None) -> list[Table]:
+    """One table for each group but `leave_out`: mean ranks; above it, what the tests say."""
     return [
         Table(
             [result for result in outcome.results if result.keys["among"] == group.name],
@@ -198,12 +199,13 @@ def tables(outcome: Ranks) -> list[Table]:
             _explained(group, outcome),
         )
         for group in outcome.groups
+        if group.name != leave_out
     ]
 
 
 def _explained(group: Group, outcome: Ranks) -> str:
-    where = f" on {', '.join(group.datasets)}" if group.name == SHARED else ""
-    lines = [f"Mean ranks among {group.name} ({', '.join(group.members)}){where}; 1 is best.", ""]
+    where = ", ".join(group.datasets)
+    lines = [f"Mean ranks among {group.name} ({', '.join(group.members)}) on {where}; 1 is best.", ""]
     for test in outcome.tests:
         if test["among"] != group.name:
             continue

@@ -62,12 +62,12 @@ def _chapter(experiment: Experiment | Study, options: ReportOptions) -> Chapter:
 
 def _of_trials(experiment: Experiment, options: ReportOptions) -> Chapter:
     """The chapter of an experiment over trials. Raises `ShoalError` if nothing of it can be run."""
-    planned = _plan(experiment, options)
-    if not planned.settings:
-        raise planned.errors[0] if planned.errors else SettingsError("no data set of this experiment is there")
+    chosen = planned(experiment, options)
+    if not chosen.settings:
+        raise chosen.errors[0] if chosen.errors else SettingsError("no data set of this experiment is there")
     trials = options.trials or (1 if options.quick else experiment.trials)
-    results = run_trials(experiment, planned.settings, trials, options.jobs, TrialStore(options.store))
-    text = experiment.text + "".join(f"\nNot run: {error}\n" for error in planned.errors)
+    results = run_trials(experiment, chosen.settings, trials, options.jobs, TrialStore(options.store))
+    text = experiment.text + "".join(f"\nNot run: {error}\n" for error in chosen.errors)
     parts = {
         "": [result for result in results if result.published],
         "Without published figures:": [result for result in results if not result.published],
@@ -86,13 +86,13 @@ def _by_columns(results: list[Result]) -> list[list[Result]]:
     return list(found.values())
 
 
-def _plan(experiment: Experiment, options: ReportOptions) -> Plan:
+def planned(experiment: Experiment, options: ReportOptions) -> Plan:
     """All synthetic data and all files of the experiment that are there; for a quick report the smallest one."""
     assert options.data is not None
     files = datasets.find_any(options.data, experiment.datasets) if experiment.datasets else []
-    small = [name for name, each in experiment.synthetic.items() if each.by_default]
-    names = [*small, *map(datasets.stem, files)]
+    names = [*experiment.synthetic, *map(datasets.stem, files)]
     if options.quick:
+        small = [name for name, each in experiment.synthetic.items() if each.by_default]
         smallest = sorted(files, key=lambda path: path.stat().st_size)
         names = [*small, *map(datasets.stem, smallest)][:1]
     return plan(

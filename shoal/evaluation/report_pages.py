@@ -110,10 +110,12 @@ def _opening(options: ReportOptions) -> str:
     if options.quick:
         amount = "one trial of one small data set for each experiment, which shows the form and no more"
     return (
-        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within the "
-        "band that the experiment's page states; with fewer trials than the experiment's own number nothing is "
-        "compared. *No band*: published and shown, but no agreement is claimed, for the reason on the page or for too "
-        "few trials."
+        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within "
+        "the band that the experiment's page states; with fewer trials than the experiment's own number nothing "
+        "is compared but mean ranks, whose band widens. *No band*: published and shown, but no agreement is "
+        "claimed, for the reason on the page or for too few trials. `shoal reproduce NAME --data FOLDER --check` "
+        "runs one experiment and ends with exit code 1 if a figure differs; FOLDER holds the data sets as their "
+        "authors publish them, one `NAME.csv.gz` each with the class in its last column."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from shoal.errors import SettingsError
 from shoal.evaluation.command import reproduce
 from shoal.evaluation.experiment import Experiment, Setting
 from shoal.evaluation.registry import experiment_names, load_experiment
+from shoal.evaluation.report_command import planned
 from shoal.evaluation.report_pages import HEADINGS, MADE, index, page, verdicts, write_pages
 from shoal.evaluation.results import Figure, python_format
 from shoal.evaluation.results import Result as Row
@@ -104,6 +106,17 @@ def test_what_cannot_be_run_is_named_and_the_rest_is_reported(tmp_path: Path, fo
     )
 
 
+def test_the_whole_report_has_what_a_command_alone_leaves_out_for_its_time(folder: Path) -> None:
+    ffcm = load_experiment("ffcm")
+    assert isinstance(ffcm, Experiment)
+    assert not ffcm.synthetic["case4"].by_default
+    options = ReportOptions(folder, folder, 1, None, quick=False, store=folder / "trials")
+    whole = {setting.dataset for setting in planned(ffcm, options).settings}
+    quick = {setting.dataset for setting in planned(ffcm, replace(options, quick=True)).settings}
+    assert whole == {*ffcm.synthetic, "phoneme", "pendigits"}
+    assert len(quick) == 1
+
+
 def test_without_data_or_folder_the_error_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SHOAL_DATA", raising=False)
     assert "SHOAL_DATA" in str(all_of("--out", tmp_path).exception)
@@ -114,13 +127,10 @@ def test_without_data_or_folder_the_error_says_what_to_give(tmp_path: Path, monk
 # The pages in docs/reproduction are a report of all experiments with the papers' numbers of trials.
 
 
-PAGES = ("clusters", "fcac", "fcm", "ffcm", "gmm", "kfed", "kmeans", "mufc")
+PAGES = ("clusters", "dbscan", "fcac", "fcm", "ffcm", "gmm", "kfed", "kmeans", "mufc", "spectral")
 ELSEWHERE = {
     "continual": "explanation/continual.md",
     "pictures": "explanation/gallery.md",
-    "dbscan": "explanation/reproduction_rounds.md",
-    "spectral": "explanation/reproduction_rounds.md",
-    "tsk": "explanation/reproduction_rounds.md",
 }
 """experiments whose figures another page of the documentation has"""
 

@@ -68,7 +68,12 @@ by silhouettes; those of the true classes are low (moons .33, circles .11), so t
 from a wrong one. Data here: 15 000 rows of two moons and of two circles (inner radius .5), dealt to five clients
 alike, by class, and by sectors. The column *published* has what is required: an ARI of .95, and no row (0) with
 another label than on the grid of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on
-all rows* is scikit-learn's, the best by the true classes of five pairs of eps and min_samples.
+all rows* is scikit-learn's, the best by the true classes of five pairs of eps and min_samples; with .05 and 20 it
+reaches .86 on circles with noise .1 (seed 0).
+
+The figures are the same for the three splits, to the bit. "Too severe" outliers, which the thesis reports, come from
+its cells and from calling all rows in sparse cells noise, not from the federation: border rows belong to the cluster
+beside them here.
 """
 EXPERIMENT: Final = Experiment(
     name="dbscan",
