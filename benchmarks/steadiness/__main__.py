@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,12 @@ QUICK = ("blobs K=5 d=2", "births")
 @click.option("--quick", is_flag=True, help="Two short streams and two peers: shows that it runs; no figures to keep.")
 @click.option("--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting.")
 @click.option("--ours", "ours_alone", is_flag=True, help="cluster_tree alone, without the peers.")
+@click.option(
+    "--peers-from",
+    "earlier",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="steadiness.json of an earlier run, whose verdicts on the peers are kept: only cluster_tree is run.",
+)
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
 @click.option(
     "--data",
@@ -47,14 +54,24 @@ QUICK = ("blobs K=5 d=2", "births")
     show_default=True,
     help="Folder for steadiness.json and steadiness.md.",
 )
-def main(quick: bool, choosing: bool, ours_alone: bool, wanted: tuple[str, ...], data: Path | None, out: Path) -> None:
+def main(
+    quick: bool,
+    choosing: bool,
+    ours_alone: bool,
+    earlier: Path | None,
+    wanted: tuple[str, ...],
+    data: Path | None,
+    out: Path,
+) -> None:
     """Measure how steady cluster_tree, FCAC and peers are.
 
     A full run takes half an hour or more, most of it for the peers.
     """
     started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn", "river"))
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
-    peers: Sequence[Peer] = () if ours_alone else PEERS[:2] if quick else PEERS
+    judged_by = {"step_rows": STEP_ROWS, "warm_rows": WARM_ROWS, "seeds": list(seeds), "peer_seeds": PEER_SEEDS}
+    kept = None if earlier is None else kept_peers(json.loads(earlier.read_text(encoding="utf-8")), judged_by)
+    peers: Sequence[Peer] = () if ours_alone or kept else PEERS[:2] if quick else PEERS
     measured: list[dict[str, Any]] = []
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
@@ -67,17 +84,37 @@ def main(quick: bool, choosing: bool, ours_alone: bool, wanted: tuple[str, ...],
         "made_by": "python -m benchmarks.steadiness"
         + " --quick" * quick
         + " --choosing" * choosing
+        + " --ours" * ours_alone
+        + " --peers-from FILE" * (kept is not None)
         + " --data FOLDER" * (data is not None),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
-        "judged": {"step_rows": STEP_ROWS, "warm_rows": WARM_ROWS, "seeds": list(seeds), "peer_seeds": PEER_SEEDS},
+        "judged": judged_by,
         "learners": {peer.name: peer.parameters for peer in (OURS, *peers)},
         "goal": speed.GOAL,
         "speed": costs,
         "verdicts": measured,
     }
+    if kept is not None:
+        result["learners"] |= kept["learners"]
+        result["peers_measured_at"] = kept["measured_at"]
+        measured += [verdict for verdict in kept["verdicts"] if _is_wanted(verdict["stream"], wanted)]
     write(out, "steadiness", result, markdown(result))
     click.echo(f"written to {out}/steadiness.json and {out}/steadiness.md")
+
+
+def kept_peers(earlier: dict[str, Any], judged_by: dict[str, Any]) -> dict[str, Any]:
+    """The peers of an earlier result: learners, verdicts, and when they were measured.
+
+    Raises `click.UsageError` unless the result was judged alike, on the same seeds.
+    """
+    if earlier["judged"] != judged_by:
+        raise click.UsageError(f"--peers-from: that result was judged by {earlier['judged']}, this one by {judged_by}")
+    return {
+        "learners": {name: text for name, text in earlier["learners"].items() if name != OURS.name},
+        "verdicts": [verdict for verdict in earlier["verdicts"] if verdict["learner"] != OURS.name],
+        "measured_at": earlier.get("peers_measured_at", earlier["machine"]["measured_at"]),
+    }
 
 
 def streams(seed: int, quick: bool, data: Path | None, wanted: Sequence[str], first: bool) -> Iterator[Stream]:
@@ -140,6 +177,8 @@ def markdown(result: dict[str, Any]) -> str:
         "judged by the labels they give. Delay: rows until a birth, split or merge is shown (rows of that cluster).\n"
     )
     parts.append("".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items()))
+    if "peers_measured_at" in result:
+        parts.append(f"All learners but cluster_tree were measured earlier, {result['peers_measured_at']}.\n")
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
 
 

@@ -6,6 +6,7 @@ All distances are squared: what is compared here has the same order, and no root
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles
 
+BLOCK_ROWS = 64
+"""rows of a table of distances that are worked on at a time: what is computed from them stays in a core's cache"""
+FAR = np.float32(1e30)
+"""a squared distance beyond all others"""
 SAMPLE_POINTS = 128
 """points of a group whose neighbours are counted, to find the median"""
 
@@ -24,21 +29,44 @@ def core_distances(squared: Singles, masses: Floats, mass_within: float) -> Sing
     readings were cut into points matters little. Where there is less mass in all, the distance to the farthest point.
     """
     k = len(masses)
-    cores = np.empty(k, dtype=np.float32)
-    left, q = np.arange(k), min(k, 8 + int(2.5 * mass_within * k / max(float(masses.sum()), 1e-300)))
+    q = min(k, 8 + int(2.5 * mass_within * k / max(float(masses.sum()), 1e-300)))
+    return np.concatenate([_cores(squared[rows], masses, mass_within, q) for rows in blocks(k)])
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """`BLOCK_ROWS` of n rows after another."""
+    return (slice(first, min(first + BLOCK_ROWS, n)) for first in range(0, n, BLOCK_ROWS))
+
+
+def _cores(squared: Singles, masses: Floats, mass_within: float, q: int) -> Singles:
+    """(n, k), (k,) -> (n,) squared core distances; the q nearest are looked at first."""
+    k = len(masses)
+    cores, left = np.empty(len(squared), dtype=np.float32), np.arange(len(squared))
     while len(left):
-        rows = squared if len(left) == k else squared[left]
-        order = np.argpartition(rows, q - 1, axis=1)[:, :q] if q < k else np.argsort(rows, axis=1)
-        near = np.take_along_axis(rows, order, axis=1)
-        inner = near.argsort(axis=1)
-        found, enough = _reached(
-            np.take_along_axis(near, inner, axis=1), masses[np.take_along_axis(order, inner, axis=1)], mass_within
-        )
+        rows = squared[left]
+        near = _nearest(rows, q)
+        found, enough = _reached(np.take_along_axis(rows, near, axis=1), masses[near], mass_within)
         if q == k:
             enough[:] = True
         cores[left[enough]] = found[enough]
         left, q = left[~enough], min(k, 3 * q)
     return cores
+
+
+def _nearest(squared: Singles, q: int) -> Positions:
+    """squared distances (n, k), 0 < q <= k -> (n, q) the q nearest in their order.
+
+    Distances that differ by less than 2**-13 of themselves (k up to 1024, less exact above) are taken in the order of
+    their positions. The position replaces the last bits of the distance: sorting numbers is three times as fast as
+    sorting positions by them, and no two are equal, so that the order is the same on every machine.
+    """
+    k = squared.shape[1]
+    position = np.uint32((1 << (k - 1).bit_length()) - 1)
+    keys = squared.view(np.uint32) & ~position  # numbers that are not negative are in the order of their bits
+    keys |= np.arange(k, dtype=np.uint32)
+    if q < k:
+        keys.partition(q - 1, axis=1)
+    return np.asarray(np.sort(keys[:, :q], axis=1) & position, dtype=np.int64)
 
 
 def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, NDArray[np.bool_]]:
@@ -55,26 +83,62 @@ def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, NDAr
 def spanning_tree(squared: Singles, cores: Singles) -> tuple[Positions, Singles]:
     """squared distances (k, k), squared core distances (k,), k > 0 -> edges (k - 1, 2) and their lengths (k - 1,).
 
-    The minimum spanning tree of mutual reachability, max(core, core, distance), by Prim, from the densest point.
+    A minimum spanning tree of mutual reachability, max(core, core, distance). No edge of a point is shorter than its
+    core distance. So each point that has a denser one within it joins the nearest of these by a shortest edge, which a
+    minimum spanning tree contains. The few trees that this makes, one for each local maximum of density, are joined by
+    Prim's algorithm.
     """
-    k = len(cores)
-    reach = np.maximum(squared, cores)
-    np.maximum(reach, cores[:, None], out=reach)
-    best, parent = np.full(k, np.inf, dtype=np.float32), np.zeros(k, dtype=np.int64)
-    done = np.zeros(k, dtype=np.float32)  # infinite for points in the tree: no edge leads to them
-    row, better = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.bool_)
-    edges, lengths = np.empty((k - 1, 2), dtype=np.int64), np.empty(k - 1, dtype=np.float32)
-    here = int(cores.argmin())
-    done[here] = np.inf
-    for step in range(k - 1):
-        np.maximum(reach[here], done, out=row)
-        np.less(row, best, out=better)
-        np.copyto(best, row, where=better)
-        np.putmask(parent, better, here)
-        here = int(best.argmin())
-        edges[step, 0], edges[step, 1], lengths[step] = parent[here], here, best[here]
-        best[here] = done[here] = np.inf
+    at, above, is_top = _nearest_denser(squared, cores)
+    edges = np.stack([above, at], axis=1)[~is_top]
+    root = np.where(is_top, at, above)
+    while (root != root[root]).any():
+        root = root[root]
+    joins, lengths = _join_trees(squared, cores, root)
+    return np.concatenate([edges, joins]), np.concatenate([cores[~is_top], lengths])
+
+
+def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Positions, Positions, NDArray[np.bool_]]:
+    """-> (k,) positions, (k,) the nearest point that is denser, (k,) whether there is none within the core distance."""
+    at = np.arange(len(cores))
+    rank = np.empty(len(cores), dtype=np.int32)
+    rank[np.argsort(cores, kind="stable")] = at
+    above = np.concatenate(
+        [(squared[rows] + FAR * (rank >= rank[rows, None])).argmin(axis=1) for rows in blocks(len(cores))]
+    )
+    return at, above, (squared[at, above] > cores) | (rank == 0)
+
+
+def _join_trees(squared: Singles, cores: Singles, root: Positions) -> tuple[Positions, Singles]:
+    """(k,) the root of each point's tree -> edges (c - 1, 2) between the c trees, and their lengths, by Prim."""
+    order = np.argsort(root, kind="stable")
+    tops, starts = np.unique(root[order], return_index=True)
+    members = dict(zip(tops.tolist(), np.split(order, starts[1:]), strict=True))
+    best, parent = np.full(len(root), np.inf, dtype=np.float32), np.zeros(len(root), dtype=np.int64)
+    is_in = np.zeros(len(root), dtype=np.bool_)
+    edges, lengths = np.empty((len(tops) - 1, 2), dtype=np.int64), np.empty(len(tops) - 1, dtype=np.float32)
+    here = int(root[cores.argmin()])
+    for step in range(len(tops) - 1):
+        own = members[here]
+        reach = np.maximum(squared[own], cores[own, None])
+        nearest = reach.argmin(axis=0)
+        reached = np.maximum(reach[nearest, np.arange(len(root))], cores)
+        is_in[own] = True
+        better = (reached < best) & ~is_in
+        best = np.where(better, reached, best)
+        best[own] = np.inf
+        parent = np.where(better, own[nearest], parent)
+        there = int(best.argmin())
+        edges[step], lengths[step] = (parent[there], there), best[there]
+        here = int(root[there])
     return edges, lengths
+
+
+def mass_around(squared: Singles, within: Singles, masses: Singles) -> Singles:
+    """squared distances (n, k), limits (n,), masses of w kinds (k, w) -> (n, w) masses within the limit of each."""
+    held = np.empty((len(squared), masses.shape[1]), dtype=np.float32)
+    for rows in blocks(len(squared)):
+        np.matmul((squared[rows] <= within[rows, None]).astype(np.float32), masses, out=held[rows])
+    return held
 
 
 def typical_mass(squared: Singles, own: Positions, masses: Floats, within: float) -> float:
@@ -83,7 +147,10 @@ def typical_mass(squared: Singles, own: Positions, masses: Floats, within: float
     It is computed from at most `SAMPLE_POINTS` points of the group, evenly chosen.
     """
     sample = own[:: -(-len(own) // SAMPLE_POINTS)]
-    held = (squared[np.ix_(sample, own)] <= within).astype(np.float32) @ masses[own].astype(np.float32)
+    # Whole rows, and a mass of 0 for points of other groups: faster than picking the columns of the group.
+    counted = np.zeros(len(masses), dtype=np.float32)
+    counted[own] = masses[own]
+    held = (squared[sample] <= within).astype(np.float32) @ counted
     order = held.argsort(kind="stable")
     upto = masses[sample[order]].cumsum()
     return float(held[order[np.searchsorted(upto, upto[-1] / 2)]])

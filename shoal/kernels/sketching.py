@@ -13,10 +13,13 @@ from shoal.kernels.distance import Floats
 Singles = NDArray[np.float32]
 Positions = NDArray[np.int64]
 
-NEIGHBOURS: Final = 3
-"""nearest points that each may be merged with before distances are taken again"""
+NEIGHBOURS, NEIGHBOURS_WIDE, WIDE_FEATURES = 3, 5, 32
+"""nearest points that each may be merged with before distances are taken again; more for points of so many features,
+whose distances cost more than the search for the nearest"""
 FEW_FEATURES: Final = 8
 """features up to which sums by feature are faster than sums of whole points"""
+BLOCK_ROWS: Final = 128
+"""points whose distances from all others are computed at a time"""
 TIE: Final = 1e-12
 """squared distance, in the frame, that decides between points that coincide"""
 
@@ -74,7 +77,10 @@ def squared_between(points: Floats, others: Floats) -> Singles:
     left[:, d + 1] = np.einsum("ij,ij->i", points, points)
     right[:, d] = np.einsum("ij,ij->i", others, others)
     out = np.empty((len(points), len(others)), dtype=np.float32)
-    np.maximum(left @ right.T, 0.0, out=out, casting="same_kind")
+    # By blocks, because a table of doubles of this size would neither fit a core's cache nor be given memory cheaply.
+    for first in range(0, len(points), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        np.maximum(left[rows] @ right.T, 0.0, out=out[rows], casting="same_kind")
     return out
 
 
@@ -136,7 +142,7 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
 
 
 def _neighbours(points: Floats, groups: Positions | None) -> tuple[Positions, Singles]:
-    """points (n, d) -> (n, q) nearest others, q <= `NEIGHBOURS`, and (n, q) distances²; infinite: not to be merged."""
+    """points (n, d) -> (n, q) nearest others and (n, q) distances²; infinite: not to be merged."""
     n = len(points)
     framed = frame_of(points).of(points)
     apart = squared_between(framed, framed)
@@ -144,7 +150,7 @@ def _neighbours(points: Floats, groups: Positions | None) -> tuple[Positions, Si
     if groups is not None and (groups != groups[0]).any():
         apart[groups[:, None] != groups] = np.inf
     np.fill_diagonal(apart, np.inf)
-    row, q = np.arange(n), min(NEIGHBOURS, n - 1)
+    row, q = np.arange(n), min(NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, n - 1)
     near, gap = np.empty((n, q), dtype=np.int64), np.empty((n, q), dtype=np.float32)
     for place in range(q):
         near[:, place] = apart.argmin(axis=1)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
@@ -19,7 +20,9 @@ if missing := [part for part in ("river", "sklearn") if find_spec(part) is None]
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason, allow_module_level=True)
 
+from benchmarks.steadiness.__main__ import kept_peers
 from benchmarks.steadiness.judge import judge
+from benchmarks.steadiness.learners import PEERS
 from benchmarks.steadiness.streams import Stream, changing, stationary
 
 HERE = Path(__file__).parent.parent.parent
@@ -46,6 +49,14 @@ def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
         assert 0.0 <= verdict["still"] <= 1.0
         assert verdict["switches"] <= verdict["switches_possible"]
     assert quick["speed"][0]["sketched_rows_per_s"]["median"] > 0
+
+
+def test_peers_are_kept_from_a_result_that_was_judged_alike(quick: dict[str, Any]) -> None:
+    kept = kept_peers(quick, quick["judged"])
+    assert {verdict["learner"] for verdict in kept["verdicts"]} == set(kept["learners"]) == {"FCAC", PEERS[1].name}
+    assert kept["measured_at"] == quick["machine"]["measured_at"]
+    with pytest.raises(click.UsageError, match="judged by"):
+        kept_peers(quick, {**quick["judged"], "seeds": [1]})
 
 
 class Oracle:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernels.density_tree import core_distances, join_significance, spanning_tree, typical_mass
+from shoal.kernels.density_tree import core_distances, join_significance, mass_around, spanning_tree, typical_mass
 from shoal.kernels.sketching import squared_between
 
 
@@ -60,6 +60,30 @@ def test_one_point_has_a_tree_without_edges() -> None:
     edges, lengths = spanning_tree(np.zeros((1, 1), dtype=np.float32), np.zeros(1, dtype=np.float32))
     assert edges.shape == (0, 2)
     assert lengths.shape == (0,)
+
+
+def test_points_that_are_equally_dense_are_joined_too() -> None:
+    at = np.arange(200.0)[:, None]
+    edges, lengths = spanning_tree(squared_between(at, at), np.full(200, 0.25, dtype=np.float32))
+    assert lengths.tolist() == [1.0] * 199
+    assert len(np.unique(edges)) == 200
+    coincide = np.zeros((200, 200), dtype=np.float32)
+    assert spanning_tree(coincide, np.zeros(200, dtype=np.float32))[1].tolist() == [0.0] * 199
+
+
+def test_a_core_distance_does_not_depend_on_the_order_of_neighbours_that_are_equally_far() -> None:
+    squared, mass = np.ones((300, 300), dtype=np.float32), np.arange(1.0, 301.0)
+    np.testing.assert_array_equal(core_distances(squared, mass, 40.0), np.ones(300, dtype=np.float32))
+
+
+def test_the_mass_around_each_point_is_counted_up_to_its_own_limit() -> None:
+    at = np.arange(150.0)[:, None]
+    mass = np.stack([np.ones(150), np.arange(150.0)], axis=1).astype(np.float32)
+    limits = np.where(np.arange(150) < 75, 1.0, 4.0).astype(np.float32)
+    held = mass_around(squared_between(at, at), limits, mass)
+    assert held[10].tolist() == [3.0, 30.0]
+    assert held[100].tolist() == [5.0, 500.0]
+    assert held[0].tolist() == [2.0, 1.0]
 
 
 def test_the_typical_mass_is_that_around_the_median_reading() -> None:

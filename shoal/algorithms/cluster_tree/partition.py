@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.joining import Joining, RemainApart, Weights
-from shoal.kernels.density_tree import core_distances, spanning_tree
+from shoal.kernels.density_tree import core_distances, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles, frame_of, squared_between
 
@@ -90,8 +90,7 @@ def still_present(
         return np.ones(len(cells))
     _, place = np.unique(cells.cluster, return_inverse=True)
     rate = np.bincount(place, weights=cells.recent) / np.bincount(place, weights=cells.mass)
-    near = (squared <= 4.0 * cores[:, None]).astype(np.float32)
     recent = np.stack([cells.mass * rate[place], cells.recent], axis=1).astype(np.float32)
-    expected, held = (near @ recent).T
+    expected, held = mass_around(squared, 4.0 * cores, recent).T
     left = active & (expected - held > LEFT_SIGNIFICANCE * np.sqrt(expected * dependence))
     return np.where(left, held / np.maximum(expected, 1e-30), 1.0).astype(np.float64)
