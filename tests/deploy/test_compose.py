@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from producers.synthetic.streams import federation_file
 from tests.deploy.compose_project import TOP, Project, wait_for
 from tests.deploy.dashboard_queries import check_every_panel
 from tests.deploy.docker_engine import Engine
 from tests.deploy.image_stand_ins import WITHOUT, make_all
 from tests.deploy.systemd_machine import Machine, commands_of_the_docs, systemd_machine
+from tests.noisy_rows import noisy_rows_file
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
 
@@ -241,7 +241,7 @@ def publish_readings(machine: Machine, number: int) -> None:
 
 def test_the_units_installed_as_documented_lose_nothing(engine: Engine) -> None:
     with systemd_machine(engine) as machine:
-        file = federation_file("gaussians") + UNITS_SETTINGS
+        file = noisy_rows_file("gaussians") + UNITS_SETTINGS
         machine.run(f"mkdir /etc/shoal; cat > /etc/shoal/federation.toml <<'END'\n{file}END")
         machine.run(commands_of_the_docs())
         for unit in UNITS:

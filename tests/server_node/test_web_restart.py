@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.noisy_rows import noisy_rows_file
 from tests.server_node.web_browser import Tab, browsing
 
 SERVER = "\n[server]\nport = {}\npool_clients = 1\nsnapshot_s = 0.01\n"
@@ -34,9 +35,8 @@ def shoal(folder: Path, *arguments: str) -> str:
 
 def a_federation(folder: Path, name: str, port: int) -> str:
     """The federation file `name` in `folder`; its server listens on `port`."""
-    text = shoal(folder, "producer", "--synthetic", "gaussians", "--print-federation")
     (folder / name).mkdir()
-    text = text.replace('name = "gaussians"', f'name = "{name}"') + SERVER.format(port)
+    text = noisy_rows_file("gaussians").replace('name = "gaussians"', f'name = "{name}"') + SERVER.format(port)
     (folder / name / "federation.toml").write_text(text, encoding="utf-8")
     return f"{name}/federation.toml"
 
