@@ -17,12 +17,23 @@ from shoal.evaluation.command import reproduce
 from shoal.evaluation.contest import ALL, PAPERS, SHARED, groups_of
 from shoal.evaluation.contestants import PUBLISHED, Task, contestants
 from shoal.evaluation.datasets import FCAC_DATASETS
-from shoal.evaluation.experiments.ranks import BAND, Comparison, complete, published_mean, rank_results, scopes
+from shoal.evaluation.experiment import Setting
+from shoal.evaluation.experiments.ranks import (
+    BAND,
+    EXPERIMENT,
+    Comparison,
+    complete,
+    published_mean,
+    rank_results,
+    scopes,
+)
 from shoal.evaluation.published import FCAC
 from shoal.evaluation.published_rounds import COMPARED
 from shoal.evaluation.rank_chance import chance_deviations, printed
 from shoal.evaluation.rank_picture import draw_ranks
 from shoal.evaluation.ranking import rank
+from shoal.evaluation.ranks_command import QUICK_DATASETS
+from shoal.evaluation.scores import SCORES
 from shoal.evaluation.splits import FCAC_SPLITS
 from shoal.evaluation.study import ReportOptions
 
@@ -266,6 +277,29 @@ def test_some_algorithms_and_scores_are_ranked_on_their_own(folder: Path) -> Non
     assert [test["comparisons"] for test in told["tests"]] == [3, 3, 6, 6, 12]
 
 
+def test_check_ends_with_1_where_chance_does_not_explain_a_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On these data, which only have the names of the paper's, first with its ranks and then with fcac the best."""
+    words = ["--data", folder, "--epsilon", "none", "--trials", 1, "--check"]
+    words += [word for name in PUBLISHED for word in ("--algorithm", name)]
+    known = {
+        **{("hill_valley", name): "34521"[place] for place, name in enumerate(PUBLISHED)},
+        **{("phoneme", name): "12345"[place] for place, name in enumerate(PUBLISHED)},
+        **{("pendigits", name): "24531"[place] for place, name in enumerate(PUBLISHED)},
+    }
+
+    def as_printed(setting: Setting, trial: int) -> dict[str, float]:
+        return dict.fromkeys(SCORES, -float(known[setting.dataset, setting["algorithm"]]))
+
+    monkeypatch.setitem(vars(EXPERIMENT), "run", as_printed)
+    agreeing = ranks(*words)
+    assert agreeing.exit_code == 0, agreeing.output
+    assert "the paper's | kmeans" in agreeing.stdout
+    known |= {(dataset, "kfed"): "0" for dataset in QUICK_DATASETS}
+    differing = ranks(*words)
+    assert differing.exit_code == 1
+    assert "a mean rank does not agree with the published one" in differing.stderr
+
+
 def test_dbscan_is_ranked_where_it_takes_the_data(folder: Path) -> None:
     generator = np.random.default_rng(0)
     rows = np.column_stack([generator.normal(size=(200, 7)), np.arange(200) % 2])
@@ -312,6 +346,7 @@ def test_what_cannot_be_ranked_is_an_error(folder: Path) -> None:
     assert "no algorithm 'nonsense'" in str(ranks("--data", folder, "--algorithm", "nonsense").exception)
     assert isinstance(ranks("--data", folder, "--check", "--quick").exception, SettingsError)
     assert isinstance(ranks("--data", folder, "--check", "--score", "ari").exception, SettingsError)
+    assert "--check ranks kmeans, kfed" in str(ranks("--data", folder, "--check", "--algorithm", "kmeans").exception)
     assert ranks("--data", folder, "--epsilon", 0).exit_code == 2
     assert isinstance(ranks("--data", folder, "--out", folder / "nowhere" / "a.png").exception, SettingsError)
 
