@@ -1,0 +1,166 @@
+"""`shoal picture`: what is drawn, of real records in a log, and what is said where nothing can be."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from server_node.lineage import published_identities
+from server_node.pictures.data import BARS_MAX, Picture, bands_of, read_picture
+from shoal.cli.main import shoal
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError
+from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
+from tests.house.small_federation import write_federation
+from tests.server_node.web_statuses import a_lineage, a_snapshot, some_nodes
+
+START = 1_800_000_000
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A federation of two features."""
+    return write_federation(tmp_path)
+
+
+@pytest.fixture
+def config(file: Path) -> Config:
+    """Its configuration; its log has no snapshot yet."""
+    config = load_config(file)
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+    return config
+
+
+def a_bin(config: Config, start: int, clusters: dict[int, int], width: int = COARSE_S) -> HistoryBin:
+    flat = [number for pair in clusters.items() for number in pair]
+    contract, model = config.contract, config.contract.models[0].name
+    return HistoryBin(contract.federation, contract.digest, model, width, start, 1, flat, [], [])
+
+
+def publish(config: Config, clusters: int, *bins: HistoryBin) -> None:
+    contract = config.contract
+    plain = a_snapshot(contract, some_nodes(2, clusters, 20 * clusters), model=contract.models[0].name)
+    identities = [list(one) for one in published_identities(a_lineage(plain))]
+    snapshot = Snapshot(**{**vars(plain), "identities": identities})
+    with closing(open_log(config.log)) as log:
+        log.publish(contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
+        for one in bins:
+            log.publish(contract.history_topic, one.encode(), one.record_key, HistoryBin.headers())
+        log.flush()
+
+
+def read(config: Config) -> Picture:
+    with closing(open_log(config.log)) as log:
+        return read_picture(log, config.contract, config.contract.models[0])
+
+
+def run(file: Path, *options: str) -> Result:
+    return CliRunner().invoke(shoal, ["picture", "--config", str(file), *options])
+
+
+def texts(path: Path) -> str:
+    """The words of an SVG: matplotlib keeps each as a comment beside its outline."""
+    return " ".join(
+        str(node.text) for node in ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))).iter()
+    )
+
+
+@pytest.mark.parametrize("what", ["overview", "timeline"])
+def test_a_picture_names_every_cluster(file: Path, config: Config, tmp_path: Path, what: str) -> None:
+    bins = [a_bin(config, START + COARSE_S * place, {0: 30, 1: 10 + place}) for place in range(30)]
+    publish(config, 3, *bins)
+    out = tmp_path / "report.svg"
+    ran = run(file, "--out", str(out), "--of", what)
+    assert ran.exit_code == 0, ran.output
+    words = texts(out)
+    assert "house: 3 clusters now, 3 known" in words
+    for cluster in read(config).clusters:
+        assert cluster.title in words
+    assert "48,000 readings" in words
+
+
+def test_one_cluster_is_drawn_with_what_sets_it_apart(file: Path, config: Config, tmp_path: Path) -> None:
+    publish(config, 2, a_bin(config, START, {1: 10}))
+    out = tmp_path / "cluster.svg"
+    assert run(file, "--out", str(out), "--cluster", "1").exit_code == 0
+    cluster = read(config).cluster(1)
+    assert cluster.description.text(config.contract) in texts(out)
+
+
+@pytest.mark.parametrize(("suffix", "format_"), [("png", "PNG"), ("PNG", "PNG")])
+def test_the_suffix_gives_the_format(file: Path, config: Config, tmp_path: Path, suffix: str, format_: str) -> None:
+    publish(config, 1)
+    out = tmp_path / f"report.{suffix}"
+    assert run(file, "--out", str(out)).exit_code == 0
+    with Image.open(out) as image:
+        assert image.format == format_
+        assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 10, "it is not blank"
+
+
+def test_of_sixty_clusters_the_largest_are_drawn_and_the_others_counted(
+    file: Path, config: Config, tmp_path: Path
+) -> None:
+    publish(config, 60, a_bin(config, START, dict.fromkeys(range(60), 5)))
+    out = tmp_path / "report.svg"
+    assert run(file, "--out", str(out)).exit_code == 0
+    assert "60 clusters now, 60 known; 48 not drawn" in texts(out)
+
+
+def test_bands_hold_the_share_of_each_cluster_and_nothing_where_there_were_no_readings(config: Config) -> None:
+    bins = [a_bin(config, START + FINE_S * place, {0: 3, 1: 1}, FINE_S) for place in (0, 1, 3, 4)]
+    bands = bands_of([*bins, a_bin(config, START + FINE_S * 5, {NO_CLUSTER: 5}, FINE_S)])
+    assert bands.width_s == FINE_S
+    assert bands.starts.tolist() == [START + FINE_S * place for place in range(6)]
+    np.testing.assert_allclose(bands.shares[0], [0.75, 0.75, np.nan, 0.75, 0.75, 0.0])
+    assert NO_CLUSTER not in bands.shares
+
+
+def test_a_year_of_bins_is_joined_into_a_hundred_bars_without_losing_a_reading(config: Config) -> None:
+    bins = [a_bin(config, START + COARSE_S * place, {place % 2: 5}) for place in range(17_520)]
+    bands = bands_of(bins)
+    assert BARS_MAX / 2 < len(bands.starts) <= BARS_MAX
+    np.testing.assert_allclose(bands.shares[0] + bands.shares[1], 1.0)
+    np.testing.assert_allclose(bands.shares[0], 0.5, atol=0.01)
+
+
+def test_a_young_history_is_drawn_in_fine_bins(config: Config) -> None:
+    fine = [a_bin(config, START + FINE_S * place, {0: 1}, FINE_S) for place in range(3)]
+    publish(config, 1, a_bin(config, START, {0: 3}), *fine)
+    bands = read(config).bands
+    assert bands is not None
+    assert (bands.width_s, len(bands.starts)) == (FINE_S, 3)
+
+
+def test_before_the_first_snapshot_it_says_what_to_do(file: Path, config: Config, tmp_path: Path) -> None:
+    out = tmp_path / "report.svg"
+    error = run(file, "--out", str(out)).exception
+    assert isinstance(error, SettingsError)
+    assert "start `shoal server`" in str(error)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--out", "report.jpg"], "must end in .svg, .png or .pdf"),
+        (["--out", "report.svg", "--model", "other"], "no such model"),
+        (["--out", "report.svg", "--cluster", "9"], "it has 0, 1"),
+        (["--out", "report.svg", "--of", "cluster"], "needs --cluster ID"),
+        (["--out", "no/such/folder/report.svg"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(file: Path, config: Config, options: list[str], advice: str) -> None:
+    publish(config, 2)
+    error = run(file, *options).exception
+    assert isinstance(error, SettingsError)
+    assert advice in str(error)
