@@ -91,7 +91,12 @@ def _shows_a_snapshot(tab: Tab) -> None:
     assert sorted(tab.value_of(states)) == ["", "", "in quarantine", "inactive"]
     for words in ("north-wing", "south-wing", "3 under another contract"):
         tab.shows(words)
-    for words in ("Formal guarantee for every reading", "ε per reading\n4", "Not covered", "their epsilons add up"):
+    for words in (
+        "Formal guarantee for every reading",
+        "ε per reading, all models\n4",
+        "Not covered",
+        "their epsilons add up",
+    ):
         tab.shows(words)
     assert not tab.value_of("document.getElementById('empty').checkVisibility()")
     assert tab.value_of("document.querySelectorAll('#clusters tbody tr').length") == 6
@@ -109,7 +114,7 @@ def _explores_nodes_by_keyboard(tab: Tab) -> None:
     tab.press("ArrowRight")
     most = int(ARRAYS["count"].argmax())
     node = int(ARRAYS["node_id"][most])
-    tab.until(f"{announcement}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · won')")
+    tab.until(f"{announcement}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · weight')")
     temperature = -20 + 80 * ARRAYS["weight"][most, 0]
     tab.shows(f"{temperature:.2f} °C")
     tab.shows("A learnt prototype, not a reading.")

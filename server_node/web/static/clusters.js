@@ -99,7 +99,7 @@ export class Clusters {
 
 function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
-  const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "all wins"}.`];
+  const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "the weight of all nodes"}.`];
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
   if (model.clusters_total > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(model.clusters_total)} are listed.`);
   if (clustering.single_nodes) notes.push(`Beside them are ${plural(clustering.single_nodes, "single node")}, which no edge joins to a cluster.`);

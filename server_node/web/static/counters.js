@@ -21,7 +21,7 @@ const perSecond = ({ clients }) => `${rate(clients.readings_per_s.reduce((sum, e
 function streamCounters(model, status) {
   return [
     ["Clusters", count(model.clusters_total), `${count(model.clusters_active)} active now`],
-    ["Nodes", count(model.nodes_total), "prototypes learnt"],
+    ["Nodes", count(model.nodes_total), "places learnt"],
     ["Readings", short(model.readings), perSecond(status)],
   ];
 }

@@ -2,7 +2,7 @@
 
 import { axisOf, drawAxes, extent, fits, padded, spanAround } from "./axes.js";
 import { COLOURS, markOf, trace } from "./marks.js";
-import { fixed, make, plural, value } from "./format.js";
+import { fixed, make, value } from "./format.js";
 
 const LABEL_SHARE_MIN = 0.005;
 const REACH_PX = 16;
@@ -251,7 +251,7 @@ export class NodeMap {
     const cluster = identity === null ? "in no known cluster" : `cluster ${identity}`;
     const title = this.centres
       ? `Centre of ${cluster} · weight ${value(nodes.mass[i])}`
-      : `Node ${nodes.id[i]} · ${cluster} · won ${plural(nodes.mass[i], "time")}`;
+      : `Node ${nodes.id[i]} · ${cluster} · weight ${value(nodes.mass[i])}`;
     const parts = features.map((feature, j) => [feature.name, `${fixed(nodes.values[i][j], feature.digits)} ${feature.unit}`.trim()]);
     this.tip.replaceChildren(
       make("strong", {}, title),

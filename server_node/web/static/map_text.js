@@ -30,7 +30,7 @@ export function describeMap(model, shown, chosen) {
   const projected = ["across", "up"].filter((axis) => !clustering.features.some(({ name }) => name === chosen[axis]));
   if (clustering.explained_variance !== null && projected.length === 2)
     notes.push(`The axes are two components of ${count(clustering.features_total)} features and explain ${percent(clustering.explained_variance)} of the variance of the nodes.`);
-  if (model.nodes_total > clustering.nodes.id.length) notes.push(`${count(clustering.nodes.id.length)} of ${count(model.nodes_total)} nodes are drawn, those that won most often.`);
+  if (model.nodes_total > clustering.nodes.id.length) notes.push(`${count(clustering.nodes.id.length)} of ${count(model.nodes_total)} nodes are drawn, the heaviest ones.`);
   setText(at("map-note"), notes.join(" "));
   at("map-note").hidden = !notes.length;
   const what = model.rounds ? "centre" : "node";
