@@ -23,6 +23,7 @@ if missing := [part for part in ("river", "sklearn") if find_spec(part) is None]
 from benchmarks.steadiness.__main__ import kept_peers
 from benchmarks.steadiness.judge import judge
 from benchmarks.steadiness.learners import PEERS
+from benchmarks.steadiness.picture import draw, panel
 from benchmarks.steadiness.streams import Stream, changing, stationary
 
 HERE = Path(__file__).parent.parent.parent
@@ -57,6 +58,23 @@ def test_peers_are_kept_from_a_result_that_was_judged_alike(quick: dict[str, Any
     assert kept["measured_at"] == quick["machine"]["measured_at"]
     with pytest.raises(click.UsageError, match="judged by"):
         kept_peers(quick, {**quick["judged"], "seeds": [1]})
+
+
+def test_the_picture_has_the_true_numbers_beside_those_of_the_learners(quick: dict[str, Any]) -> None:
+    seed = quick["judged"]["seeds"][0]
+    lines, truth = panel(quick, "births", seed)
+    assert truth == [3, 3, 4, 4, 5, 5]
+    assert set(lines) == {"FCAC", "cluster_tree"}
+    assert all(len(counts) == len(truth) for counts in lines.values())
+    with pytest.raises(click.UsageError, match="no verdict on 'rings'"):
+        panel(quick, "rings", seed)
+
+
+def test_the_picture_of_the_documentation_can_be_drawn_from_the_published_result(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
+    draw(json.loads((HERE / "benchmarks/results/steadiness.json").read_text(encoding="utf-8")), tmp_path / "drawn.png")
+    assert (tmp_path / "drawn.png").stat().st_size > 10_000
+    assert (HERE / "docs/pictures/steadiness.png").is_file()
 
 
 class Oracle:
