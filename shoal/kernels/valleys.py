@@ -14,6 +14,9 @@ WIDTHS = (1, 2, 4)
 """bins that are summed before two places are compared: a wide valley shows in sums of bins that are too noisy alone"""
 SIGNIFICANCE_MIN = 2.5
 """standard deviations below which a valley is not located"""
+PEAK_SIGNIFICANCE = 3.5
+"""standard deviations of its noise that a place is above zero, to be a peak: the highest of many places without
+readings is often two or three above"""
 SHALLOW = 0.8
 """depth up to which a valley counts as a hint"""
 
@@ -42,9 +45,10 @@ def find_valleys(counts: Floats, variances: Floats, depth: float) -> Valleys:
         if 4 * width > n:
             break
         height, variance = summed[:, width:] - summed[:, :-width], noise[:, width:] - noise[:, :-width]
-        top = _lower_peak(height, width)
-        error = np.sqrt(2.0 * variance + np.maximum(height, 0.0) + top + 1e-9)
-        score = np.where(top > 0.0, (top - height) / error, -1.0)
+        top, top_variance = _lower_peak(height, variance, width)
+        error = np.sqrt(variance + top_variance + np.maximum(height, 0.0) + top + 1e-9)
+        is_peak = top > PEAK_SIGNIFICANCE * np.sqrt(top_variance)
+        score = np.where(is_peak, (top - height) / error, -1.0)
         hint = np.maximum(hint, np.where(height <= SHALLOW * top, score, -1.0).max(axis=1))
         score[height > depth * top] = -1.0
         deepest = score.argmax(axis=1)
@@ -59,12 +63,22 @@ def _running(values: Floats) -> Floats:
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
-def _lower_peak(height: Floats, width: int) -> Floats:
-    """heights (A, k) of moving sums of `width` bins -> (A, k) the lower of the peaks left and right, 0 without both."""
-    left, right = np.zeros_like(height), np.zeros_like(height)
-    left[:, width:] = np.maximum.accumulate(height, axis=1)[:, :-width]
-    right[:, :-width] = np.maximum.accumulate(height[:, ::-1], axis=1)[:, ::-1][:, width:]
-    return np.maximum(np.minimum(left, right), 0.0)
+def _lower_peak(height: Floats, variance: Floats, width: int) -> tuple[Floats, Floats]:
+    """Heights (A, k) of moving sums of `width` bins and their variances (A, k) -> those of the lower of the peaks left
+    and right of each, 0 without both."""
+    left, left_variance = _peak_before(height, variance, width)
+    right, right_variance = (found[:, ::-1] for found in _peak_before(height[:, ::-1], variance[:, ::-1], width))
+    return np.minimum(left, right), np.where(left < right, left_variance, right_variance)
+
+
+def _peak_before(height: Floats, variance: Floats, width: int) -> tuple[Floats, Floats]:
+    """The highest place at least `width` places before each, at least 0, and its variance."""
+    highest = np.maximum.accumulate(height, axis=1)
+    at = np.maximum.accumulate(np.where(height == highest, np.arange(height.shape[1]), 0), axis=1)
+    peak, peak_variance = np.zeros_like(height), np.zeros_like(height)
+    peak[:, width:] = np.maximum(highest[:, :-width], 0.0)
+    peak_variance[:, width:] = np.take_along_axis(variance, at, axis=1)[:, :-width]
+    return peak, peak_variance
 
 
 def _middle(height: Floats, variance: Floats, top: Floats, at: int) -> float:

@@ -55,3 +55,19 @@ def test_each_histogram_is_judged_by_itself() -> None:
         alone = find_valleys(counts[i : i + 1], NOISE_FREE, 0.4)
         for both, one in zip(together, alone, strict=True):
             assert both[i] == one[0]
+
+
+def test_what_noise_makes_beside_a_peak_is_no_second_peak() -> None:
+    generator = np.random.default_rng(6)
+    counts = np.concatenate([np.full((2000, 1), 4000.0), generator.normal(0, 30, size=(2000, 15))], axis=1)
+    found = find_valleys(counts, np.full((2000, 16), 900.0), 0.4)
+    # The difference of the highest and the lowest of 14 noises is often more than 4 of its standard deviations.
+    assert (found.significance > 3).mean() < 0.01
+
+
+def test_the_noise_of_the_peak_counts_as_well_as_that_of_the_valley() -> None:
+    counts = histogram((4, 1, 1), (12, 1, 1))
+    alike, peaks_noisy = np.full((1, 16), 900.0), np.full((1, 16), 900.0)
+    peaks_noisy[0, 10:14] = 90_000.0
+    less = find_valleys(counts, peaks_noisy, 0.4).significance[0]
+    assert less < 0.9 * find_valleys(counts, alike, 0.4).significance[0]
