@@ -66,8 +66,10 @@ def test_what_noise_makes_beside_a_peak_is_no_second_peak() -> None:
 
 
 def test_the_noise_of_the_peak_counts_as_well_as_that_of_the_valley() -> None:
-    counts = histogram((4, 1, 1), (12, 1, 1))
-    alike, peaks_noisy = np.full((1, 16), 900.0), np.full((1, 16), 900.0)
-    peaks_noisy[0, 10:14] = 90_000.0
-    less = find_valleys(counts, peaks_noisy, 0.4).significance[0]
-    assert less < 0.9 * find_valleys(counts, alike, 0.4).significance[0]
+    counts = np.zeros((1, 16))
+    counts[0, [2, 13]] = 4000, 400
+    alike, noisy_peak = np.full((1, 16), 900.0), np.full((1, 16), 900.0)
+    noisy_peak[0, 13] = 9000.0
+    low = find_valleys(counts, noisy_peak, 0.4).significance[0]
+    assert low == pytest.approx(400 / np.sqrt(900 + 9000 + 400))
+    assert find_valleys(counts, alike, 0.4).significance[0] == pytest.approx(400 / np.sqrt(900 + 900 + 400))

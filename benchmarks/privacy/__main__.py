@@ -1,0 +1,174 @@
+"""How well clusters are found from private readings: density_tree and others, by epsilon."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
+
+from benchmarks.machine import facts
+from benchmarks.privacy import cost
+from benchmarks.privacy.families import Stream, families
+from benchmarks.privacy.goals import judged
+from benchmarks.privacy.learners import (
+    FCAC_ROWS,
+    K_MEANS_ROWS,
+    OBLIQUE,
+    ON_A_GRID,
+    OURS,
+    Central,
+    Learner,
+    central,
+)
+from benchmarks.privacy.page import markdown
+from benchmarks.privacy.sensors import sensors
+from benchmarks.results import write
+
+CHOOSING = (100, 101, 102, 103, 104, 105, 106, 107, 108)
+"""seeds on which options and rules were chosen"""
+REPORTING = (9201, 9302, 9403, 9504, 9605)
+"""seeds of the published figures; nothing was chosen on them"""
+QUICK_EPSILONS = (4.0, None)
+QUICK_READINGS = 12_000
+QUICK = ("blobs d=2", "moons d=2")
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Two short streams, two epsilons: shows that it runs; no figures to keep.")
+@click.option("--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting.")
+@click.option("--ours", "ours_alone", is_flag=True, help="Private counts alone, without the peers.")
+@click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
+@click.option(
+    "--data",
+    envvar="SHOAL_DATA",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are none.",
+)
+@click.option(
+    "--diffprivlib",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A Python that has diffprivlib, for central k-means; without it that is left out.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for privacy.json and privacy.md.",
+)
+def main(
+    quick: bool,
+    choosing: bool,
+    ours_alone: bool,
+    wanted: tuple[str, ...],
+    data: Path | None,
+    diffprivlib: Path | None,
+    out: Path,
+) -> None:
+    """Measure how well clusters are found from private readings, and what that costs a client.
+
+    A full run takes about ten minutes of one core.
+    """
+    started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn"))
+    seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
+    with ExitStack() as open_while_measuring, warnings.catch_warnings():
+        open_while_measuring.enter_context(threadpool_limits(limits=1))
+        warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
+        learners = [OURS, ON_A_GRID, OBLIQUE]
+        if not ours_alone:
+            learners += [FCAC_ROWS, K_MEANS_ROWS]
+        if diffprivlib is not None and not ours_alone:
+            learners.append(central(open_while_measuring.enter_context(Central(diffprivlib))))
+        cells = [
+            cell
+            for streams in _streams(seeds, quick, data, QUICK if quick else wanted)
+            for cell in cells_of(streams, seeds, learners, QUICK_EPSILONS if quick else None)
+        ]
+        costs = cost.measure(((2, 6),) if quick else ((2, 6), (4, 6), (8, 6), (16, 6), (16, 40)), 20 if quick else 300)
+    result = {
+        "made_by": "python -m benchmarks.privacy"
+        + " --quick" * quick
+        + " --choosing" * choosing
+        + " --ours" * ours_alone
+        + " --data FOLDER" * (data is not None)
+        + " --diffprivlib PYTHON" * (diffprivlib is not None),
+        "took_s": round(time.monotonic() - started),
+        "machine": machine,
+        "seeds": list(seeds),
+        "learners": {learner.name: learner.parameters for learner in learners},
+        "cells": cells,
+        "goals": judged(cells),
+        "cost_goal": cost.GOAL,
+        "cost": costs,
+    }
+    write(out, "privacy", result, markdown(result))
+    click.echo(f"written to {out}/privacy.json and {out}/privacy.md")
+
+
+def _streams(seeds: Sequence[int], quick: bool, data: Path | None, wanted: Sequence[str]) -> Iterator[list[Stream]]:
+    """Each stream, once for every seed. Of sensors the rows are always the same, and only the noise differs."""
+    made = families(QUICK_READINGS, QUICK_READINGS) if quick else families()
+    for name, make in made.items():
+        if not wanted or any(part in name for part in wanted):
+            yield [make(seed) for seed in seeds]
+    for stream in sensors(data) if data is not None and not quick else ():
+        if not wanted or any(part in stream.name for part in wanted):
+            yield [stream] * len(seeds)
+
+
+def cells_of(
+    streams: Sequence[Stream],
+    seeds: Sequence[int],
+    learners: Sequence[Learner],
+    epsilons: Sequence[float | None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """What each learner finds in a stream at each of its epsilons (or of those given), over its seeds."""
+    first = streams[0]
+    without_noise = [OURS.label(stream, None, seed) for stream, seed in zip(streams, seeds, strict=True)]
+    for learner in learners:
+        if not learner.takes(first):
+            continue
+        own = list(zip(streams, seeds, without_noise, strict=True))[: learner.seeds]
+        for epsilon in learner.epsilons if epsilons is None else epsilons:
+            labels = [learner.label(stream, epsilon, seed) for stream, seed, _ in own]
+            found = _scores(first, [stream for stream, _, _ in own], labels, [quiet for _, _, quiet in own])
+            cell = {"stream": first.name, "family": first.family, "d": first.rows.shape[1], "learner": learner.name}
+            cell |= {"epsilon": epsilon, "seeds": len(own), **found}
+            click.echo(_progress(cell))
+            yield cell
+
+
+def _scores(first: Stream, streams: Sequence[Stream], labels: Sequence[Any], quiet: Sequence[Any]) -> dict[str, Any]:
+    part = slice(first.judged_from, None)
+    agreement = [adjusted_rand_score(a[part], b[part]) for a, b in zip(labels, quiet, strict=True)]
+    truth = [adjusted_rand_score(s.truth[part], a[part]) for s, a in zip(streams, labels, strict=True)]
+    return {
+        "k": first.k_told if first.known else None,
+        "ari": _mean(truth) if first.known else None,
+        "ari_to_no_noise": _mean(agreement),
+        "clusters": [len(np.unique(found[part])) for found in labels],
+    }
+
+
+def _mean(scores: Sequence[float]) -> dict[str, float]:
+    return {"mean": round(float(np.mean(scores)), 4), "low": round(min(scores), 4), "high": round(max(scores), 4)}
+
+
+def _progress(cell: dict[str, Any]) -> str:
+    score = cell["ari"] or cell["ari_to_no_noise"]
+    return (
+        f"{cell['stream']}, {cell['learner']}, epsilon {cell['epsilon'] or 'none'}: "
+        f"{score['mean']:.3f}, {cell['clusters']} clusters"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What density_tree costs a client: time and memory per window, bytes per reading. Processor time of one thread."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+import zlib
+from typing import Any
+
+import numpy as np
+
+from benchmarks.privacy.counting import WINDOW, learn
+from benchmarks.privacy.families import CLIENTS, Stream
+from benchmarks.results import spread
+from benchmarks.steadiness.streams import blobs
+from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.privacy.count_noise import count_noise
+from shoal.privacy.counts import CountMechanism
+from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
+from shoal.protocol.codec import pack
+
+GOAL = {"window_ms": 1.0, "bytes_per_reading": 29.0}
+"""a window of 400 readings with 16 features and 40 leaves; an update as it is published"""
+EPSILON = 4.0
+LAST_UPDATES = 20
+"""of a stream, by when the tree is complete: their mean is what a reading costs for good"""
+
+
+def measure(cases: tuple[tuple[int, int], ...], turns: int) -> list[dict[str, Any]]:
+    """For each (features, clusters): a tree learnt from as many blobs, and what a window under it costs."""
+    return [_case(d, clusters, turns) for d, clusters in cases]
+
+
+def _case(d: int, clusters: int, turns: int) -> dict[str, Any]:
+    generator = np.random.default_rng(d)
+    rows, truth = blobs(generator, n=2000 * max(clusters, 10), k=clusters, d=d)
+    stream = Stream("cost", "cost", np.clip(rows, 0.0, 1.0), truth, generator.integers(CLIENTS, size=len(rows)))
+    learnt = learn(DENSITY_TREE, stream, EPSILON, seed=0)
+    noise = count_noise(EPSILON)
+    options = {"noise_variance": noise.variance, "window_readings": WINDOW}
+    counter = DENSITY_TREE.counter(options, d)
+    counter.adopt(learnt.snapshot)
+    mechanism = CountMechanism(noise, bytes(KEY_BYTES), "client", bytes(SOURCE_BYTES), "clusters")
+    window, valid = stream.rows[:WINDOW], np.ones(WINDOW, dtype=np.bool_)
+
+    def answer(number: int) -> None:
+        counted = counter.count(window, valid, b"client", number)
+        counted.update(mechanism.release(counted.counts, (number, 0, WINDOW - 1), counter.plan_digest))
+
+    took = []
+    for number in range(turns):
+        started = time.process_time()
+        answer(number)
+        took.append(1000.0 * (time.process_time() - started))
+    tracemalloc.start()
+    answer(turns)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    last = [pack(dict(update)) for update in learnt.updates[-LAST_UPDATES:]]
+    readings = sum(int(update["places"][0]) for update in learnt.updates[-LAST_UPDATES:])
+    return {
+        "d": d,
+        "leaves": len(learnt.snapshot["leaf_id"]),
+        "window_ms": spread(took),
+        "window_kib": round(most / 1024, 1),
+        "bytes_per_reading": round(sum(map(len, last)) / readings, 2),
+        "compressed_bytes_per_reading": round(sum(len(zlib.compress(each)) for each in last) / readings, 2),
+        "snapshot_bytes": len(pack(dict(learnt.snapshot))),
+    }

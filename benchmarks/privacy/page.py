@@ -1,0 +1,105 @@
+"""The result as a page: accuracy by epsilon, goals, cost, definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.machine import one_line
+from benchmarks.results import table
+
+Cell = dict[str, Any]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The whole page."""
+    cells = result["cells"]
+    parts = [f"# Clusters from private readings\n\nMade by `{result['made_by']}`; do not edit.\n"]
+    parts.append(
+        "Adjusted Rand index (ARI) between the true clusters and the labels of the readings as measured: the mean over "
+        "the seeds, and the lowest in brackets. Only learners told K know the number of clusters.\n"
+    )
+    for learner in result["learners"]:
+        own = [cell for cell in cells if cell["learner"] == learner and cell["ari"]]
+        seeds = max(cell["seeds"] for cell in own)
+        parts.append(f"## {_title(learner)}\n\n{by_epsilon(own, 'ari')}\nSeeds: {seeds}.\n")
+    parts.append("## Agreement with its own result without noise, and clusters found\n")
+    parts.append(_clusters([cell for cell in cells if cell["learner"] == "density_tree"]))
+    parts.append("## Goals\n\n" + _goals(result["goals"]))
+    parts.append("## Cost for a client\n\n" + _costs(result))
+    parts.append("".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items()))
+    return "\n".join([*parts, one_line(result["machine"]) + "\n"])
+
+
+def by_epsilon(cells: Sequence[Cell], score: str) -> str:
+    """A line for each stream, a column for each epsilon."""
+    epsilons = list(dict.fromkeys(cell["epsilon"] for cell in cells))
+    lines = []
+    for name in dict.fromkeys(cell["stream"] for cell in cells):
+        own = {cell["epsilon"]: cell for cell in cells if cell["stream"] == name}
+        first = next(iter(own.values()))
+        lines.append([name, str(first["k"] or ""), *(_score(own[epsilon][score]) for epsilon in epsilons)])
+    return table(["stream", "K", *map(_epsilon, epsilons)], lines)
+
+
+def _clusters(cells: Sequence[Cell]) -> str:
+    epsilons = list(dict.fromkeys(cell["epsilon"] for cell in cells))
+    lines = []
+    for name in dict.fromkeys(cell["stream"] for cell in cells):
+        own = {cell["epsilon"]: cell for cell in cells if cell["stream"] == name}
+        found = [f"{own[each]['ari_to_no_noise']['mean']:.2f}; {_range(own[each]['clusters'])}" for each in epsilons]
+        lines.append([name, str(next(iter(own.values()))["k"] or ""), *found])
+    return table(["density_tree on", "K", *map(_epsilon, epsilons)], lines)
+
+
+def _goals(goals: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        [
+            f"{goal['stream']}, {goal['learner']}",
+            f"{goal['epsilon']:g}",
+            f"{goal['least']:.2f}",
+            f"{goal['ari']:.3f}",
+            "reached" if goal["reached"] else "missed",
+        ]
+        for goal in goals
+    ]
+    return table(["stream", "ε", "goal", "ARI", ""], lines)
+
+
+def _costs(result: dict[str, Any]) -> str:
+    lines = [
+        [
+            str(cost["d"]),
+            str(cost["leaves"]),
+            f"{cost['window_ms']['median']:.3f}",
+            f"{cost['window_kib']:.0f}",
+            f"{cost['bytes_per_reading']:.1f}",
+            f"{cost['compressed_bytes_per_reading']:.1f}",
+            f"{cost['snapshot_bytes'] / 1024:.1f}",
+        ]
+        for cost in result["cost"]
+    ]
+    head = ["d", "leaves", "window, ms", "memory for it, KiB", "bytes up per reading", "compressed", "snapshot, KiB"]
+    goal = result["cost_goal"]
+    return (
+        table(head, lines)
+        + f"\nA window is 400 readings at an epsilon of 4: counted, made private, and made an update. Goals: "
+        f"{goal['window_ms']:g} ms with 16 features and 40 leaves, fewer than {goal['bytes_per_reading']:g} bytes per "
+        "reading. Compressed: by zlib, as a broker with compression does.\n"
+    )
+
+
+def _title(learner: str) -> str:
+    return learner if learner.startswith(("density_tree", "cluster_tree")) else learner[0].upper() + learner[1:]
+
+
+def _epsilon(epsilon: float | None) -> str:
+    return "no noise" if epsilon is None else f"ε {epsilon:g}"
+
+
+def _score(score: dict[str, float]) -> str:
+    return f"{score['mean']:.2f} ({score['low']:.2f})"
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"

@@ -1,0 +1,138 @@
+"""The benchmark of private clustering runs in its quick form, and its measures are right. No test asserts a time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if find_spec("sklearn") is None:
+    reason = "sklearn: the peers come with the extra 'bench'"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+from benchmarks.privacy import __main__ as privacy
+from benchmarks.privacy.counting import WINDOW, windows_of
+from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
+from benchmarks.privacy.goals import GOALS, judged
+from benchmarks.privacy.learners import K_MEANS_ROWS, Central, Learner, noisy_rows
+from benchmarks.steadiness.streams import Labels
+from tests.benchmarks.test_benchmarks_run import is_spread, run
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run("privacy", tmp_path_factory.mktemp("privacy"))
+
+
+def test_every_learner_is_measured_on_every_stream_that_it_takes_with_and_without_noise(quick: dict[str, Any]) -> None:
+    found = {(cell["stream"], cell["learner"], cell["epsilon"]) for cell in quick["cells"]}
+    assert found == {
+        (stream, learner, epsilon)
+        for stream in ("blobs d=2", "moons d=2")
+        for learner in quick["learners"]
+        for epsilon in (4.0, None)
+    }
+    for cell in quick["cells"]:
+        assert -1.0 <= cell["ari"]["low"] <= cell["ari"]["mean"] <= cell["ari"]["high"] <= 1.0
+        assert len(cell["clusters"]) == cell["seeds"] == 1
+
+
+def test_private_counts_find_what_noise_on_each_reading_hides(quick: dict[str, Any]) -> None:
+    at_4 = {
+        cell["learner"]: cell["ari"]["mean"]
+        for cell in quick["cells"]
+        if cell["stream"] == "blobs d=2" and cell["epsilon"] == 4.0
+    }
+    assert at_4["density_tree"] > at_4["FCAC on noisy rows"] + 0.3
+    assert at_4["density_tree"] > at_4["k-means on noisy rows, told K"] + 0.2
+
+
+def test_cost_is_measured_for_a_client(quick: dict[str, Any]) -> None:
+    for cost in quick["cost"]:
+        assert is_spread(cost["window_ms"])
+        assert cost["leaves"] >= 2
+        assert 0 < cost["compressed_bytes_per_reading"] < cost["bytes_per_reading"]
+
+
+def test_a_goal_is_reached_from_its_figure_on() -> None:
+    goal = GOALS[0]
+    cell = {
+        "stream": f"{goal.family} d=2",
+        "family": goal.family,
+        "learner": goal.learner,
+        "epsilon": goal.epsilon,
+        "d": 2,
+    }
+    for ari, reached in ((goal.least, True), (goal.least - 0.001, False)):
+        assert [each["reached"] for each in judged([{**cell, "ari": {"mean": ari}}])] == [reached]
+    assert judged([{**cell, "ari": {"mean": 1.0}, "learner": "k-means"}]) == []
+
+
+def test_seeds_of_published_figures_are_none_on_which_anything_was_chosen() -> None:
+    assert not set(privacy.CHOOSING) & set(privacy.REPORTING)
+
+
+@pytest.mark.parametrize("name", families(2000, 2000))
+def test_streams_are_a_function_of_their_seed_and_lie_in_the_declared_range(name: str) -> None:
+    make = families(2000, 2000)[name]
+    first, again, other = make(1), make(1), make(2)
+    np.testing.assert_array_equal(first.rows, again.rows)
+    assert not np.array_equal(first.rows, other.rows)
+    assert first.rows.min() >= 0.0
+    assert first.rows.max() <= 1.0
+    assert len(first.rows) == len(first.truth) == len(first.owner)
+    if name.startswith("skewed"):
+        assert all(len(np.unique(first.truth[first.owner == client])) <= SKEWED_CLUSTERS for client in range(CLIENTS))
+
+
+def test_windows_hold_the_readings_of_one_client_and_each_reading_once() -> None:
+    stream = families(50_000, 2000)["blobs d=2"](1)
+    seen: list[int] = []
+    for client, _, rows in windows_of(stream):
+        assert set(stream.owner[rows].tolist()) == {int(client.removeprefix("client-"))}
+        assert len(rows) <= WINDOW
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(50_000))
+
+
+def test_noisy_rows_have_the_noise_of_their_epsilon() -> None:
+    stream = families(2000, 2000)["blobs d=8"](1)
+    for epsilon in (4.0, 8.0):
+        off = np.abs(noisy_rows(stream, epsilon, 1) - stream.rows).mean()
+        assert off == pytest.approx(8 / epsilon, rel=0.1)
+    np.testing.assert_array_equal(noisy_rows(stream, None, 1), stream.rows)
+
+
+def test_a_stream_without_classes_is_not_given_to_a_learner_that_is_told_their_number() -> None:
+    stream = families(2000, 2000)["blobs d=2"](1)
+    assert K_MEANS_ROWS.takes(stream)
+    assert not K_MEANS_ROWS.takes(replace(stream, known=False))
+
+
+def test_the_rows_that_are_not_judged_do_not_count() -> None:
+    stream = replace(families(2000, 2000)["blobs d=2"](1), judged_from=1000)
+
+    def half_right(given: Any, epsilon: float | None, seed: int) -> Labels:
+        return np.where(np.arange(2000) < 1000, 0, given.truth)
+
+    learner = Learner("half", half_right, "right from the middle on", 1)
+    (cell,) = privacy.cells_of([stream], [1], [learner], [None])
+    assert cell["ari"]["mean"] == 1.0
+
+
+def test_central_k_means_runs_where_diffprivlib_is_installed() -> None:
+    python = os.environ.get("SHOAL_DIFFPRIVLIB")
+    if not python:
+        pytest.skip("set SHOAL_DIFFPRIVLIB to a Python that has diffprivlib")
+    stream = families(2000, 2000)["blobs d=2"](1)
+    with Central(Path(python)) as running:
+        labels = running.label(stream, 4.0, 1)
+    assert len(labels) == len(stream.rows)
+    assert 2 <= len(np.unique(labels)) <= stream.k_told
