@@ -65,6 +65,14 @@ def streaming_algorithm(name: str) -> StreamingAlgorithm:
     return algorithm
 
 
+def counting_algorithm(name: str) -> CountingAlgorithm:
+    """The streaming algorithm of this name, which learns from counts. Raises `SettingsError`."""
+    algorithm = load_algorithm(name)
+    if not isinstance(algorithm, CountingAlgorithm):
+        raise SettingsError(f"{name} learns from rows; from counts learn: {', '.join(counting_names())}")
+    return algorithm
+
+
 def rounds_algorithm(name: str) -> RoundsAlgorithm:
     """The algorithm in rounds of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)

@@ -10,6 +10,7 @@ import click
 
 from shoal.algorithms.registry import is_in_rounds, load_algorithm
 from shoal.cli.options import json_option
+from shoal.config.advice import advice_on
 from shoal.config.contract import Model
 from shoal.config.models import check_models, target_of
 from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode, total_epsilon
@@ -41,10 +42,12 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
         epsilons = {model.name: model_epsilon(config.contract, model) for model in config.contract.models}
         checked |= {"epsilon_per_model": epsilons, "epsilon_total": total_epsilon(config.contract)}
         paper_only = [model.name for model in config.contract.models if load_algorithm(model.algorithm).paper_only]
+        checked["advice"] = [one._asdict() for one in advice_on(config.contract)]
         checked |= {"paper_only": paper_only, **config.model_dump(mode="json")}
         click.echo(json.dumps(checked, indent=2, ensure_ascii=False))
     else:
-        click.echo("\n".join([*_contract_lines(config), *_setting_lines(config), privacy.describe().text()]))
+        lines = [*_contract_lines(config), *_setting_lines(config), privacy.describe().text(), *_advice_lines(config)]
+        click.echo("\n".join(lines))
 
 
 def _contract_lines(config: Config) -> list[str]:
@@ -69,6 +72,10 @@ def _contract_lines(config: Config) -> list[str]:
             f"privacy     epsilon {total:g} per reading in all; noisy rows count once, so does each stream of counts"
         )
     return lines
+
+
+def _advice_lines(config: Config) -> list[str]:
+    return [f"advice      {model}  {text}" for model, text in advice_on(config.contract)]
 
 
 def _source(model: Model) -> str:

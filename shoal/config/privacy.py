@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.registry import counting_algorithm, load_algorithm
 from shoal.config.contract import Contract, Model
 from shoal.privacy import Bounds, PrivacyMode, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
@@ -39,13 +39,12 @@ def count_stream(contract: Contract, model: Model) -> str:
 
     Models whose algorithms count alike, at the same epsilon, publish the same private counts: they share a stream.
     """
-    algorithm = load_algorithm(model.algorithm)
-    assert isinstance(algorithm, CountingAlgorithm)
-    if algorithm.stream is None:
+    stream = counting_algorithm(model.algorithm).stream
+    if stream is None:
         return model.name
     epsilon = _counts_epsilon(contract, model)
     # No model has such a name.
-    return f"{algorithm.stream}:{'none' if epsilon is None else format(epsilon, 'g')}"
+    return f"{stream}:{'none' if epsilon is None else format(epsilon, 'g')}"
 
 
 def model_options(contract: Contract, model: Model) -> dict[str, Any]:

@@ -1,0 +1,102 @@
+"""Advice on a contract: poor choices are named with what to take instead, and good ones are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from shoal.cli.check import check
+from shoal.config.advice import advice_on
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.models import check_models
+
+FILE = """
+[federation]
+name = "plant"
+[[features]]
+name = "warm"
+low = 0
+high = 1
+[privacy]
+mode = "formal"
+epsilon_per_reading = 4
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+"""
+
+
+def agreed(algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: Any) -> Contract:
+    names = ("first", *(f"other{number}" for number in range(len(others))))
+    options = {"kmeans": {"clusters": 3}}
+    models = [
+        {"name": name, "algorithm": each, "options": options.get(each, {})}
+        for name, each in zip(names, (algorithm, *others), strict=True)
+    ]
+    contract = parse_contract({
+        "federation": {"name": "plant"},
+        "features": [{"name": f"f{n}", "low": 0, "high": 1} for n in range(d)],
+        "privacy": {"mode": "formal", **privacy},
+        "models": models,
+    })  # fmt: skip
+    check_models(contract)
+    return contract
+
+
+@pytest.mark.parametrize("algorithm", ["fcac", "cluster_tree", "kmeans"])
+def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(algorithm: str) -> None:
+    for d, named in ((2, "density_tree, or cluster_tree_from_counts"), (4, "density_tree, which")):
+        (found,) = advice_on(agreed(algorithm, d, epsilon_per_reading=32))
+        assert found.model == "first"
+        assert named in found.text
+        assert "epsilon 32" in found.text
+    assert advice_on(agreed(algorithm, epsilon_per_reading=100)) == []
+
+
+@pytest.mark.parametrize("algorithm", ["density_tree", "cluster_tree_from_counts", "fcac_from_counts"])
+def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algorithm: str) -> None:
+    for d in (1, 2, 3):
+        assert advice_on(agreed(algorithm, d, counts_epsilon_per_reading=4)) == []
+
+
+def test_a_grid_at_a_small_epsilon_is_poor_the_more_features_it_has() -> None:
+    (found,) = advice_on(agreed("fcac_from_counts", 3, counts_epsilon_per_reading=1))
+    assert "take density_tree, or an epsilon of 2 and more" in found.text
+    assert advice_on(agreed("fcac_from_counts", 2, counts_epsilon_per_reading=1)) == []
+    assert advice_on(agreed("density_tree", 3, counts_epsilon_per_reading=1)) == []
+
+
+def test_small_windows_are_poor() -> None:
+    (found,) = advice_on(agreed("density_tree", counts_epsilon_per_reading=4, window_readings=50))
+    assert "windows of 50 readings" in found.text
+
+
+def test_rows_that_give_away_what_counts_protect_are_named() -> None:
+    contract = agreed("fcac", others=("density_tree",), epsilon_per_reading=200, counts_epsilon_per_reading=4)
+    (found,) = advice_on(contract)
+    assert found.model == "first"
+    assert "give away what the counts of other0 protect" in found.text
+
+
+def test_without_a_guarantee_there_is_no_advice() -> None:
+    contract = parse_contract({
+        "federation": {"name": "plant"},
+        "features": [{"name": "warm", "low": 0, "high": 1}],
+        "privacy": {"mode": "paper", "epsilon_nominal_per_feature": 3},
+        "models": [{"name": "first", "algorithm": "fcac"}],
+    })  # fmt: skip
+    assert advice_on(contract) == []
+
+
+def test_shoal_check_prints_the_advice(tmp_path: Path) -> None:
+    file = tmp_path / "federation.toml"
+    file.write_text(FILE, encoding="utf-8")
+    plain = CliRunner().invoke(check, [str(file)])
+    assert plain.exit_code == 0
+    assert "advice      clusters  noisy rows at epsilon 4 per reading show hardly any clusters" in plain.stdout
+    found = json.loads(CliRunner().invoke(check, [str(file), "--json"]).stdout)["advice"]
+    assert [one["model"] for one in found] == ["clusters"]
