@@ -103,7 +103,7 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
             "0 % of the last hour's readings belong to no known cluster, up to 0 % is usual.",
         ]
         assert answers["Complete?"] == ["good", "2 of 2 clients heard, nothing rejected."]
-        assert answers["Private?"] == ["good", "Formal guarantee for every reading."]
+        assert answers["Private?"] == ["good", "ε 4 per reading in all. Formal guarantee for every reading."]
 
 
 def test_what_is_unusual_new_and_silent_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // The top of the page: how many clusters there are now, what changed last, four questions with their answers, and shares.
 
 import { clientsOf } from "./clients.js";
-import { clusterTitle, count, make, percent, plural, reconcile, setText } from "./format.js";
+import { clusterTitle, count, make, percent, plural, reconcile, setText, value } from "./format.js";
 import { fillSwatch, swatch } from "./marks.js";
 
 const at = (id) => document.getElementById(id);
@@ -21,7 +21,7 @@ export function showNow(status, model, now, connected, onChoose) {
     ["Usual?", ...usual(shown ? clustering.usual : null)],
     ["New?", ...newReadings(shown ? clustering.usual : null)],
     ["Complete?", ...complete(status, now, connected)],
-    ["Private?", status.privacy.tone === "good" ? "good" : "warn", `${status.privacy.title}.`],
+    ["Private?", ...privacy(status.privacy)],
   ]);
   showShares(shown ? clustering.clusters : [], onChoose);
 }
@@ -82,6 +82,11 @@ function complete(status, now, connected) {
   const named = silent.slice(0, 2).map(({ name }) => name).join(", ");
   const others = silent.length > 2 ? ` and ${silent.length - 2} more` : "";
   return ["warn", `${named}${others} silent; ${heard}${more}.`];
+}
+
+function privacy({ tone, title, epsilon_per_reading: epsilon, nominal }) {
+  const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(epsilon)} per reading in all. `;
+  return [tone === "good" ? "good" : "warn", `${price}${title}.`];
 }
 
 const SIGNS = { good: "✓", warn: "!", none: "·" };
