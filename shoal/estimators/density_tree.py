@@ -117,9 +117,7 @@ class DensityTree(StreamingEstimator):
     @property
     def cluster_centers_(self) -> NDArray[np.float64]:
         """(c, d) centre of each cluster in the units of the rows, once a row has been learnt."""
-        centres = super().cluster_centers_
-        low, high = self._bounds(centres.shape[1])
-        return low + centres * (high - low)
+        return self._in_units(super().cluster_centers_)
 
     def _learn_rows(self, federation: Federation, rows: Table, clients: ArrayLike | None, is_last: bool) -> None:
         federation.learn(self._to_unit(rows), clients, is_last=is_last)
@@ -143,6 +141,10 @@ class DensityTree(StreamingEstimator):
         identity = self._view().identity
         assert identity is not None
         return identity
+
+    def _in_units(self, points: Table) -> Table:
+        low, high = self._bounds(points.shape[1])
+        return np.asarray(low + points * (high - low))
 
     def _to_unit(self, rows: Table) -> Table:
         low, high = self._bounds(rows.shape[1])

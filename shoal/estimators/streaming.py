@@ -6,7 +6,7 @@ scikit-learn nor river needs to be installed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from shoal.estimators.base import (
     shortened,
 )
 from shoal.estimators.in_memory import InMemoryFederation
+from shoal.estimators.plotting import draw_view
 
 STATE_VERSION = 1
 
@@ -125,6 +126,28 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Number of clusters, once a row has been learnt."""
         self._require_rows("n_clusters_")
         return self._view().summary().clusters
+
+    def plot(self, features: Sequence[int | str] | None = None, ax: Any = None) -> Any:
+        """Draw the nodes that have been learnt, coloured by cluster, as large as the rows that each stands for.
+
+        Parameters
+        ----------
+        features : sequence of two positions or names, optional
+            The features to draw, across and up; by default the two over which clusters differ most, compared with the
+            spread within them.
+        ax : matplotlib Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises `MissingExtra` without matplotlib, and `SettingsError` for other features.
+        """
+        self._require_rows("plot")
+        names = self._names or [f"feature {position}" for position in range(self.n_features_in_)]
+        view = self._view()
+        return draw_view(view, self._in_units(view.nodes.reshape(-1, self.n_features_in_)), names, features, ax)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -223,6 +246,10 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _view(self) -> ClusteringView:
         return streaming_algorithm(self.ALGORITHM).view(self._federation.server.snapshot())
+
+    def _in_units(self, points: Table) -> Table:
+        """Points in the coordinates in which the algorithm learns -> as rows are given."""
+        return points
 
     def _as_learnt(self, X: ArrayLike, names: list[str] | None) -> Table:
         """X as a table with the number and the order of the features that were learnt."""
