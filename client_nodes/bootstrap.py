@@ -13,7 +13,7 @@ from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
-from shoal.config.privacy import learns_from_counts, model_noise
+from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
@@ -78,9 +78,8 @@ def _open_checkpoint_and_key(stack: ExitStack, folder: Path, owner: str) -> tupl
 
 
 def _open_ledger(stack: ExitStack, contract: Contract, folder: Path, owner: str, key: bytes) -> Ledger | None:
-    """The ledger, where any model publishes private counts. Raises `InvalidState`."""
-    counted = [model for model in contract.models if learns_from_counts(model)]
-    if all(model_noise(contract, model) is None for model in counted):
+    """The ledger, in a mode with a guarantee. Raises `InvalidState`."""
+    if not privacy_mode(contract).formal:
         return None
     fingerprint = hashlib.sha256(b"ledger" + key).hexdigest()[:16]
     return stack.enter_context(Ledger(folder / LEDGER, owner, fingerprint))

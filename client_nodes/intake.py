@@ -54,6 +54,11 @@ class Batch(NamedTuple):
         return len(self.places) + len(self.rejected)
 
 
+def no_batch(width: int) -> Batch:
+    """A batch without records of d = `width` features."""
+    return Batch(np.empty((0, width)), [], [], [])
+
+
 class Intake:
     """Reads a client's readings log from a position on."""
 
@@ -66,12 +71,14 @@ class Intake:
         """the next offsets to read"""
         self._lost = 0
 
-    def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None) -> Batch:
-        """The next batch. Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true.
+    def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None, limit: int | None = None) -> Batch:
+        """The next batch, at most `limit` records, or as many as the settings say.
 
-        Raises as `Log.read` does, and `OffsetOutOfRange` unless the settings accept gaps.
+        Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true. Raises as `Log.read`
+        does, and `OffsetOutOfRange` unless the settings accept gaps.
         """
-        limit, accept_gap, left_s = self._settings.batch_readings_max, self._settings.accept_gap, timeout_s
+        limit = self._settings.batch_readings_max if limit is None else limit
+        accept_gap, left_s = self._settings.accept_gap, timeout_s
         while True:
             wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)
             records, self.positions = read_next(

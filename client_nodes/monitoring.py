@@ -20,7 +20,7 @@ from shoal.telemetry.events import log_event
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
-READING_RESULTS = ("read", "learned", "rejected", "withheld", "clipped")
+READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clipped")
 """what can become of a reading; each is read, and a clipped one is learned too"""
 SHAREABLE = ("read", "updates")
 """the totals that are not made from what readings hold, and so may leave the client's site"""
@@ -42,6 +42,8 @@ class StepOutcome(NamedTuple):
     """earlier readings that were labelled"""
     novel: Mapping[str, int]
     """model -> novel readings since the client was first started; none where readings are not labelled"""
+    refused: int = 0
+    """readings that were read and not released, because of the limit of the ledger"""
 
     @property
     def did_something(self) -> bool:
@@ -52,6 +54,7 @@ class StepOutcome(NamedTuple):
         """What the step adds to each of `TOTALS`."""
         return {
             "read": self.batch.records,
+            "refused": self.refused,
             "learned": len(self.private.rows) + self.private.counted,
             "rejected": len(self.batch.rejected),
             "withheld": self.private.withheld,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from client_nodes.budget import Budget, RowCharges
 from client_nodes.conflicts import check_no_conflict
-from client_nodes.intake import Batch, Intake
+from client_nodes.intake import Batch, Intake, no_batch
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
@@ -76,6 +77,9 @@ class ClientNode:
         validator = Validator(contract)
         self._publisher = publisher = Publisher(contract, validator, update_bytes_max)
         self._intake = Intake(resources.readings, contract.width, settings)
+        self._budget = Budget(contract, settings, resources.ledger)
+        rows_epsilon = privacy_mode(contract).epsilon_per_reading()
+        self._row_charges = RowCharges(resources.ledger, rows_epsilon if self._learns_rows else None)
         self._learner = Learner(contract, client, publisher, settings, clock())
         self._snapshots = Snapshots(contract, validator, log)
         self._round_answers = RoundAnswers(contract, client, publisher, self._snapshots, settings)
@@ -127,6 +131,7 @@ class ClientNode:
             if self._labels is not None:
                 self._labels.reset_identities()
         self._own_updates.check(self._publisher.digests)
+        self._budget.resume(self._resources.ledger, self._windows.open_places)
         self._monitoring.resumed(
             privacy.statement(),
             epsilon_spent(self._contract),
@@ -145,19 +150,20 @@ class ClientNode:
         """
         if self._labels is not None and self._labels.has_work:
             timeout_s = 0.0
-        batch = self._intake.read(timeout_s, self._request_is_due if self._round_answers.expects_requests else None)
+        batch, released = self._read(timeout_s)
         began = time.perf_counter()
-        private = self._privatise(batch)
+        private = self._privatise(released)
         self._round_answers.keep(private, self._clock())
-        updates = self._learner.learn(private, self._clock()) + self._windows.add(batch, self._clock())
+        updates = self._learner.learn(private, self._clock()) + self._windows.add(released, self._clock())
         learn_s = time.perf_counter() - began
         answers = self._round_answers.make_answers(self._clock())
         labelled = self._local_results.write(batch)
         self._labels_to_publish += labelled.records
         updates += answers.updates
         rejected = self._snapshots.take_rejected()
+        refused = batch.records - released.records
         outcome = StepOutcome(
-            batch, private, updates, answers.rejected, rejected, learn_s, labelled.backlog, self._novel()
+            batch, private, updates, answers.rejected, rejected, learn_s, labelled.backlog, self._novel(), refused
         )
         stored_at = self._store_and_publish(outcome)
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
@@ -195,11 +201,30 @@ class ClientNode:
     def _make_private_stages(self, privacy: PrivacyMode) -> None:
         """What depends on the identity of the readings log: the mechanism of rows, and the windows of counts."""
         key, resources = self._resources.noise_key, self._resources
-        learn_rows = any(not learns_from_counts(model) for model in self._contract.models)
-        self._mechanism = privacy.mechanism(key, self._client, self._readings_log) if learn_rows else None
+        self._mechanism = privacy.mechanism(key, self._client, self._readings_log) if self._learns_rows else None
         self._windows = Windows(
             self._contract, self._client, self._publisher, self._snapshots, resources.ledger, key, self._readings_log
         )
+
+    @property
+    def _learns_rows(self) -> bool:
+        return any(not learns_from_counts(model) for model in self._contract.models)
+
+    def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
+        """The next batch, and as much of it as may be released: all or nothing, by the limit of the ledger."""
+        none = no_batch(self._contract.width)
+        allowed = self._budget.allowance(self._settings.batch_readings_max)
+        if not allowed and self._budget.pauses:
+            time.sleep(timeout_s)
+            return none, none
+        before = dict(self._intake.positions)
+        interrupt = self._request_is_due if self._round_answers.expects_requests else None
+        batch = self._intake.read(timeout_s, interrupt, allowed or None)
+        if not allowed:
+            return batch, none
+        self._budget.reserve(batch.records)
+        self._row_charges.add(before, self._intake.positions)
+        return batch, batch
 
     def _privatise(self, batch: Batch) -> PrivateBatch:
         """The private rows of a batch; none where no model learns rows."""
@@ -220,6 +245,8 @@ class ClientNode:
             return None
         updates = [record for update in outcome.updates for record in update.records]
         self._own_updates.note_end(now)
+        if updates:
+            self._row_charges.charge()
         self._outbox.store(self._state(), updates + self._labels_to_publish, now)
         self._labels_to_publish = []
         self._windows.stored()
@@ -235,6 +262,7 @@ class ClientNode:
             "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
             "privacy": None if self._mechanism is None else self._mechanism.state(),
             "published": self._publisher.digests.state(),
+            "row_charges": self._row_charges.state(),
             "own_updates": self._own_updates.state(),
             "learner": self._learner.state(),
             "windows": self._windows.state(),
@@ -249,6 +277,7 @@ class ClientNode:
             self._mechanism.restore(state["privacy"])
         self._publisher.digests.restore(state["published"])
         self._own_updates.restore(state["own_updates"])
+        self._row_charges.restore(state["row_charges"])
         self._learner.restore(state["learner"])
         self._windows.restore(state["windows"])
         self._round_answers.restore(state["round_answers"])

@@ -20,4 +20,4 @@ class ClientResources(NamedTuple):
     signing_key: bytes | None = None
     """None: updates are not signed"""
     ledger: Ledger | None = None
-    """None where no model learns from private counts"""
+    """None in a mode without a guarantee"""

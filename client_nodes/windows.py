@@ -131,6 +131,11 @@ class Windows:
             raise InvalidState(f"the checkpoint of the open window is damaged: {broken}") from None
         self.check_ledger()
 
+    @property
+    def open_places(self) -> int:
+        """Readings of the open window, which are not charged yet; 0 where no model counts."""
+        return len(self._rows)
+
     def check_ledger(self) -> None:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -150,6 +150,23 @@ class ClientSettings(Settings):
         default=False,
         description="`metrics_host` can be reached from the client's own site only: serve the counts made from raw "
         "readings there too",
+    )
+    epsilon_max: float = Field(
+        default=0.0,
+        ge=0,
+        le=10**12,
+        description="most epsilon that a person spends in all that the client publishes, by its ledger; 0: no limit",
+    )
+    person_readings: int = Field(
+        default=0,
+        ge=0,
+        le=10**12,
+        description="readings of one person that `epsilon_max` is for; 0: all readings of the client",
+    )
+    at_epsilon_max: Literal["pause", "refuse"] = Field(
+        default="pause",
+        description="at `epsilon_max`: `pause`: read nothing more, so that readings wait in their log; `refuse`: read "
+        "on, and learn and count nothing more",
     )
     signing_key_file: FilePath | None = Field(
         default=None, description="sign updates with the key in this file; `{client}` is replaced by the client's name"

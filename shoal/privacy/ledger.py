@@ -31,7 +31,7 @@ _SCHEMA: Final = (
     "places INTEGER NOT NULL, units INTEGER NOT NULL, epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, "
     "PRIMARY KEY (model, number, plan, counts)) WITHOUT ROWID",
     "CREATE TABLE noised ("
-    "partition INTEGER PRIMARY KEY, first INTEGER NOT NULL, stop INTEGER NOT NULL, epsilon INTEGER NOT NULL)",
+    "partition INTEGER PRIMARY KEY, stop INTEGER NOT NULL, places INTEGER NOT NULL, epsilon INTEGER NOT NULL)",
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -85,11 +85,12 @@ class Ledger:
 
         `places`: partition of the readings log -> the first offset, and the one after the last.
         """
-        rows = [(partition, first, stop, nano(epsilon)) for partition, (first, stop) in places.items()]
+        rows = [(partition, stop, stop - first, nano(epsilon)) for partition, (first, stop) in places.items()]
         with self._transaction() as file:
             file.executemany(
                 "INSERT INTO noised VALUES (?, ?, ?, ?) ON CONFLICT (partition) DO UPDATE SET "
-                "first = MIN(first, excluded.first), stop = MAX(stop, excluded.stop), "
+                "places = places + MAX(0, MIN(excluded.places, excluded.stop - stop)), "
+                "stop = MAX(stop, excluded.stop), "
                 "epsilon = MAX(epsilon, excluded.epsilon)",
                 rows,
             )

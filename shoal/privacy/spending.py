@@ -83,7 +83,7 @@ def spending(ledger: sqlite3.Connection) -> Spending:
         "SELECT epsilon, SUM(units) FROM (SELECT SUM(epsilon) AS epsilon, MAX(units) AS units FROM releases "
         "GROUP BY number) GROUP BY epsilon ORDER BY epsilon DESC"
     ).fetchall()
-    places, epsilon = ledger.execute("SELECT SUM(stop - first), MAX(epsilon) FROM noised").fetchone()
+    places, epsilon = ledger.execute("SELECT SUM(places), MAX(epsilon) FROM noised").fetchone()
     return Spending(
         [Spent(model, windows, releases, places, most / NANO) for model, windows, releases, places, most in models],
         None if places is None else Noised(places, epsilon / NANO),

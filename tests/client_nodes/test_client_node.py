@@ -425,7 +425,15 @@ def test_withheld_readings_alone_publish_nothing(tmp_path: Path) -> None:
         node.step()
         site.clock.now += 10
         assert not node.step()
-        assert node.totals == {"read": 100, "learned": 0, "rejected": 0, "withheld": 100, "clipped": 0, "updates": 0}
+        assert node.totals == {
+            "read": 100,
+            "refused": 0,
+            "learned": 0,
+            "rejected": 0,
+            "withheld": 100,
+            "clipped": 0,
+            "updates": 0,
+        }
 
 
 SENTINEL = 17.123456789

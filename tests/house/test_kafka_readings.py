@@ -99,7 +99,15 @@ def test_readings_from_a_broker_give_the_same_model_bit_for_bit(tmp_path: Path, 
     assert all(len(found) > 6 for found in results.values()), "labels too, not only the six rejected readings"
     assert local_results(load_config(there)) == results
     with open_client(load_config(there), "attic", clock=clock) as client:
-        assert client.totals == {"read": 240, "learned": 234, "rejected": 6, "withheld": 0, "clipped": 0, "updates": 2}
+        assert client.totals == {
+            "read": 240,
+            "refused": 0,
+            "learned": 234,
+            "rejected": 6,
+            "withheld": 0,
+            "clipped": 0,
+            "updates": 2,
+        }
     with closing(open_log(f"sqlite:{tmp_path}/broker/clients/attic/readings.db")) as own, pytest.raises(LogError):
         own.bounds(READINGS)  # raw readings are in one log only
     # A producer without its own checkpoint finds in the broker's log that everything is stored.
