@@ -19,6 +19,8 @@ OPTIONS = {
     "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE"},
     "events": {"LIST_CONFIG", "LIST_MODEL", "LIST_FOLLOW", "LIST_JSON"}
     | {"FORWARD_CONFIG", "FORWARD_UNTIL_IDLE", "FORWARD_JSON"},
+    "privacy": {"REPORT_CONFIG", "REPORT_NAME", "REPORT_READINGS", "REPORT_JSON"}
+    | {"AUDIT_CONFIG", "AUDIT_TRIALS", "AUDIT_KILLS", "AUDIT_SEED", "AUDIT_JSON"},
     "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "JSON", "VERBOSE"},
 }
 """section -> options of the command of the same name: their variables have the same prefix but are no settings"""
@@ -46,7 +48,9 @@ def environment_settings(environment: Mapping[str, str], section: str, form: typ
 
 def _reject_contract(environment: Mapping[str, str]) -> None:
     for variable in sorted(environment):
-        if variable.startswith(tuple(f"{PREFIX}_{table}_".upper() for table in CONTRACT_TABLES)):
+        prefix, _, rest = variable.partition("_")
+        table, _, name = rest.partition("_")
+        if prefix == PREFIX and table.lower() in CONTRACT_TABLES and name not in OPTIONS.get(table.lower(), ()):
             raise SettingsError(
                 f"{variable}: the contract is set in the federation file only, as it is the same for everybody"
             )

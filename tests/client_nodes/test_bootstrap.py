@@ -64,7 +64,7 @@ def test_a_new_client_creates_its_files(config: Config) -> None:
     with open_client(config, "attic") as node:
         assert not node.step()
     folder = config.client.folder / "attic"
-    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.db", "noise.key", "readings.db"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.db", "ledger.db", "noise.key", "readings.db"]
     assert stat.S_IMODE((folder / "noise.key").stat().st_mode) == 0o600
 
 
@@ -135,10 +135,11 @@ def test_a_key_that_other_users_may_read_is_refused(config: Config) -> None:
 
 
 def test_a_client_killed_between_creating_checkpoint_and_key_can_be_opened_again(config: Config) -> None:
-    """The checkpoint is created before the key: without a key and a state nothing was learnt yet."""
+    """The checkpoint is created before the key, and the ledger after: without key and state nothing was learnt yet."""
     with open_client(config, "attic"):
         pass
-    (config.client.folder / "attic" / "noise.key").unlink()
+    for name in ("noise.key", "ledger.db"):
+        (config.client.folder / "attic" / name).unlink()
     with open_client(config, "attic") as node:
         assert not node.step()
 

@@ -146,7 +146,7 @@ def test_an_error_about_several_settings_names_file_and_variables(
 
 
 def test_no_variable_is_both_an_option_and_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options are given as SHOAL_<COMMAND>_<OPTION>, and two sections have the names of commands."""
+    """Options are given as SHOAL_<COMMAND>_<OPTION>, and some sections have the names of commands."""
     context = click.Context(shoal)
     for name in ORDER:
         command = shoal.get_command(context, name)
@@ -156,7 +156,8 @@ def test_no_variable_is_both_an_option_and_a_setting(tmp_path: Path, monkeypatch
         options = {option.envvar for option in params if isinstance(option, click.Option)}
         if name in SECTIONS:
             assert {f"SHOAL_{name}_{option}".upper() for option in OPTIONS[name]} == options, name
-            assert not {f"SHOAL_{name}_{setting}".upper() for setting in FORMS[name].model_fields} & options
+            settings = FORMS[name].model_fields if name in FORMS else ()
+            assert not {f"SHOAL_{name}_{setting}".upper() for setting in settings} & options
         for variable in filter(None, options):
             monkeypatch.setenv(str(variable), "x")
     loaded(tmp_path)
