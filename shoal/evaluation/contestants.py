@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.fcac import CAEFC
 from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
@@ -169,11 +170,15 @@ OTHERS: Final[dict[str, Labelling]] = {"cae": _cae, "gmm": _gmm, "density_tree":
 
 
 def contestants() -> dict[str, Labelling]:
-    """By name: those of the paper, then every other installed algorithm that is not there for comparison only."""
+    """By name: those of the paper, then every other installed algorithm that is not there for comparison only.
+
+    Of those that learn from counts density_tree alone: the others make rows from private counts and give them to an
+    algorithm that is ranked anyway.
+    """
     found = {**PUBLISHED, **OTHERS}
     for name in algorithm_names():
         algorithm = load_algorithm(name)
-        if name in found or algorithm.regression is not None:
+        if name in found or algorithm.regression is not None or isinstance(algorithm, CountingAlgorithm):
             continue
         if not isinstance(algorithm, RoundsAlgorithm):
             found[name] = _streaming(name)
