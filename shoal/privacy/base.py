@@ -24,6 +24,8 @@ NOT_COVERED = (
     "That a reading was taken, when, and how many there are.",
     "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "
     "but their epsilons add up.",
+    "A reading that is stored again, as by a sensor that sends twice or a file that is replayed: each copy has its own "
+    "noise, so their epsilons add up too.",
 )
 """what no mode protects that treats each reading by itself"""
 

@@ -29,6 +29,10 @@ from shoal.privacy.keyed import KeyedRandomness, Places
 from shoal.privacy.laplace import DiscreteLaplace, check_epsilon, discrete_laplace
 
 STATE_VERSION = 1
+REFUSED_ROWS = (
+    "How many readings were refused, in models that learn noisy rows: a refused reading has no row, and models count "
+    "their rows. Private counts hide it."
+)
 EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
 """per reading: up to where protection is strong, fair, weak; beyond there is hardly any"""
 
@@ -137,7 +141,7 @@ class Formal(PrivacyMode):
                 f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
                 f"in its place, whatever else an observer knows. {protection(epsilon)}",
             ),
-            NOT_COVERED,
+            (*NOT_COVERED, REFUSED_ROWS),
         )
 
     def _describe_counts(self) -> Description:
