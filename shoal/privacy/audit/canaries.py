@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.privacy.bounds import Bounds
 
-DIGITS = 9
+DIGITS = 10
 """significant digits by which text is searched: in long text of other numbers fewer occur by chance"""
 
 

@@ -1,0 +1,98 @@
+"""Canaries: in `formal` none of them is in anything that leaves a client; in `off` the same search finds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onebox.audit.canaries import audit_canaries
+from shoal.config.privacy import declared_bounds
+from shoal.privacy import Bounds
+from shoal.privacy.audit.canaries import canary_readings, occurrences, traces
+from tests.privacy.audited import audited_config
+from tests.privacy.canary_federation import READINGS, Left, run_with_canaries
+
+PLACES = ("records", "files", "pages", "logs", "metrics")
+
+
+@pytest.mark.parametrize(("off", "found"), [(True, True), (False, False)], ids=["off", "formal"])
+def test_the_audit_finds_canaries_without_noise_and_none_with_it(off: bool, found: bool, memory_folder: Path) -> None:
+    config = audited_config(memory_folder, off=off)
+    finding = audit_canaries(config, memory_folder / "run", np.random.default_rng(0))
+    assert finding.refuted == found, finding.line()
+
+
+@pytest.fixture(scope="module")
+def formal(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    return run_with_canaries(tmp_path_factory.mktemp("formal"), "formal")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_real_processes_with_every_algorithm_leave_no_canary_outside_the_client(formal: Left, place: str) -> None:
+    wanted = traces(formal.canaries, declared_bounds(formal.config.contract))
+    parts: dict[str, bytes] = getattr(formal, place)
+    assert parts
+    for name, content in parts.items():
+        assert occurrences(content, wanted) == 0, name
+
+
+def test_logs_and_metrics_have_not_even_the_first_digits_of_a_canary(formal: Left) -> None:
+    """No other number in them lies within the bounds of the features."""
+    wanted = {f"{value:.6f}"[:8].encode() for value in formal.canaries.ravel().tolist()}
+    for name, content in (formal.logs | formal.metrics).items():
+        assert occurrences(content, wanted) == 0, name
+
+
+def test_every_place_that_is_searched_has_something_in_it(formal: Left) -> None:
+    contract = formal.config.contract
+    for topic in (contract.updates_topic, contract.snapshots_topic, contract.history_topic):
+        assert formal.records[topic]
+    assert {"federation.db", "server/checkpoint.db"} <= set(formal.files)
+    for model in contract.models:
+        assert model.name.encode() in formal.logs["attic"]
+        assert model.name.encode() in formal.pages[f"/snapshot?model={model.name}"]
+    assert b"updates_published" in formal.logs["attic"]
+    assert b"stopped" in formal.logs["cellar"]
+    assert b"shoal_" in formal.metrics["attic"]
+
+
+def test_without_noise_the_search_finds_canaries_where_they_are_published(tmp_path: Path) -> None:
+    left = run_with_canaries(tmp_path, "off")
+    wanted = traces(left.canaries, declared_bounds(left.config.contract))
+    contract = left.config.contract
+    for content in (
+        left.records[contract.updates_topic],
+        left.records[contract.snapshots_topic],
+        left.files["federation.db"],
+        left.pages["/snapshot?model=cluster-tree"],
+    ):
+        assert occurrences(content, wanted) > READINGS // 10
+
+
+# The search.
+
+
+@pytest.mark.parametrize("form", ["<f8", ">f8"])
+def test_a_value_is_found_in_any_byte_order(form: str) -> None:
+    bounds = Bounds([1000.0], [2000.0])
+    readings = canary_readings(bounds, 3, np.random.default_rng(0))
+    wanted = traces(readings, bounds)
+    assert occurrences(b"..." + readings.astype(form).tobytes(), wanted) == 3
+    assert occurrences(bounds.to_unit(readings).astype(form).tobytes(), wanted) == 3
+    assert occurrences(np.random.default_rng(1).random(1000).tobytes(), wanted) == 0
+
+
+def test_a_value_is_found_as_text_and_a_reading_in_single_precision() -> None:
+    bounds = Bounds([1000.0, 0.0], [2000.0, 1.0])
+    readings = np.array([[1234.56789012345, 0.0123456789012345]])
+    wanted = traces(readings, bounds)
+    for text in ("1234.56789012345", "[0.0123456789012]", "x=0.23456789012345"):
+        assert occurrences(text.encode(), wanted) == 1, text
+    assert occurrences(readings.astype("<f4").tobytes(), wanted) == 1
+    assert occurrences(b"1234.5", wanted) == 0
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    assert occurrences(b"", traces(np.empty((0, 2)), Bounds([0.0, 0.0], [1.0, 1.0]))) == 0
