@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -76,12 +76,13 @@ class OpenBin:
     changed: bool = False
 
     def add(self, client: int, parts: Mapping[int, int], with_cells: bool) -> None:
-        """Add the readings of one update. Clients claim these numbers, so sums are capped at what can be encoded."""
+        """Add the readings of one update."""
+        clusters, cells = self.clusters, self.cells
         for identity, readings in parts.items():
-            _add(self.clusters, identity, readings)
+            clusters[identity] = clusters.get(identity, 0) + readings
             if with_cells:
-                _add(self.cells, (client, identity), readings)
-        _add(self.clients, client, sum(parts.values()))
+                cells[client, identity] = cells.get((client, identity), 0) + readings
+        self.clients[client] = self.clients.get(client, 0) + sum(parts.values())
         self.changed = True
 
 
@@ -230,11 +231,12 @@ class Recorder:
 
 
 def _columns(one: OpenBin) -> tuple[list[int], list[int], list[int]]:
-    """The flat lists of clusters, clients and cells."""
+    """The flat lists of clusters, clients and cells. Clients claim the readings, so sums are capped at what can be
+    encoded."""
     return (
-        _flat(sorted(one.clusters.items())),
-        _flat(sorted(one.clients.items())),
-        _flat((*cell, readings) for cell, readings in sorted(one.cells.items())),
+        [value for key, readings in sorted(one.clusters.items()) for value in (key, min(COUNT_MAX, readings))],
+        [value for key, readings in sorted(one.clients.items()) for value in (key, min(COUNT_MAX, readings))],
+        [value for key, readings in sorted(one.cells.items()) for value in (*key, min(COUNT_MAX, readings))],
     )
 
 
@@ -245,11 +247,3 @@ def _of_message(published: HistoryBin) -> OpenBin:
 def _opened(updates: int, clusters: list[int], clients: list[int], cells: list[int], *, changed: bool) -> OpenBin:
     counted = {(client, identity): readings for client, identity, readings in triples(cells)}
     return OpenBin(updates, dict(pairs(clusters)), dict(pairs(clients)), counted, changed)
-
-
-def _add(counts: dict[Any, int], key: Any, readings: int) -> None:
-    counts[key] = min(COUNT_MAX, counts.get(key, 0) + readings)
-
-
-def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
-    return [value for row in rows for value in row]

@@ -38,19 +38,19 @@ class Clients:
         try:
             return (self._sequences.get(client) or ClientSequences()).contains(sequence, content)
         except MessageRejected as refused:
-            if refused.reason == "conflict":
-                self._conflicts.pop(client, None)
-                self._conflicts[client] = (sequence, content.digest)
-                if len(self._conflicts) > CONFLICTS_MAX:
-                    del self._conflicts[next(iter(self._conflicts))]
+            self._keep_conflict(client, sequence, content, refused)
             raise
 
     def take(self, client: str, sequence: int, readings: int, now: float, content: Content = NO_CONTENT) -> bool:
         """Mark this update as processed; False if it was already. Raises as `knows` does."""
-        if self.knows(client, sequence, content):
-            return False
-        sequences = self._sequences.setdefault(client, ClientSequences())
-        sequences.take(sequence, content)
+        sequences = self._sequences.get(client) or ClientSequences()
+        try:
+            if not sequences.take(sequence, content):
+                return False
+        except MessageRejected as refused:
+            self._keep_conflict(client, sequence, content, refused)
+            raise
+        self._sequences[client] = sequences
         totals = self._totals.setdefault(client, [0, 0, now])
         totals[0] += 1
         # Clients claim these numbers, so the sum is capped at what can be encoded.
@@ -60,6 +60,14 @@ class Clients:
         recent.append((now, readings))
         _drop_old(recent, now)
         return True
+
+    def _keep_conflict(self, client: str, sequence: int, content: Content, refused: MessageRejected) -> None:
+        if refused.reason != "conflict":
+            return
+        self._conflicts.pop(client, None)
+        self._conflicts[client] = (sequence, content.digest)
+        if len(self._conflicts) > CONFLICTS_MAX:
+            del self._conflicts[next(iter(self._conflicts))]
 
     def set_readings(self, client: str, readings: int) -> None:
         """Replace the readings of a known client: its newest answer is about all rows that it holds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,7 @@ from numpy.typing import NDArray
 
 from server_node.description import describe
 from server_node.event_messages import event_messages
-from server_node.history.attribution import attribute
-from server_node.history.attribution import thinned as few_of
+from server_node.history.attribution import WaitingUpdate, WaitingUpdates
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
 from server_node.lineage import (
     ClusterEvent,
@@ -33,7 +33,6 @@ from shoal.config.contract import Contract, Model
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.cluster_events import ClusterEventMessage
-from shoal.protocol.history import NO_CLUSTER
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest
 from shoal.transports.base import Positions
@@ -82,6 +81,8 @@ class ModelPublisher:
         self.events: list[RecentEvent] = []
         """what became of clusters, the newest last"""
         self._recorder = Recorder(contract, model.name, published_history)
+        self._uncounted = WaitingUpdates()
+        """that the history does not have yet; never beyond the snapshot by which they are counted"""
 
     def count_update(self, update: Update) -> None:
         """Count one more update."""
@@ -100,13 +101,18 @@ class ModelPublisher:
         each other. The time is that of the newest reading, which cannot be later than `now`.
         """
         made_at = update.made_at if update.newest_reading_at is None else update.newest_reading_at
-        parts = {NO_CLUSTER: update.readings} if update.readings else {}
-        if self.snapshot is not None and len(points):
-            some, weights = few_of(points, weights)
-            clusters = self._algorithm.predict(self.snapshot.arrays, some)
-            parts = attribute(update.readings, clusters, weights, self.lineage.of_number)
-        if parts:
-            self._recorder.count(min(made_at, now), update.client, parts, self.updates)
+        if self.snapshot is None:
+            points, weights = points[:0], weights[:0]
+        one = WaitingUpdate(min(made_at, now), update.client, update.readings, self.updates, points, weights)
+        if update.readings and self._uncounted.add(one):
+            self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        """Put the updates that wait into the history, by the newest snapshot."""
+        arrays = {} if self.snapshot is None else self.snapshot.arrays
+        predict = partial(self._algorithm.predict, arrays)
+        for one, parts in self._uncounted.take(predict, self.lineage.of_number):
+            self._recorder.count(one.at, one.client, parts, one.update)
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""
@@ -132,6 +138,7 @@ class ModelPublisher:
 
     def begin_history_again(self) -> None:
         """Forget the history, whose bins do not show which of their readings came from a client that is unlearned."""
+        self._uncounted.clear()
         self._recorder.begin_again()
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> bool:
@@ -165,6 +172,7 @@ class ModelPublisher:
         `positions` is [partition, next offset] for each partition of the updates, `pooled` how many updates were merged
         together to begin with, `number` the round of a model in rounds and `request` that of its open round.
         """
+        self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
         lineage, happened = self._next_lineage(view, now)
@@ -231,6 +239,7 @@ class ModelPublisher:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
+        self._count_waiting()
         return {
             "clients": self.clients.state(),
             "updates": self.updates,

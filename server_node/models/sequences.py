@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal.errors import MessageRejected
+from shoal.protocol.conflicts import DIGEST_BYTES
 
 AHEAD_MAX = 1024
 """how far a sequence number may be above the highest processed, and how far below it one may still come late"""
@@ -26,6 +30,8 @@ class Content(NamedTuple):
 
 
 NO_CONTENT = Content()
+UNKNOWN: Final = bytes(DIGEST_BYTES)
+NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
 
 
 class SequenceWindow:
@@ -41,17 +47,24 @@ class SequenceWindow:
         ahead: Iterable[int] = (),
         may_jump: bool = True,
         first: int = 1,
-        contents: Mapping[int, bytes] | Iterable[tuple[int, bytes]] = (),
+        numbers: NDArray[np.int64] = NO_NUMBERS,
+        digests: bytes = b"",
         newest_made_at: float = -math.inf,
     ) -> None:
-        """`may_jump`: the next number may be any. So may the first one, as a log does not reach back for ever."""
+        """`may_jump`: the next number may be any. So may the first one, as a log does not reach back for ever.
+
+        `digests` are those of the updates `numbers` (n,), one after the other; of zeros where one is not known.
+        """
+        if len(digests) != DIGEST_BYTES * len(numbers):
+            raise ValueError("a digest for each number")
         self._seen_below = seen_below
         self._ahead = set(ahead)
         self._highest = max(self._ahead, default=seen_below - 1)
         self.may_jump = may_jump
         self.first = first
         """numbers below it are of no update of this run"""
-        self._contents = dict(contents)
+        parts = (digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES))
+        self._contents = dict(zip(numbers.tolist(), parts, strict=True))
         """number -> digest of the newest updates, in the order in which they came"""
         self._newest_made_at = newest_made_at
 
@@ -74,7 +87,7 @@ class SequenceWindow:
         cannot be among them.
         """
         known = self._contents.get(sequence)
-        if (known and content.digest and known != content.digest) or (
+        if (known not in (None, UNKNOWN) and content.digest and known != content.digest) or (
             known is None and content.made_at > self._newest_made_at
         ):
             raise MessageRejected("conflict", f"another update {sequence} of this client was processed before")
@@ -92,7 +105,7 @@ class SequenceWindow:
         while self._seen_below in self._ahead:
             self._ahead.remove(self._seen_below)
             self._seen_below += 1
-        self._contents[sequence] = content.digest
+        self._contents[sequence] = content.digest or UNKNOWN
         if len(self._contents) > DIGESTS_MAX:
             del self._contents[next(iter(self._contents))]
         self._newest_made_at = max(self._newest_made_at, content.made_at)
@@ -105,8 +118,17 @@ class SequenceWindow:
 
     def state(self) -> list[Any]:
         """Plain values for `SequenceWindow(*state)`."""
-        contents = [[number, digest] for number, digest in self._contents.items()]
-        return [self._seen_below, sorted(self._ahead), self.may_jump, self.first, contents, self._newest_made_at]
+        # A list of pairs would cost more than all else that a checkpoint keeps of a client.
+        numbers, digests = np.array(list(self._contents), dtype=np.int64), b"".join(self._contents.values())
+        return [
+            self._seen_below,
+            sorted(self._ahead),
+            self.may_jump,
+            self.first,
+            numbers,
+            digests,
+            self._newest_made_at,
+        ]
 
 
 class ClientSequences:
@@ -130,13 +152,14 @@ class ClientSequences:
 
     def take(self, sequence: int, content: Content = NO_CONTENT) -> bool:
         """Mark `sequence` as processed; False if it was already. Raises as `contains` does."""
-        if self.contains(sequence, content):
-            return False
         window = self._window_of(sequence) or SequenceWindow()
-        window.take(sequence, content)
-        for other in self._windows:
-            other.may_jump = False
-        self._windows = [*(other for other in self._windows if other is not window), window][-RUNS_MAX:]
+        if not window.take(sequence, content):
+            window.check_same(sequence, content)
+            return False
+        if self._windows != [window]:
+            for other in self._windows:
+                other.may_jump = False
+            self._windows = [*(other for other in self._windows if other is not window), window][-RUNS_MAX:]
         return True
 
     def allow_jump(self) -> None:
@@ -151,6 +174,8 @@ class ClientSequences:
     def _window_of(self, sequence: int) -> SequenceWindow | None:
         """The run of a number; None for one that begins a run. Raises `MessageRejected` ("sequence")."""
         near = [window for window in self._windows if window.reaches(sequence)]
+        if len(near) == 1:
+            return near[0]
         for window in near:
             if window.contains(sequence):
                 return window

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -155,15 +156,19 @@ class StreamingAlgorithm:
         """Snapshot arrays -> the sizes of its clustering."""
         return self.view(snapshot).summary()
 
+    @cached_property
+    def _points(self) -> str | None:
+        """The name of the array of points."""
+        return next((name for name, spec in self.update.items() if spec.rowlike), None)
+
     def points(self, update: Arrays) -> tuple[Rows, NDArray[np.float64]]:
         """Update arrays -> its points in feature space (n, d), and the readings (n,) that each stands for.
 
         The points are the first array of the update table that is `rowlike`. The readings are relative to each other.
         """
-        name = next((name for name, spec in self.update.items() if spec.rowlike), None)
-        if name is None:
+        if self._points is None:
             return np.empty((0, 0)), np.empty(0)
-        points = np.asarray(update[name], dtype=np.float64)
+        points = np.asarray(update[self._points], dtype=np.float64)
         if self.new_readings is None:
             return points, np.ones(len(points))
         return points, np.asarray(update[self.new_readings], dtype=np.float64)

@@ -7,7 +7,6 @@ another version, or forged.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ class Validator:
             algorithm = streaming_algorithm(model.algorithm)
             self._check_arrays(update.arrays, algorithm.update)
             if algorithm.check_claims is not None and update.chunks == 1:
-                self._agree(partial(algorithm.check_claims, self._options[model.name], update.arrays), update)
+                self._agree(algorithm.check_claims, self._options[model.name], update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
         """A snapshot: as `check_update`, and its counts of clusters and nodes agree with its arrays."""
@@ -98,7 +97,7 @@ class Validator:
         """A whole answer that has passed `check_update`: what it claims of its rows agrees."""
         check = rounds_algorithm(update.algorithm).check_claims
         if check is not None:
-            self._agree(partial(check, params, update.arrays), update)
+            self._agree(check, params, update)
 
     def check_answer_combines(self, model: Model, params: Arrays, update: Update) -> Arrays:
         """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all.
@@ -131,9 +130,10 @@ class Validator:
             raise MessageRejected("model", "no such model in the contract")
         return model
 
-    def _agree(self, check: Callable[[Claims], None], update: Update) -> None:
+    def _agree(self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update) -> None:
+        """`terms`: the options, or the parameters of the round, that the update was made with."""
         try:
-            check(Claims(update.readings, self._lowest, self._highest))
+            check(terms, update.arrays, Claims(update.readings, self._lowest, self._highest))
         except InvalidData as wrong:
             raise MessageRejected("claims", str(wrong)) from None
 

@@ -153,3 +153,19 @@ def test_every_method_of_robust_combination_is_measured_with_its_price_and_recov
         assert case["price"] >= 0
     assert next(case["price"] for case in result["rounds"] if case["robust"] == "none") == 0
     assert {case["share_max"] for case in result["bridges"]} == {1.0, 0.9}
+
+
+def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
+    result = run("versions", tmp_path, str(HERE))
+    assert set(result["parts"]) == {"client", "batches", "single"}
+    for part in result["parts"].values():
+        assert all(is_spread(part[name]) for name in ("seconds", "reference_seconds", "ratio"))
+
+
+def test_a_folder_without_another_version_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    command = [sys.executable, "-m", "benchmarks.versions", str(tmp_path / "empty"), "--quick", "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    assert ended.returncode == 1
+    assert "not the work of" in ended.stderr
+    assert not (tmp_path / "versions.json").exists()

@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server_node.bootstrap import open_server
-from server_node.history.attribution import POINTS_MAX, attribute, thinned, without_small
+from server_node.history.attribution import (
+    COORDINATES_MAX,
+    POINTS_MAX,
+    WaitingUpdate,
+    WaitingUpdates,
+    attribute,
+    thinned,
+    without_small,
+)
 from server_node.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Recorder
 from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.history.summary import BINS_MIN, Lately, lately
@@ -257,6 +265,40 @@ def test_a_large_update_is_looked_at_through_some_of_its_points() -> None:
     assert (len(points), len(weights)) == (POINTS_MAX, POINTS_MAX)
     assert (weights[0], weights[-1]) == (0.0, 999.0)
     assert len(thinned(np.zeros((3, 2)), np.ones(3))[0]) == 3
+
+
+def an_update_that_waits(number: int, points: int) -> WaitingUpdate:
+    rng = np.random.default_rng(number)
+    return WaitingUpdate(1e9 + number, f"c{number}", 10 * number, number, rng.random((points, 2)), rng.random(points))
+
+
+def test_updates_that_waited_are_counted_as_each_would_have_been_alone() -> None:
+    waiting, updates = (
+        WaitingUpdates(),
+        [an_update_that_waits(number, points) for number, points in enumerate((3, 0, 300, 1))],
+    )
+    of_number = {0: 10, 1: 11}
+
+    def predict(points: Any) -> Any:
+        return (points[:, 0] * 3).astype(np.int64)
+
+    for one in updates:
+        assert not waiting.add(one)
+    taken = list(waiting.take(predict, of_number))
+    assert [(one.at, one.client, one.update) for one, _ in taken] == [
+        (one.at, one.client, one.update) for one in updates
+    ]
+    for one, (_, parts) in zip(updates, taken, strict=True):
+        points, weights = thinned(one.points, one.weights)
+        assert parts == attribute(one.readings, predict(points), weights, of_number)
+    assert not list(waiting.take(predict, of_number))
+
+
+def test_updates_do_not_wait_in_any_number() -> None:
+    waiting, one = WaitingUpdates(), an_update_that_waits(1, POINTS_MAX)
+    added = [waiting.add(one) for _ in range(COORDINATES_MAX // one.points.size)]
+    assert not any(added[:-1])
+    assert added[-1]
 
 
 def test_the_smallest_of_too_many_are_added_up() -> None:

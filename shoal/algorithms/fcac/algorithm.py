@@ -31,7 +31,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     A winning count counts the readings since the client's start, so it may be above the readings of one update.
     """
     # Once for each update: the options are those of the contract, which has checked them.
-    nodes_max = _with_defaults(options)["nodes_max"]
+    nodes_max = options.get("nodes_max", NODES_MAX)
     if nodes_max is not None:
         check_at_most("weight", len(arrays["weight"]), nodes_max)
     require_possible(float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX, "winning counts beyond any stream")

@@ -90,19 +90,22 @@ def _read_partition(
 
 
 def _sound_headers(timestamp_ms: object, size: object, key: object, headers: object, value: object) -> Headers | None:
-    """The headers of a row that is as `pack` makes it, else None: whoever may write the file can put anything there."""
+    """The headers of a row that is as `pack` makes it, else None: a process may write anything into the file."""
     if not (isinstance(timestamp_ms, int) and isinstance(size, int) and size >= 0):
         return None
     if not ((key is None or isinstance(key, bytes)) and (value is None or isinstance(value, bytes))):
         return None
     if headers is None:
         return ()
+    unpacked = []
     try:
-        unpacked = tuple((title, content) for title, content in msgpack.unpackb(headers))
+        for title, content in msgpack.unpackb(headers):
+            if not (isinstance(title, str) and isinstance(content, bytes)):
+                return None
+            unpacked.append((title, content))
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
-    sound = all(isinstance(title, str) and isinstance(content, bytes) for title, content in unpacked)
-    return unpacked if sound else None
+    return tuple(unpacked)
 
 
 def _check_position(name: str, partition: int, position: int, known: dict[int, Watermarks]) -> None:

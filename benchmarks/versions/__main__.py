@@ -1,0 +1,108 @@
+"""The processor time of clients and servers in this version and in another one, in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.machine import facts, one_line
+from benchmarks.process import ONE_THREAD
+from benchmarks.results import rounded, spread, table, write
+from benchmarks.versions import work
+
+HERE = Path(__file__).parent.parent.parent
+PARTS = {
+    "client": ("clients, per reading learnt", work.UPDATE_READINGS),
+    "batches": ("server, per update, default settings", 1),
+    "single": ("server, per update, a checkpoint and a snapshot for each", 1),
+}
+"""part -> its name in the table, and how many of its units an update has"""
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("reference", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
+@click.option("--updates", default=400, show_default=True, help="Of all clients together, in each turn.")
+@click.option("--turns", default=7, show_default=True, help="Turns of both versions.")
+@click.option("--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for versions.json and versions.md.",
+)
+def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> None:
+    """Compare this version with the one in REFERENCE, a checkout such as `git worktree add` makes.
+
+    Both run in this Python, with the packages that are installed in it. About two minutes.
+    """
+    updates, turns = (2 * work.CLIENTS, 1) if quick else (updates // work.CLIENTS * work.CLIENTS, turns)
+    machine = facts(("numpy", "msgpack"))
+    figures = [(measured(HERE, updates), measured(reference, updates)) for _ in range(turns)]
+    parts = {}
+    for part, (_, units) in PARTS.items():
+        ours, theirs = ([turn[which][part] / updates / units for turn in figures] for which in (0, 1))
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        parts[part] = {"seconds": spread(ours), "reference_seconds": spread(theirs), "ratio": spread(ratios)}
+    result = {
+        "made_by": "python -m benchmarks.versions REFERENCE" + " --quick" * quick,
+        "machine": machine,
+        "commit": commit(HERE),
+        "reference": commit(reference),
+        "updates": updates,
+        "turns": turns,
+        "parts": parts,
+    }
+    write(out, "versions", result, markdown(result))
+    for part, (name, _) in PARTS.items():
+        click.echo(f"{name}: {parts[part]['ratio']['median']:.3f} times the processor time of the reference")
+    click.echo(f"written to {out}/versions.json and {out}/versions.md")
+
+
+def measured(tree: Path, updates: int) -> dict[str, Any]:
+    """The figures of one run of the code in `tree`, in a process of its own."""
+    # Without -P the folder of the script, and with it modules named like those of other packages, would come first.
+    command = [sys.executable, "-P", str(Path(work.__file__).resolve()), str(updates)]
+    ended = subprocess.run(
+        command, env=ONE_THREAD | {"PYTHONPATH": str(tree)}, cwd=os.sep, stdout=subprocess.PIPE, text=True, check=True
+    )
+    figures: dict[str, Any] = json.loads(ended.stdout)
+    if Path(figures["tree"]) != tree or figures["absorbed"] != updates:
+        raise RuntimeError(f"not the work of {tree}: {ended.stdout}")
+    return figures
+
+
+def commit(tree: Path) -> str:
+    """The commit that is checked out, with a `+` where files have been changed since; empty if git does not know."""
+    command = ["git", "-C", str(tree), "describe", "--always", "--abbrev=10", "--dirty=+"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a Markdown page."""
+    lines = []
+    for part, (name, _) in PARTS.items():
+        found = result["parts"][part]
+        seconds = (f"{rounded(1e6 * found[key]['median'])} µs" for key in ("seconds", "reference_seconds"))
+        ratio = found["ratio"]
+        lines.append([name, *seconds, f"**{ratio['median']:.3f}**", f"{ratio['low']:.3f} to {ratio['high']:.3f}"])
+    head = ["processor time", result["commit"], f"reference, {result['reference']}", "ratio", "in single turns"]
+    return "\n".join(
+        [
+            f"# The path in two versions\n\nMade by `{result['made_by']}`; do not edit.\n",
+            table(head, lines),
+            f"FCAC, {work.DIMENSIONS} features, formal privacy, {work.CLIENTS} clients; {result['updates']} updates of "
+            f"{work.UPDATE_READINGS} readings in each of {result['turns']} turns. Medians of the turns.\n",
+            one_line(result["machine"]) + "\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
