@@ -73,3 +73,17 @@ def test_a_flood_is_cut_and_the_others_are_read(tmp_path: Path) -> None:
     site.delete_checkpoint()
     assert site.run(rebuild=True) == first
     assert set(site.rejected()) == rejected
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0])
+def test_a_flood_delays_the_update_of_another_client_by_no_more_records_than_its_quota(
+    tmp_path: Path, rate: float
+) -> None:
+    site = ServerFixture(tmp_path, client_updates_per_s=rate, snapshot_updates=1, batch_updates_max=1)
+    site.send(*updates_of(site, *(("flood", number) for number in range(1, 201)), ("calm", 1)))
+    times = [record.timestamp_ms / 1000 for record in site.records_in(site.contract.updates_topic)]
+    site.run()
+    (shown,) = [one for one in site.snapshots() if one.clients == 2]
+    before = shown.updates - 1
+    assert before <= rate * (BURST_S + times[-1] - times[0])
+    assert before >= min(200, rate * BURST_S)
