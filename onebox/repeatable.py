@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from client_nodes.bootstrap import checkpoint_owner
 from shoal.config.settings import Config
@@ -50,7 +51,7 @@ def seed_clients(config: Config, clients: Sequence[str], seed: int) -> None:
         folder = config.client.folder / client
         folder.mkdir(parents=True, exist_ok=True)
         identity = _derived(seed, client, "readings log")[:16]
-        with closing(SqliteLog(folder / "readings.db", new_identity=lambda identity=identity: identity)) as log:  # type: ignore[misc]
+        with closing(SqliteLog(folder / "readings.db", new_identity=partial(bytes, identity))) as log:
             log.ensure(READINGS, readings_settings(config.client))
         # A key without a checkpoint would be the remains of a lost client.
         Checkpoint(folder / "checkpoint.db", checkpoint_owner(config, client)).close()

@@ -23,6 +23,11 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
 
+WAKE, CLUSTER_NAME, QUARANTINE_REQUEST = (
+    ("type", message.TYPE.encode()) for message in (Wake, ClusterName, QuarantineRequest)
+)
+"""the header of each"""
+
 
 class Ingested(NamedTuple):
     """What became of one record."""
@@ -63,16 +68,15 @@ class Ingest:
         """
         at = self._clock()
         outcome = IngestOutcome(record.topic, record.partition, record.offset, at, "rejected")
-        update: Update | None = None
         try:
             self._rejections.check(record)
-            if ("type", Wake.TYPE.encode()) in record.headers:
+            if WAKE in record.headers:
                 model = self._wake(Wake.decode(record.value, record.headers))
                 return Ingested(outcome._replace(result="wake_request", model=model))
-            if ("type", ClusterName.TYPE.encode()) in record.headers:
+            if CLUSTER_NAME in record.headers:
                 model = self._name(ClusterName.decode(record.value, record.headers), record)
                 return Ingested(outcome._replace(result="cluster_name", model=model))
-            if ("type", QuarantineRequest.TYPE.encode()) in record.headers:
+            if QUARANTINE_REQUEST in record.headers:
                 return Ingested(self._apply(QuarantineRequest.decode(record.value, record.headers), record, outcome))
             update = Update.decode(record.value, record.headers)
             outcome = outcome._replace(model=update.model, client=update.client)
@@ -88,7 +92,7 @@ class Ingest:
         except MessageRejected as wrong:
             rejected = outcome._replace(reason=wrong.reason, detail=wrong.detail)
             return Ingested(rejected, self._rejections.record_of(record, wrong))
-        except Exception as error:
+        except Exception as error:  # no record may end the server, whatever it makes an algorithm raise
             raise RecordFailed(record, error) from error
 
     def _take(self, update: Update, value: bytes, outcome: IngestOutcome) -> IngestOutcome:

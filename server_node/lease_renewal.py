@@ -54,7 +54,7 @@ class LeaseRenewal:
                         self._error = error
                         return
                     stop.wait(RETRY_S)
-        except BaseException as error:
+        except BaseException as error:  # the thread of the server raises it
             self._error = error
             raise
 

@@ -49,7 +49,7 @@ def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str
     """At most `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer file can be recognised.
 
     Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to it: "`kind` PATH is
-    open to others (mode 644), who could `risk`. Run chmod 600 PATH if nobody else had access, else `remedy`".
+    open to others (mode 644), who could `risk`. Run chmod 600 PATH if no other user had access, else `remedy`".
     """
     with path.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -57,7 +57,7 @@ def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str
     if os.name == "posix" and mode & 0o077:
         raise SettingsError(
             f"{kind} {path} is open to others (mode {mode:o}), who could {risk}. "
-            f"Run chmod 600 {path} if nobody else had access, else {remedy}"
+            f"Run chmod 600 {path} if no other user had access, else {remedy}"
         )
     return content
 

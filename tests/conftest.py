@@ -1,4 +1,4 @@
-"""What all tests share: parts that may be missing on somebody's machine, and small federations."""
+"""What all tests share: parts that may be missing on a machine, and small federations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kafka_broker import Broker
 from tests.mosquitto_broker import Mosquitto, mosquitto
 
 # No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
-# everybody else's runs go on looking for new ones.
+# runs elsewhere go on looking for new ones.
 settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("shoal")
 

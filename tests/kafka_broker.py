@@ -59,13 +59,13 @@ class Cluster:
         (self._processes[number],) = broker.start(self._nodes, only=[self._nodes[number - 1]])
 
     def end(self) -> None:
-        """No more of it is needed: there is nobody left for whom to shut down in order."""
+        """No more of it is needed: no client is left for which to shut down in order."""
         for number in self._processes:
             self.kill(number)
 
 
 def free_ports(count: int = 2) -> int:
-    """A port that nobody uses, and nobody the ones after it, `count` in all."""
+    """A port that no process uses, nor the ones after it, `count` in all."""
     while True:
         with ExitStack() as held:
             first = held.enter_context(closing(socket.socket()))

@@ -159,7 +159,7 @@ def test_a_client_at_the_edge_loads_nothing_that_is_not_its_own(tmp_path: Path) 
     loaded = {name for name in told.stdout.split() if not name.startswith("_")} - {"cython_runtime"}
     assert "numpy" in loaded
     assert loaded <= EDGE
-    assert "prometheus_client" not in loaded, "nobody looks at its metrics, so it need not carry what they take"
+    assert "prometheus_client" not in loaded, "no program reads its metrics, so it need not carry what they take"
 
 
 WITHOUT_LABELS = """

@@ -65,7 +65,7 @@ def rewritten(page: str) -> str:
     tables = [topics_table(plant()), arrays_table(OWN), f"| reason | the message |\n|---|---|\n{reasons}"]
     for table in tables:
         before = re.compile(rf"^{re.escape(table.splitlines()[0])}\n(\|.*\n)+", re.MULTILINE)
-        page = before.sub(lambda _, table=table: f"{table}\n", page)  # type: ignore[misc]
+        page = before.sub(lambda _, table=table: f"{table}\n", page)  # type: ignore[misc]  # a default binds it
     messages = iter(message_table(form) for form in in_order())
     return re.sub(
         r"^\| field \| type \| meaning \|\n(\|.*\n)+", lambda _: f"{next(messages)}\n", page, flags=re.MULTILINE

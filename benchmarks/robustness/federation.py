@@ -21,7 +21,7 @@ ROWS = 4000
 CENTRES = np.array([[0.2, 0.25], [0.75, 0.2], [0.5, 0.5], [0.2, 0.8], [0.8, 0.75]])
 SPREAD = 0.05
 CLAIMED_ROWS = 100_000.0
-"""rows that a malicious client claims to have: many more than anybody else"""
+"""rows that a malicious client claims to have: many more than any other client"""
 
 
 def split(name: str, seed: int) -> list[Floats]:

@@ -124,11 +124,11 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
     have no steps, so these are whole.
     """
     if name == "dbscan":
-        from sklearn.cluster import DBSCAN  # noqa: PLC0415
+        from sklearn.cluster import DBSCAN  # noqa: PLC0415 - the extra bench
 
         return partial(DBSCAN(eps=0.3, min_samples=10).fit, rows)
     if name == "spectral":
-        from sklearn.cluster import SpectralClustering  # noqa: PLC0415
+        from sklearn.cluster import SpectralClustering  # noqa: PLC0415 - the extra bench
 
         whole = SpectralClustering(len(params["weight"]), affinity="nearest_neighbors", random_state=SEED)
 
@@ -140,7 +140,7 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
 
         return fit
     if name == "kmeans":
-        from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415
+        from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415 - the extra bench
 
         k = len(params["centre"])
         weights, new, mass = np.ones(len(rows)), np.zeros_like(params["centre"]), np.zeros(k)
@@ -148,7 +148,7 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
         centre = params["centre"].copy()
         return lambda: _k_means_lloyd.lloyd_iter_chunked_dense(rows, weights, centre, new, mass, labels, moved, 1)
     if name == "gmm":
-        from sklearn.mixture import GaussianMixture  # noqa: PLC0415
+        from sklearn.mixture import GaussianMixture  # noqa: PLC0415 - the extra bench
 
         mixture = GaussianMixture(len(params["centre"]), max_iter=1, tol=0.0, means_init=params["centre"])
         with warnings.catch_warnings():
@@ -161,7 +161,7 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
 
         return step
     if name == "tsk":
-        from sklearn.linear_model import Ridge  # noqa: PLC0415
+        from sklearn.linear_model import Ridge  # noqa: PLC0415 - the extra bench
 
         ridge = Ridge(1.0, fit_intercept=False, solver="cholesky")
         return lambda: ridge.fit(*design(params, rows))

@@ -19,7 +19,7 @@ COMPUTING_ERRORS: Final = (
     TypeError,
     ValueError,
 )
-"""what a computation on arrays that nobody expects can raise; singular matrices are among the `ValueError`s"""
+"""what a computation on unforeseen arrays can raise; singular matrices are among the `ValueError`s"""
 LEAVE_ONE_OUT_MAX: Final = 200
 """clients up to which each is left out in turn"""
 

@@ -51,7 +51,7 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
     `publish_name` publishes the names that people give to clusters on the page; None: it takes none. `history` reads
-    the history of all models; None: there is none. `access`: who may send requests; by default everybody who calls it
+    the history of all models; None: there is none. `access`: who may send requests; by default all that call it
     by its address or a name of the loopback. `tls`: its certificate. `limits`: how much others may ask of it.
     """
     access = access or make_access(host)

@@ -285,7 +285,7 @@ async def _shoal_error(request: Request, error: Exception) -> Response:
 
 
 async def _aborted(request: Request, error: Exception) -> Response:
-    """The client has closed the connection before the end of its body: nobody reads this response."""
+    """The client has closed the connection before the end of its body: no client reads this response."""
     log_event("request_aborted", address=request.client.host if request.client else "")
     return Response(status_code=400)
 

@@ -21,7 +21,7 @@ class TimedProtocol(H11Protocol):
 
     listener: ClassVar[Listener]
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """The connection is open, after its TLS handshake if it has one."""
         super().connection_made(transport)
         self._connection: Connection = self.listener.find(transport.get_extra_info("socket").fileno())

@@ -1,8 +1,8 @@
 """The contract: what all members of a federation have agreed on. Features with their bounds, privacy, and models.
 
-Everybody in a federation holds the same contract, and every message carries its digest: what was learnt under other
-bounds or another privacy is rejected, not mixed in. Settings of a single process (addresses, folders, intervals) are
-not part of it: see `shoal.config.settings`.
+All clients and servers of a federation hold the same contract, and every message carries its digest: what was learnt
+under other bounds or another privacy is rejected, not mixed in. Settings of a single process (addresses, folders,
+intervals) are not part of it: see `shoal.config.settings`.
 """
 
 from __future__ import annotations

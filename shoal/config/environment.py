@@ -1,7 +1,7 @@
 """Settings from environment variables, for what differs from machine to machine.
 
 `SHOAL_<SECTION>_<SETTING>` means the same as `setting = ...` in [section] of the federation file, and wins over it. The
-contract cannot be set this way, as it is the same for everybody.
+contract cannot be set this way, as it is the same for all clients and servers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _reject_contract(environment: Mapping[str, str]) -> None:
         table, _, name = rest.partition("_")
         if prefix == PREFIX and table.lower() in CONTRACT_TABLES and name not in OPTIONS.get(table.lower(), ()):
             raise SettingsError(
-                f"{variable}: the contract is set in the federation file only, as it is the same for everybody"
+                f"{variable}: the contract is set in the federation file only, as it is the same on every machine"
             )
 
 

@@ -37,7 +37,7 @@ class DensityTree(StreamingEstimator):
     clients : int, default=1
         Number of virtual clients; row i of the stream is read by client i mod `clients`.
     random_state : int, default=0
-        The noise is a function of it. Whoever knows it can remove the noise: for anything that is published take a
+        The noise is a function of it. With it the noise can be removed: for anything that is published take a
         secret number, such as `secrets.randbits(128)`.
     leaves_max, grow_readings, cut_significance, depth, filled, finest, decay, oblique_axes
         Options of the algorithm, see docs/reference/algorithms.md.

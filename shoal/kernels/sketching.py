@@ -129,7 +129,7 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
         while root[a] != a:
             a = root[a]  # noqa: PLW2901 - up to the root
         while root[b] != b:
-            b = root[b]  # noqa: PLW2901
+            b = root[b]  # noqa: PLW2901 - up to the root
         if a != b and mass[a] + mass[b] <= mass_max:
             low, high = (a, b) if a < b else (b, a)
             root[high] = low

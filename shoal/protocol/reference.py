@@ -84,7 +84,7 @@ WORDS: Final = {
 def message_table(form: type) -> str:
     """Name, type and meaning of each field of a message or of an entry, in their order."""
     texts = _declared_texts(form)
-    names = [one.name for one in fields(form)] if hasattr(form, "__dataclass_fields__") else list(form._fields)  # type: ignore[attr-defined]
+    names = [one.name for one in fields(form)] if hasattr(form, "__dataclass_fields__") else list(form._fields)  # type: ignore[attr-defined]  # of a `NamedTuple`
     rows = [f"| `{name}` | {texts[name][0]} | {texts[name][1] or SELF_EVIDENT.get(name, '')} |" for name in names]
     return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
 

@@ -27,8 +27,8 @@ class RoundRequest:
     model: str
     round: int
     version: int
-    """of the snapshot. A round that nobody answered is requested again under a new version, which draws other clients:
-    those drawn first may be gone for good"""
+    """of the snapshot. A round that no client answered is requested again under a new version, which draws other
+    clients: those drawn first may be gone for good"""
     deadline: float
     """seconds since 1970, by the server's clock"""
     fraction: float

@@ -1,10 +1,11 @@
 """Signs what servers publish in the snapshots topic, and leaves out what is not signed when it is read.
 
-Servers and clients hold one secret, the file `[log] server_key_file`. Whoever can write to the log and lacks it can
-forge neither a snapshot nor a lease nor any other record of a server; whoever has it, a client too, can. A signature
-(HMAC-SHA-256) covers the topic, the record's key, the type and version of the message, and its value. An old record
-that is published once more has a valid signature: versions and generations tell that it is old. Whoever can write can
-still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the next one comes.
+Servers and clients hold one secret, the file `[log] server_key_file`. A process that can write to the log and lacks it
+can forge neither a snapshot nor a lease nor any other record of a server; every process that has it, a client too, can.
+A signature (HMAC-SHA-256) covers the topic, the record's key, the type and version of the message, and its value. An
+old record that is published once more has a valid signature: versions and generations tell that it is old. A process
+that can write can still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the
+next one comes.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class ServerMetrics(ProcessMetrics):
 
 
 def _registry(process: str) -> CollectorRegistry:
-    # A creation time beside each counter would double the number of series and nobody needs it.
+    # A creation time beside each counter would double the number of series and no dashboard or alert needs it.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own omission
     registry = CollectorRegistry()
     # Memory and CPU time of the process, under the standard names.

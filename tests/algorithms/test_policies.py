@@ -86,7 +86,7 @@ def test_answers_that_are_too_late_or_to_future_rounds_do_not_count() -> None:
 )
 def test_a_policy_with_a_value_out_of_range_is_refused(name: str, wrong: object) -> None:
     with pytest.raises(SettingsError, match=name if name != "kind" else "policy"):
-        Policy(**{name: wrong})  # type: ignore[arg-type]
+        Policy(**{name: wrong})  # type: ignore[arg-type]  # on purpose
 
 
 # A federation in memory.

@@ -58,7 +58,7 @@ class Recorder:
         self.trace: dict[str, list[Any]] = {}
         self.initial_sigma = math.nan
         self._step = network._step
-        network._step = self._watched  # type: ignore[method-assign]
+        network._step = self._watched  # type: ignore[method-assign]  # calls it
 
     def _watched(self, row: NDArray[np.float64]) -> None:
         before, ids, n = look(self.network), self.network.node_ids.copy(), len(self.network.weights)

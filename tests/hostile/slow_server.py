@@ -21,5 +21,5 @@ def process_slowly(model: StreamingModel, update: Update, *others: Any) -> Proce
 
 
 if __name__ == "__main__":
-    StreamingModel.process = process_slowly  # type: ignore[method-assign]
+    StreamingModel.process = process_slowly  # type: ignore[method-assign]  # calls it
     main()

@@ -5,7 +5,7 @@
 A server with its page, three clients and a producer run on the embedded log, whose topics are kept small by retention.
 Changed messages go into the topic of updates all the time. A process at random is killed every `--kill-every` seconds
 and started again. Afterwards memory and disk must be what they were after the first third, no process may have ended by
-itself, both models must have published, and everybody must end in order.
+itself, both models must have published, and all processes must end in order.
 """
 
 from __future__ import annotations

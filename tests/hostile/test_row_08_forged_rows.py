@@ -1,4 +1,4 @@
-"""Row 8: whoever may write the file of the embedded log puts anything into it; the server sets it aside and goes on."""
+"""Row 8: whatever is written into the file of the embedded log, the server sets it aside and goes on."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address:
             flush_after_each_record(kind)
             cut_power_at(kind, "publish", 3, after=True)
             # Labels and rejected readings go to the client's own log before updates are published: they must not count.
-            client._local_results.write = lambda _: Labelled()  # type: ignore[method-assign]
+            client._local_results.write = lambda _: Labelled()  # type: ignore[method-assign]  # labels are another test
             client.step()
 
     assert run_forked(until_the_third_chunk_is_stored) == signal.SIGKILL

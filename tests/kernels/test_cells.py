@@ -26,7 +26,7 @@ quick = settings(max_examples=150, deadline=None)
 
 
 def ascending(numbers: object) -> Ints:
-    return np.unique(np.array(list(numbers), dtype=np.int64))  # type: ignore[call-overload]
+    return np.unique(np.array(list(numbers), dtype=np.int64))  # type: ignore[call-overload]  # whole numbers of any kind
 
 
 def by_flooding(numbers: Ints, cells: int, d: int) -> list[int]:

@@ -29,7 +29,7 @@ SLACK = 100
 
 
 def arrays_of(name: str, sizes: dict[str, int], seed: int = 0) -> Arrays:
-    """Arrays as the table of this algorithm declares them, of any values; a size nobody gave is 1."""
+    """Arrays as the table of this algorithm declares them, of any values; a size that is not given is 1."""
     rng = np.random.default_rng(seed)
 
     def one(spec: ArraySpec) -> NDArray[Any]:

@@ -240,5 +240,5 @@ def test_every_law_ran_for_every_counting_algorithm(request: pytest.FixtureReque
         for name, law in inspect.getmembers(module, inspect.isfunction)
         if name.startswith("test_") and "algorithm" in inspect.signature(law).parameters
     }
-    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]
+    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]  # of functions
     assert {(law, name) for law in written & collected for name in counting_names()} <= RAN

@@ -65,7 +65,7 @@ def test_reading_changes_neither_the_log_nor_the_positions_it_was_given(log: Log
 def test_positions_may_come_from_numpy(log: Log, topic: str) -> None:
     log.ensure(topic)
     publish(log, topic, b"a", b"b")
-    at: Positions = {np.int64(0): np.int64(1)}  # type: ignore[dict-item]
+    at: Positions = {np.int64(0): np.int64(1)}  # type: ignore[dict-item]  # that is tested
     records, after = log.read(topic, at, timeout_s=WAIT_S)
     assert values(records) == [b"b"]
     assert after == {0: 2}
@@ -110,7 +110,7 @@ def test_what_is_not_bytes_is_refused_and_harms_no_other_record(
     log.ensure(topic)
     log.publish(topic, b"before")
     with pytest.raises(LogError, match="bytes"):
-        log.publish(topic, value, key, headers)  # type: ignore[arg-type]
+        log.publish(topic, value, key, headers)  # type: ignore[arg-type]  # wrong on purpose
     publish(log, topic, b"after")
     assert values(everything(log, topic)) == [b"before", b"after"]
 

@@ -440,7 +440,7 @@ def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRe
         for name, law in inspect.getmembers(module, inspect.isfunction)
         if name.startswith("test_") and "case" in inspect.signature(law).parameters
     }
-    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]
+    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]  # of functions
     config = request.config
     narrowed = config.option.keyword or config.option.markexpr or any("::" in place for place in config.args)
     assert narrowed or written <= collected

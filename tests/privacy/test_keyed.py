@@ -156,7 +156,7 @@ def test_equal_offsets_of_two_partitions_get_other_noise() -> None:
 def test_another_key_client_or_log_gets_other_noise(other: dict[str, object]) -> None:
     mode = formal_mode(3, 6.0)
     readings = readings_of(mode, N)
-    assert unrelated(noise(build(mode), mode, readings), noise(build(mode, **other), mode, readings))  # type: ignore[arg-type]
+    assert unrelated(noise(build(mode), mode, readings), noise(build(mode, **other), mode, readings))  # type: ignore[arg-type]  # of several types
 
 
 def test_features_of_one_reading_get_unrelated_noise() -> None:
@@ -192,7 +192,7 @@ def test_invalid_places_are_an_error(wrong: list[tuple[int, int]]) -> None:
 def test_inputs_of_another_width_are_an_error(wrong: dict[str, object]) -> None:
     fields: dict[str, object] = {"key": KEY, "client": "attic", "source": SOURCE, "context": CONTEXT, "d": 3}
     with pytest.raises(SettingsError):
-        KeyedRandomness(**(fields | wrong))  # type: ignore[arg-type]
+        KeyedRandomness(**(fields | wrong))  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_no_error_contains_the_key() -> None:

@@ -107,7 +107,7 @@ def test_tls_to_a_plain_port_is_reported(tmp_path: Path, broker: Mosquitto, mosq
 def test_topics_without_read_permission_are_reported(can_run_mosquitto: None, tmp_path: Path) -> None:
     folder = tmp_path / "broker"
     folder.mkdir()
-    # Mosquitto's plain rules let anybody subscribe and then deliver nothing; its plug-in refuses.
+    # Mosquitto's plain rules let every client subscribe and then deliver nothing; its plug-in refuses.
     rules = {"publishClientSend": True, "publishClientReceive": True, "subscribe": False, "unsubscribe": True}
     (folder / "rules.json").write_text(json.dumps({"defaultACLAccess": rules}))
     plugin = next(Path("/usr/lib").rglob("mosquitto_dynamic_security.so"))

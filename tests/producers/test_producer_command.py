@@ -252,7 +252,7 @@ def test_asked_to_stop_it_ends_in_order_and_prints_its_totals(
     assert totals_of("--config", config, data)["published"] == 100 - done["published"]
 
 
-# Sensors over MQTT: what is refused before anybody is spoken to.
+# Sensors over MQTT: what is refused before a connection is opened.
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_loop_goes_on_where_it_was(tmp_path: Path, path: Path) -> None:
 
 def test_a_bookmark_of_another_version_is_refused(tmp_path: Path) -> None:
     note = open_bookmark(tmp_path, "0" * 16)
-    note._checkpoint.save({"row": "?"})  # type: ignore[union-attr]
+    note._checkpoint.save({"row": "?"})  # type: ignore[union-attr]  # it is open
     note.close()
     with pytest.raises(InvalidState, match="another version"):
         open_bookmark(tmp_path, "0" * 16)

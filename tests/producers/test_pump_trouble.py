@@ -71,7 +71,7 @@ def test_a_kill_at_any_call_costs_no_reading_and_repeats_none(
         pass
     # What a kill would leave: what was not flushed is gone, the files are let go of.
     for log in opened:
-        log._pending.clear()  # type: ignore[attr-defined]
+        log._pending.clear()  # type: ignore[attr-defined]  # of the embedded log
         log.close()
     bookmark.close()
     drained(pump_of(replay(path), tmp_path))

@@ -93,7 +93,7 @@ def test_a_state_that_cannot_be_written_changes_nothing(checkpoint: Checkpoint) 
     with pytest.raises(TypeError):
         checkpoint.save({"n": object()}, [outbox_record(2)])
     with pytest.raises(TypeError):
-        checkpoint.save({"n": 2}, [outbox_record(2)._replace(value=object())])  # type: ignore[arg-type]
+        checkpoint.save({"n": 2}, [outbox_record(2)._replace(value=object())])  # type: ignore[arg-type]  # wrong on purpose
     assert checkpoint.load() == {"n": 1}
     assert checkpoint.pending() == [(1, outbox_record(1))]
 

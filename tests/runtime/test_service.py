@@ -85,7 +85,7 @@ def test_a_stop_ends_it_after_the_current_step(stop: threading.Event) -> None:
             stop.set()
         return step(timeout_s)
 
-    script.step = last  # type: ignore[method-assign]
+    script.step = last  # type: ignore[method-assign]  # from here on
     run(script.build, stop)
     assert len(script.waited) == 4
     assert script.closed_count == 1

@@ -256,7 +256,7 @@ def test_neither_numbers_nor_order_matter(history: list[Clustering], random: obj
 
     def shuffled(clustering: Clustering) -> Clustering:
         nodes = list(clustering)
-        random.shuffle(nodes)  # type: ignore[attr-defined]
+        random.shuffle(nodes)  # type: ignore[attr-defined]  # of Hypothesis
         return {node: (renumber.get(clustering[node][0], -1), clustering[node][1]) for node in nodes}
 
     plain, changed = follow(*history), follow(*map(shuffled, history))

@@ -25,7 +25,7 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(autouse=True)
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody comes back in these seconds, so they need not be waited out."""
+    """No broker comes back in these seconds, so they need not be waited out."""
     for module in ("client_configs", "topics", "producer"):
         monkeypatch.setattr(f"shoal.transports.kafka.{module}.CONNECT_S", 2.0)
     monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_S", 2.0)

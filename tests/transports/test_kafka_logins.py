@@ -22,7 +22,7 @@ SECRET = "battery staple"
 SESSION_S = 2
 """a connection must show its token again after this many seconds, or sooner when the token ends"""
 
-# Without a handler of its own the broker takes tokens that nobody signed, and checks when they end: enough to try
+# Without a handler of its own the broker takes unsigned tokens, and checks when they end: enough to try
 # what a client does, and for tests only.
 FURTHER = f"""
 sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN,OAUTHBEARER
@@ -49,7 +49,7 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def token(seconds: float, user: str = "attic") -> str:
-    """A bearer token that ends after so many seconds, signed by nobody."""
+    """A bearer token that ends after so many seconds, unsigned."""
     now = time.time()
     parts = ({"alg": "none"}, {"sub": user, "iat": now - 60, "exp": now + seconds})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

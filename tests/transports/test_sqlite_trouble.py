@@ -81,7 +81,7 @@ def test_a_full_disk_is_worth_a_retry_and_the_retry_stores_everything_once(tmp_p
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that other users may enter: pytest's own lets nobody else in."""
+    """A folder that other users may enter: pytest's own lets no other user in."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield folder

@@ -2,7 +2,7 @@
 
 Processes that write the same file may disagree about the date: a clock was set wrong, or is corrected while they run.
 If a writer's date decided, one that is eight days ahead would remove all records of the last seven. So the file keeps a
-time that only advances as fast as the machine's steady clock, which all its processes share and nobody can set. After
+time that only advances as fast as the machine's steady clock, which all its processes share and no user can set. After
 a restart of the machine, when that clock begins again, the time goes on from the date, and never back.
 """
 

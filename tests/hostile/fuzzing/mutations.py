@@ -57,10 +57,9 @@ def changed_value(rng: random.Random, value: Any, others: Sequence[Any] = ()) ->
             return out * rng.choice((0, 2, 100))
         out[place] = changed_value(rng, out[place])
         return out
-    numbers: Callable[[], Any] = lambda: rng.choice(NUMBERS)  # noqa: E731
     kinds: tuple[Callable[[], Any], ...] = (
-        numbers,
-        numbers,
+        lambda: rng.choice(NUMBERS),
+        lambda: rng.choice(NUMBERS),
         lambda: rng.choice(TEXTS),
         lambda: rng.choice((None, True, False, b"", b"\xff", [], {}, [[]], {"x": 1})),
         lambda: value + rng.choice((-1, 1)) if isinstance(value, int | float) and abs(value) < 2**62 else value,
