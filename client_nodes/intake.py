@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
 from shoal.transports.base import Log, Positions, Record
 
-Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time"]
+Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat"]
+TIMES_MAX: Final = 1000
+"""newest distinct times of readings by which a repeated reading is recognised"""
 
 INTERRUPT_POLL_S = 0.02
 """how often `Intake.read` asks whether to stop waiting"""
@@ -70,6 +72,8 @@ class Intake:
         self.positions: Positions = {}
         """the next offsets to read"""
         self._lost = 0
+        self.recent_times: dict[float, None] = {}
+        """the newest distinct times of readings, the oldest first; none unless repeats are dropped"""
 
     def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None, limit: int | None = None) -> Batch:
         """The next batch, at most `limit` records, or as many as the settings say.
@@ -87,7 +91,37 @@ class Intake:
             left_s -= wait_s
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
-                return decode_batch(records, self._width, self._settings.ahead_s)._replace(lost=lost)
+                batch = decode_batch(records, self._width, self._settings.ahead_s)
+                return (self._without_repeats(batch, records) if self._settings.drop_repeats else batch)._replace(
+                    lost=lost
+                )
+
+    def _without_repeats(self, batch: Batch, records: Sequence[Record]) -> Batch:
+        """The batch with every reading rejected that has the time of an earlier one.
+
+        The time alone decides, and it is not protected: whether a reading is dropped depends on no other one's values.
+        """
+        seen = np.zeros(len(records), dtype=np.bool_)
+        for number, time in enumerate(batch.record_times):
+            if time is None:
+                continue
+            seen[number] = time in self.recent_times
+            self.recent_times[time] = None
+            if len(self.recent_times) > TIMES_MAX:
+                del self.recent_times[next(iter(self.recent_times))]
+        kept = [position for position, number in enumerate(batch.numbers) if not seen[number]]
+        repeats = [
+            RejectedReading(records[number], "repeat", batch.record_times[number])
+            for number in batch.numbers
+            if seen[number]
+        ]
+        return batch._replace(
+            values=batch.values[kept],
+            places=[batch.places[position] for position in kept],
+            times=[batch.times[position] for position in kept],
+            rejected=[*batch.rejected, *repeats],
+            numbers=[batch.numbers[position] for position in kept],
+        )
 
     def _count_lost(self, records: int) -> None:
         self._lost += records

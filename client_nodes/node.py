@@ -260,6 +260,7 @@ class ClientNode:
             "readings_log": self._readings_log,
             "updates_log": self._updates_log,
             "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],
+            "recent_times": list(self._intake.recent_times),
             "privacy": None if self._mechanism is None else self._mechanism.state(),
             "published": self._publisher.digests.state(),
             "row_charges": self._row_charges.state(),
@@ -285,3 +286,4 @@ class ClientNode:
             self._labels.restore(state["labels"])
         self._totals.update(state["totals"])
         self._intake.positions = dict(state["positions"])
+        self._intake.recent_times = dict.fromkeys(state["recent_times"])

@@ -30,6 +30,8 @@ RECORDS_MAX: Final = 100_000
 SEEN_EVERY_S: Final = 60.0
 """how often a running client notes where the log ends, so that its next start begins to look there"""
 READ_RECORDS: Final = 1000
+WAIT_S: Final = 10.0
+"""for records that the log says are there"""
 
 
 class OwnUpdates:
@@ -52,7 +54,7 @@ class OwnUpdates:
     def check(self, published: PublishedDigests) -> None:
         """Raises `InvalidState` with what to do if the log has an update of this client that its folder knows not.
 
-        What the client may not read is not looked at, with a warning. Raises as the log does.
+        What the client may not or cannot read is not looked at, with a warning. Raises as the log does.
         """
         if self._key is None:
             return
@@ -103,10 +105,12 @@ class OwnUpdates:
         }
         while at := {partition: offset for partition, offset in at.items() if offset < ends[partition]}:
             try:
-                records, reached = self._log.read(topic, at, READ_RECORDS, timeout_s=1.0)
+                records, reached = self._log.read(topic, at, READ_RECORDS, WAIT_S)
             except OffsetOutOfRange as gone:
                 at[gone.partition] = gone.first
                 continue
+            if not records and reached == at:
+                raise LogError(f"the records of {topic} before its end do not come")
             yield from records
             at = {**at, **reached}
 

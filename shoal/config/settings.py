@@ -130,6 +130,11 @@ class ClientSettings(Settings):
         description="seconds that the time of a reading may lie after its arrival in the readings log; beyond, the "
         "sensor's clock is wrong, and the reading is rejected (`time`)",
     )
+    drop_repeats: bool = Field(
+        default=False,
+        description="reject a reading with the time of one of the 1000 before it (`repeat`): for a sensor that sends a "
+        "message again; not for several sensors in one log",
+    )
     readings_bytes_max: int = Field(
         default=1024**3,
         ge=1024,
