@@ -13,8 +13,8 @@ ROWS_EPSILON_MIN: Final = 100.0
 """per reading: with less, noise on rows hides clusters of several features"""
 WEAK_EPSILON: Final = 10.0
 """per reading: beyond, there is hardly any protection"""
-GRID_EPSILON_MIN: Final = {1: 0.5, 2: 1.0, 3: 2.0}
-"""features -> per reading: with less, a grid of counts needs far more than 20,000 readings"""
+GRID_EPSILON_MIN: Final = 1.0
+"""per reading: with less, a grid of counts needs far more than 20,000 readings"""
 WINDOW_READINGS_MIN: Final = 100
 """in smaller windows there is more noise than readings"""
 
@@ -58,11 +58,10 @@ def _on_rows(contract: Contract, epsilon: float) -> list[str]:
 
 def _on_counts(contract: Contract, model: Model, epsilon: float) -> list[str]:
     found = []
-    least = GRID_EPSILON_MIN.get(contract.width, 0.0)
-    if counting_algorithm(model.algorithm).stream == STREAM and epsilon < least:
+    if counting_algorithm(model.algorithm).stream == STREAM and epsilon < GRID_EPSILON_MIN:
         found.append(
-            f"a grid of {contract.width} features at epsilon {epsilon:g} needs very many readings until clusters show: "
-            f"take density_tree, or an epsilon of {least:g} and more"
+            f"a grid of counts at epsilon {epsilon:g} needs very many readings until clusters show: take density_tree, "
+            f"or an epsilon of {GRID_EPSILON_MIN:g} and more"
         )
     window = contract.privacy.window_readings
     if window < WINDOW_READINGS_MIN:

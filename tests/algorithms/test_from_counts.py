@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks.from_counts import from_counts as learnt_from_counts
 from benchmarks.from_counts import from_rows, moons
+from shoal.algorithms.claims import Claims
 from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
 from shoal.algorithms.from_counts.fcac import FCAC_FROM_COUNTS
-from shoal.algorithms.from_counts.grid import Grid, GridCounter
+from shoal.algorithms.from_counts.grid import Grid, GridCounter, check_claims
 from shoal.algorithms.from_counts.server import GridServer
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
@@ -92,6 +93,14 @@ def test_counts_of_another_grid_are_refused_and_nothing_is_learnt() -> None:
     with pytest.raises(InvalidData, match="not those of the grid"):
         server.absorb([window(np.full(1024, 9), 400), window(np.full(64, 9), 400)], b"")
     assert pack(server.state()) == before
+
+
+def test_more_readings_than_a_window_has_are_refused() -> None:
+    arrays, options = window(np.zeros(1024), 401).arrays, {"noise_variance": 0.5, "window_readings": 400}
+    claims = [Claims(readings, np.zeros(2), np.ones(2)) for readings in (400, 401)]
+    check_claims(options, {**arrays, "places": np.array([400])}, claims[0])
+    with pytest.raises(InvalidData, match="more readings than a window"):
+        check_claims(options, arrays, claims[1])
 
 
 @pytest.mark.parametrize("option", ["contribute", "second_winner_factor", "client_share_max"])

@@ -145,6 +145,15 @@ def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -
     assert not any(tmp_path.iterdir())
 
 
+def test_both_algorithms_are_measured_on_counts_on_noisy_rows_and_without_noise(tmp_path: Path) -> None:
+    cells = {(cell["method"], cell["epsilon"]): cell for cell in run("from_counts", tmp_path)["cells"]}
+    for learner in ("cluster_tree", "fcac"):
+        assert {(f"{learner}_from_counts", 4.0), (learner, 4.0), (learner, None)} <= set(cells)
+        (counted,), (noisy,) = (cells[name, 4.0]["ari"] for name in (f"{learner}_from_counts", learner))
+        assert counted > 0.9
+        assert noisy < 0.1
+
+
 def test_every_method_of_robust_combination_is_measured_with_its_price_and_recovery(tmp_path: Path) -> None:
     result = run("robustness", tmp_path)
     assert {case["robust"] for case in result["rounds"]} == {"none", "median", "trimmed", "clip"}

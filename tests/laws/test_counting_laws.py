@@ -182,7 +182,7 @@ def test_the_grouping_of_contributions_into_calls_makes_no_difference(algorithm:
 
 
 @laws
-@given(st.integers(1, 4), st.integers(1, 900), st.integers(0, 10**6), st.sampled_from([None, 0.1, 1.0, 20.0]))
+@given(st.integers(1, 4), st.integers(1, WINDOW), st.integers(0, 10**6), st.sampled_from([None, 0.1, 1.0, 20.0]))
 def test_every_honest_window_is_accepted(
     algorithm: CountingAlgorithm, d: int, n: int, seed: int, epsilon: float | None
 ) -> None:

@@ -106,6 +106,8 @@ class GridCounter:
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for counts that a window of so many readings cannot have, whatever the noise."""
     counts = arrays["count"]
+    # Rows are made of what is claimed, so a claim beyond any window could keep the server busy for long.
+    require_possible(claims.readings <= options["window_readings"], "it has more readings than a window")
     require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
     require_possible(len(counts) == Grid(len(claims.low)).cells, "its counts are not those of the grid")
     check_private_counts(counts, claims.readings, options["noise_variance"])

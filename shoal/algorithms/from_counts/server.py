@@ -62,15 +62,15 @@ class GridServer:
     """
 
     def __init__(
-        self, learner: StreamingAlgorithm, as_update: str, dimensions: int | None, options: Mapping[str, Any]
+        self, learner: StreamingAlgorithm, points: str, dimensions: int | None, options: Mapping[str, Any]
     ) -> None:
-        """`as_update`: the array of the learner's updates that holds points; the other is `count`.
+        """`points`: the array of the learner's updates that holds points; the other is `count`.
 
         Raises `SettingsError`.
         """
         if dimensions is None:
             raise SettingsError(f"{learner.name} needs the number of features before the first counts")
-        self._learner, self._points = learner, as_update
+        self._learner, self._points = learner, points
         self._count_options, self._options = CountOptions.split(options)
         self._grid = Grid(dimensions)
         self._half = learner.server(self._options, dimensions)
@@ -81,6 +81,7 @@ class GridServer:
 
     @property
     def half(self) -> str:
+        """What a saved state must be of."""
         return f"{self._learner.name} server of counts"
 
     @property
