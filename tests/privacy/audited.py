@@ -54,6 +54,17 @@ def leave_empty_cells_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CountMechanism, "release", release)
 
 
+def leave_windows_with_a_refused_reading_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a value that is not a number goes through the noise unchanged."""
+    real = CountMechanism.release
+
+    def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
+        _, first, last = window
+        return counts if counts.sum() < last - first + 1 else real(self, counts, window, plan)
+
+    monkeypatch.setattr(CountMechanism, "release", release)
+
+
 def draw_fresh_noise_for_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CountMechanism.release
 

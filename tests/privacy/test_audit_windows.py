@@ -78,6 +78,14 @@ def test_a_fault_is_refuted(fault: str, memory_folder: Path, monkeypatch: pytest
     assert finding.refuted, finding.line()
 
 
+def test_windows_with_a_refused_reading_that_get_no_noise_are_refuted(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited.leave_windows_with_a_refused_reading_without_noise(monkeypatch)
+    finding = attacked(memory_folder, second="refused")
+    assert finding.refuted, finding.line()
+
+
 def test_nothing_but_counts_depends_on_whether_readings_are_refused(memory_folder: Path) -> None:
     finding = audit_refused(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
     assert (finding.trials, finding.occurred) == (20, 0), finding.line()

@@ -4,7 +4,7 @@ The attacker knows every reading but one, the public plan, and all that is publi
 is whole and P(k) falls by e^(epsilon / 2) with every step from 0, so that a cell whose true count is one larger in the
 first window than in the second shifts the log-likelihood ratio by epsilon / 2 up or down. Summed over all cells and
 over all different answers to a window it is the best score that there is for the declared noise. It also notices noise
-that is not as declared, because guesses then are right too often.
+that is not as declared, because guesses then are right too often, and counts that have none.
 """
 
 from __future__ import annotations
@@ -22,12 +22,21 @@ CELLS = 8
 FULL = 10
 """readings in each of the other cells"""
 
+EXACT = 1e6
+"""the score of counts without noise: above all scores that noise gives"""
+
 CountRelease = Callable[[Counts, int], Counts]
 """true counts (cells,) and the number of the window -> private counts, as the client publishes them"""
 
 
 def counts_score(published: Counts, first: Counts, second: Counts, epsilon: float) -> float:
-    """ln P(published | first) - ln P(published | second) for the declared noise; true counts (cells,) of each."""
+    """ln P(published | first) - ln P(published | second) for the declared noise; true counts (cells,) of each.
+
+    Counts that are exactly those of one window score `EXACT`, as they do where noise is missing.
+    """
+    is_first, is_second = np.array_equal(published, first), np.array_equal(published, second)
+    if is_first != is_second:
+        return EXACT if is_first else -EXACT
     return epsilon / 2.0 * float((np.abs(published - second) - np.abs(published - first)).sum())
 
 
