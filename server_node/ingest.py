@@ -68,6 +68,7 @@ class Ingest:
         """
         at = self._clock()
         outcome = IngestOutcome(record.topic, record.partition, record.offset, at, "rejected")
+        update: Update | None = None
         try:
             self._rejections.check(record)
             if WAKE in record.headers:
@@ -79,18 +80,18 @@ class Ingest:
             if QUARANTINE_REQUEST in record.headers:
                 return Ingested(self._apply(QuarantineRequest.decode(record.value, record.headers), record, outcome))
             update = Update.decode(record.value, record.headers)
-            outcome = outcome._replace(model=update.model, client=update.client)
             if self._keys is not None:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
             if self._quarantine.excludes(update.model, update.client, (record.partition, record.offset)):
-                return Ingested(outcome._replace(result="quarantined"))
+                return Ingested(outcome._replace(result="quarantined", model=update.model, client=update.client))
             self._quotas.check(update.client, record)
             self._validator.check_update(update)
             taken = self._take(update, record.value or b"", outcome)
             self._quotas.accepted(update.client)
             return Ingested(taken)
         except MessageRejected as wrong:
-            rejected = outcome._replace(reason=wrong.reason, detail=wrong.detail)
+            model, client = ("", "") if update is None else (update.model, update.client)
+            rejected = outcome._replace(model=model, client=client, reason=wrong.reason, detail=wrong.detail)
             return Ingested(rejected, self._rejections.record_of(record, wrong))
         except Exception as error:  # no record may end the server, whatever it makes an algorithm raise
             raise RecordFailed(record, error) from error
@@ -105,7 +106,7 @@ class Ingest:
         elif not model.clients.knows(update.client, update.sequence, content):
             whole = self._reassembly.take(update, value)
             if whole is None:
-                return outcome._replace(result="chunk")
+                return outcome._replace(result="chunk", model=update.model, client=update.client)
             # Each chunk can be valid, and all of them together too large.
             self._validator.check_update(whole)
             update = whole
@@ -114,6 +115,8 @@ class Ingest:
             self._reassembly.drop(update.model, update.client)
         return outcome._replace(
             result="absorbed" if processed.new else "repeated",
+            model=update.model,
+            client=update.client,
             readings=update.readings if update.round is None and update.chunk == 1 else 0,
             made_at=update.made_at,
             answer=processed.answer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -12,6 +12,8 @@ from shoal.errors import LogError, OffsetOutOfRange
 from shoal.transports.base import Headers, Positions, Record
 from shoal.transports.limits import UNREADABLE, size_of
 from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, watermarks
+
+BYTES_OR_NONE: Final = (bytes, type(None))
 
 
 class Pending(NamedTuple):
@@ -75,9 +77,11 @@ def _read_partition(
         "WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
         (position, end, limit),
     )
+    packed, unpacked = None, _unpacked(None)
     for offset, timestamp_ms, record_bytes, key, headers, value in rows:
-        unpacked = _sound_headers(timestamp_ms, record_bytes, key, headers, value)
-        if unpacked is None:
+        if headers != packed:  # those of readings are all the same
+            packed, unpacked = headers, _unpacked(headers)
+        if unpacked is None or not _is_sound(timestamp_ms, record_bytes, key, value):
             records.append(Record(name, partition, offset, 0, None, None, ((UNREADABLE, b"not as a log writes it"),)))
             continue
         size += record_bytes
@@ -89,12 +93,14 @@ def _read_partition(
     return records, records[-1].offset + 1 if len(records) == limit else end, size
 
 
-def _sound_headers(timestamp_ms: object, size: object, key: object, headers: object, value: object) -> Headers | None:
-    """The headers of a row that is as `pack` makes it, else None: a process may write anything into the file."""
-    if not (isinstance(timestamp_ms, int) and isinstance(size, int) and size >= 0):
-        return None
-    if not ((key is None or isinstance(key, bytes)) and (value is None or isinstance(value, bytes))):
-        return None
+def _is_sound(timestamp_ms: object, size: object, key: object, value: object) -> bool:
+    """Whether a row is as `pack` makes it, its headers aside: a process may write anything into the file."""
+    sized = isinstance(timestamp_ms, int) and isinstance(size, int) and size >= 0
+    return sized and isinstance(key, BYTES_OR_NONE) and isinstance(value, BYTES_OR_NONE)
+
+
+def _unpacked(headers: Any) -> Headers | None:
+    """The headers of a row as `pack` makes them, else None."""
     if headers is None:
         return ()
     unpacked = []
