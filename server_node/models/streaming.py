@@ -101,7 +101,9 @@ class StreamingModel:
         self._updates_since_snapshot += 1
         self._publisher.count_update(update)
         self._publisher.count_readings(update.readings)
-        self._publisher.record(update, *self._algorithm.points(update.arrays), now)
+        newest = self._publisher.snapshot
+        points = self._algorithm.points(update.arrays, None if newest is None else newest.arrays)
+        self._publisher.record(update, *points, now)
         contribution = Contribution(update.client, update.sequence, update.arrays)
         if self._pool is None:
             self._absorb([contribution])

@@ -83,6 +83,15 @@ class CountingAlgorithm(StreamingAlgorithm):
     stream: str | None = None
     """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
     models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
+    counted_points: Callable[[Arrays, Arrays], tuple[Rows, NDArray[np.float64]]] | None = None
+    """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update has counted at each;
+    None: an update does not show at which points its readings lie"""
+
+    def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, NDArray[np.float64]]:
+        """See `StreamingAlgorithm.points`."""
+        if snapshot is None or self.counted_points is None:
+            return np.empty((0, 0)), np.empty(0)
+        return self.counted_points(update, snapshot)
 
 
 def check_private_counts(counts: NDArray[np.integer[Any]], readings: int, noise_variance: float) -> None:

@@ -161,10 +161,11 @@ class StreamingAlgorithm:
         """The name of the array of points."""
         return next((name for name, spec in self.update.items() if spec.rowlike), None)
 
-    def points(self, update: Arrays) -> tuple[Rows, NDArray[np.float64]]:
+    def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, NDArray[np.float64]]:
         """Update arrays -> its points in feature space (n, d), and the readings (n,) that each stands for.
 
         The points are the first array of the update table that is `rowlike`. The readings are relative to each other.
+        `snapshot` is the newest one, for algorithms whose updates have no points but count those of a snapshot.
         """
         if self._points is None:
             return np.empty((0, 0)), np.empty(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shoal import DensityTree
+from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
 from shoal.algorithms.density_tree.axes import Axes
 from shoal.algorithms.density_tree.extents import extents
 from shoal.algorithms.density_tree.leaf import BINS, Leaf
@@ -74,3 +75,16 @@ def test_at_an_epsilon_that_protects_centres_lie_among_their_readings() -> None:
     nearest = np.abs(centres[:, None] - corners).max(axis=2).min(axis=0)
     assert len(centres) == 3
     assert (nearest < 0.03).all(), nearest
+
+
+def test_the_readings_that_an_update_counts_are_those_of_the_leaves_they_lie_in() -> None:
+    snapshot = {"leaf_id": np.array([3, 7]), "leaf_centre": np.array([[0.2], [0.8]])}
+    update = {
+        "leaf": np.array([7, 3, 1, 7]),
+        "cells": np.array([2, 2, 1, 1]),
+        "count": np.array([30, 1, 10, -2, 99, 9]),
+    }
+    points, readings = DENSITY_TREE.points(update, snapshot)
+    assert points.tolist() == [[0.2], [0.8]]
+    assert readings.tolist() == [8.0, 40.0]
+    assert len(DENSITY_TREE.points(update)[0]) == 0, "before the first snapshot"

@@ -12,7 +12,7 @@ from shoal.algorithms.density_tree.counter import DensityTreeCounter
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.server import DensityTreeServer
-from shoal.algorithms.density_tree.snapshot import predict, view
+from shoal.algorithms.density_tree.snapshot import counted_points, predict, view
 from shoal.algorithms.streaming import Arrays
 from shoal.errors import SettingsError
 
@@ -44,4 +44,5 @@ DENSITY_TREE: Final = CountingAlgorithm(
     predict=predict,
     view=view,
     check_claims=check_claims,
+    counted_points=counted_points,
 )

@@ -79,6 +79,16 @@ def predict(snapshot: Arrays, rows: Rows) -> NDArray[np.int64]:
     return np.asarray(snapshot["cluster"][leaf])
 
 
+def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, NDArray[np.float64]]:
+    """The centres (l, d) of a snapshot's leaves, and the readings (l,) that an update has counted in each.
+
+    What it has counted in leaves that are gone is left out.
+    """
+    leaf = np.repeat(update["leaf"], update["cells"])
+    counted = [float(update["count"][leaf == number].sum()) for number in snapshot["leaf_id"].tolist()]
+    return snapshot["leaf_centre"], np.maximum(counted, 0.0)
+
+
 def view(snapshot: Arrays) -> ClusteringView:
     """Its leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts."""
     return ClusteringView.from_nodes(
