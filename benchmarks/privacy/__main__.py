@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,7 @@ from benchmarks.machine import facts
 from benchmarks.privacy import cost
 from benchmarks.privacy.families import Stream, families
 from benchmarks.privacy.goals import judged
-from benchmarks.privacy.learners import (
-    FCAC_ROWS,
-    K_MEANS_ROWS,
-    OBLIQUE,
-    ON_A_GRID,
-    OURS,
-    Central,
-    Learner,
-    central,
-)
+from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, OBLIQUE, ON_A_GRID, OURS, Learner, central, running
 from benchmarks.privacy.page import markdown
 from benchmarks.privacy.sensors import sensors
 from benchmarks.results import write
@@ -57,6 +49,7 @@ QUICK = ("blobs d=2", "moons d=2")
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A Python that has diffprivlib, for central k-means; without it that is left out.",
 )
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes; times are taken in one.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -71,33 +64,28 @@ def main(
     wanted: tuple[str, ...],
     data: Path | None,
     diffprivlib: Path | None,
+    jobs: int,
     out: Path,
 ) -> None:
     """Measure how well clusters are found from private readings, and what that costs a client.
 
-    A full run takes about ten minutes of one core.
+    A full run takes about five minutes of one core.
     """
     started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn"))
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
-    with ExitStack() as open_while_measuring, warnings.catch_warnings():
-        open_while_measuring.enter_context(threadpool_limits(limits=1))
-        warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
-        learners = [OURS, ON_A_GRID, OBLIQUE]
-        if not ours_alone:
-            learners += [FCAC_ROWS, K_MEANS_ROWS]
-        if diffprivlib is not None and not ours_alone:
-            learners.append(central(open_while_measuring.enter_context(Central(diffprivlib))))
-        cells = [
-            cell
-            for streams in _streams(seeds, quick, data, QUICK if quick else wanted)
-            for cell in cells_of(streams, seeds, learners, QUICK_EPSILONS if quick else None)
-        ]
+    run = Run(seeds, quick, ours_alone, data, diffprivlib)
+    names = [name for name in run.streams() if not wanted or any(part in name for part in wanted)]
+    with ProcessPoolExecutor(jobs) as pool:
+        cells = [cell for found in pool.map(run.cells, names) for cell in found]
+    with threadpool_limits(limits=1):
         costs = cost.measure(((2, 6),) if quick else ((2, 6), (4, 6), (8, 6), (16, 6), (16, 40)), 20 if quick else 300)
+    learners = run.learners()
     result = {
         "made_by": "python -m benchmarks.privacy"
         + " --quick" * quick
         + " --choosing" * choosing
         + " --ours" * ours_alone
+        + "".join(f" --stream {name!r}" for name in wanted)
         + " --data FOLDER" * (data is not None)
         + " --diffprivlib PYTHON" * (diffprivlib is not None),
         "took_s": round(time.monotonic() - started),
@@ -113,15 +101,37 @@ def main(
     click.echo(f"written to {out}/privacy.json and {out}/privacy.md")
 
 
-def _streams(seeds: Sequence[int], quick: bool, data: Path | None, wanted: Sequence[str]) -> Iterator[list[Stream]]:
-    """Each stream, once for every seed. Of sensors the rows are always the same, and only the noise differs."""
-    made = families(QUICK_READINGS, QUICK_READINGS) if quick else families()
-    for name, make in made.items():
-        if not wanted or any(part in name for part in wanted):
-            yield [make(seed) for seed in seeds]
-    for stream in sensors(data) if data is not None and not quick else ():
-        if not wanted or any(part in stream.name for part in wanted):
-            yield [stream] * len(seeds)
+@dataclass(frozen=True)
+class Run:
+    """What is measured in one run."""
+
+    seeds: tuple[int, ...]
+    quick: bool
+    ours_alone: bool
+    data: Path | None
+    diffprivlib: Path | None
+
+    def streams(self) -> dict[str, Callable[[int], Stream]]:
+        """Every stream by its name. Of sensors the rows are always the same, and only the noise differs."""
+        if self.quick:
+            made = families(QUICK_READINGS, QUICK_READINGS)
+            return {name: made[name] for name in QUICK}
+        return families() | (sensors(self.data) if self.data is not None else {})
+
+    def learners(self) -> list[Learner]:
+        """All that are run."""
+        peers = [] if self.ours_alone else [FCAC_ROWS, K_MEANS_ROWS]
+        if self.diffprivlib is not None and not self.ours_alone:
+            peers.append(central(running(self.diffprivlib)))
+        return [OURS, ON_A_GRID, OBLIQUE, *peers]
+
+    def cells(self, name: str) -> list[dict[str, Any]]:
+        """What each learner finds in one stream."""
+        make = self.streams()[name]
+        with threadpool_limits(limits=1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
+            streams = [make(seed) for seed in self.seeds]
+            return list(cells_of(streams, self.seeds, self.learners(), QUICK_EPSILONS if self.quick else None))
 
 
 def cells_of(
@@ -138,7 +148,10 @@ def cells_of(
             continue
         own = list(zip(streams, seeds, without_noise, strict=True))[: learner.seeds]
         for epsilon in learner.epsilons if epsilons is None else epsilons:
-            labels = [learner.label(stream, epsilon, seed) for stream, seed, _ in own]
+            if learner is OURS and epsilon is None:
+                labels = without_noise
+            else:
+                labels = [learner.label(stream, epsilon, seed) for stream, seed, _ in own]
             found = _scores(first, [stream for stream, _, _ in own], labels, [quiet for _, _, quiet in own])
             cell = {"stream": first.name, "family": first.family, "d": first.rows.shape[1], "learner": learner.name}
             cell |= {"epsilon": epsilon, "seeds": len(own), **found}

@@ -15,7 +15,7 @@ from benchmarks.steadiness.streams import Floats, Labels, blobs, centres_apart, 
 
 CLIENTS = 50
 READINGS = 20_000
-LONG = 50_000
+LONG = 30_000
 """readings of streams that change, and of those whose clusters no single feature shows"""
 BLOBS, HARD = 6, 10
 SKEWED_CLUSTERS = 2

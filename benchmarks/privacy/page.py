@@ -21,6 +21,8 @@ def markdown(result: dict[str, Any]) -> str:
     )
     for learner in result["learners"]:
         own = [cell for cell in cells if cell["learner"] == learner and cell["ari"]]
+        if not own:
+            continue
         seeds = max(cell["seeds"] for cell in own)
         parts.append(f"## {_title(learner)}\n\n{by_epsilon(own, 'ari')}\nSeeds: {seeds}.\n")
     parts.append("## Agreement with its own result without noise, and clusters found\n")
@@ -103,3 +105,42 @@ def _score(score: dict[str, float]) -> str:
 
 def _range(numbers: Sequence[int]) -> str:
     return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+
+
+IN_DOCS = (
+    ("density_tree", ("blobs d=2", "blobs d=8", "blobs d=16", "hard d=2", "hard d=4", "hard d=8", "hard d=16")),
+    (
+        "density_tree",
+        ("unequal d=8", "skewed blobs d=8", "skewed hard d=8", "class by class d=8", "moving d=8", "office"),
+    ),
+    ("cluster_tree on a grid of private counts", ("hard d=2", "moons d=2", "bars d=2")),
+)
+"""what the page for operators shows: learners and streams"""
+PEERS_IN_DOCS = (
+    ("FCAC on noisy rows", "FCAC, noisy rows"),
+    ("k-means on noisy rows, told K", "k-means, noisy rows, told K"),
+    ("diffprivlib k-means, central, told K", "diffprivlib, central, told K"),
+)
+DOCS_EPSILONS = (1.0, 2.0, 4.0, None)
+PEERS_EPSILON = 4.0
+
+
+def docs_table(cells: Sequence[Cell]) -> str:
+    """The table of docs/explanation/privacy.md."""
+    score = {(cell["stream"], cell["learner"], cell["epsilon"]): cell["ari"]["mean"] for cell in cells if cell["ari"]}
+
+    def figure(*key: Any) -> str:
+        return f"{score[key]:.2f}" if key in score else ""
+
+    lines = [
+        [
+            name + (", on a grid" if learner != "density_tree" else ""),
+            *(figure(name, learner, epsilon) for epsilon in DOCS_EPSILONS),
+            *(figure(name, peer, PEERS_EPSILON) for peer, _ in PEERS_IN_DOCS),
+        ]
+        for learner, names in IN_DOCS
+        for name in names
+        if (name, learner, PEERS_EPSILON) in score
+    ]
+    peers = [f"{short}, ε {PEERS_EPSILON:g}" for _, short in PEERS_IN_DOCS]
+    return table(["readings", *map(_epsilon, DOCS_EPSILONS), *peers], lines)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.privacy.families import Stream
+from benchmarks.privacy.families import Maker, Stream
 from benchmarks.steadiness.sensors import SENSORS, Table, read
 
 CLIENTS = 5
@@ -24,17 +25,22 @@ TABLES = {
 WITHOUT_CLASSES = ("pm25",)
 
 
-def sensors(folder: Path) -> list[Stream]:
-    """Every stream of the folder. All but the office have the range of their file for bounds.
+def sensors(folder: Path) -> dict[str, Maker]:
+    """Every stream of the folder by its name, the same for every seed.
 
-    In a federation bounds have to be declared, because a range that follows the data reveals the largest reading; for
-    data whose sensors are not at hand that range stands for what an operator would know.
+    All but the office have the range of their file for bounds. In a federation bounds have to be declared, because a
+    range that follows the data reveals the largest reading; here it stands for what an operator would know.
     """
-    return [_stream(folder, name, table) for name, table in TABLES.items()]
+    return {name: partial(_same, folder, name) for name in TABLES}
 
 
-def _stream(folder: Path, name: str, table: Table) -> Stream:
-    rows, truth = read(folder, table)
+def _same(folder: Path, name: str, seed: int) -> Stream:
+    return _stream(folder, name)
+
+
+@cache
+def _stream(folder: Path, name: str) -> Stream:
+    rows, truth = read(folder, TABLES[name])
     if name == "office":
         low, high = np.array(list(OFFICE_BOUNDS.values()), dtype=np.float64).T
     else:

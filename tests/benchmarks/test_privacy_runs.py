@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,9 +22,10 @@ from benchmarks.privacy import __main__ as privacy
 from benchmarks.privacy.counting import WINDOW, windows_of
 from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
 from benchmarks.privacy.goals import GOALS, judged
-from benchmarks.privacy.learners import K_MEANS_ROWS, Central, Learner, noisy_rows
+from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, ON_A_GRID, OURS, Learner, noisy_rows, running
+from benchmarks.privacy.page import docs_table
 from benchmarks.steadiness.streams import Labels
-from tests.benchmarks.test_benchmarks_run import is_spread, run
+from tests.benchmarks.test_benchmarks_run import HERE, is_spread, run
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +36,10 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_learner_is_measured_on_every_stream_that_it_takes_with_and_without_noise(quick: dict[str, Any]) -> None:
     found = {(cell["stream"], cell["learner"], cell["epsilon"]) for cell in quick["cells"]}
     assert found == {
-        (stream, learner, epsilon)
+        (stream, learner.name, epsilon)
         for stream in ("blobs d=2", "moons d=2")
-        for learner in quick["learners"]
+        for learner in (OURS, ON_A_GRID, FCAC_ROWS, K_MEANS_ROWS)
+        if learner.takes(families(2000, 2000)[stream](1))
         for epsilon in (4.0, None)
     }
     for cell in quick["cells"]:
@@ -73,6 +76,13 @@ def test_a_goal_is_reached_from_its_figure_on() -> None:
     for ari, reached in ((goal.least, True), (goal.least - 0.001, False)):
         assert [each["reached"] for each in judged([{**cell, "ari": {"mean": ari}}])] == [reached]
     assert judged([{**cell, "ari": {"mean": 1.0}, "learner": "k-means"}]) == []
+
+
+def test_the_page_for_operators_has_the_figures_of_the_result_file() -> None:
+    result = json.loads((HERE / "benchmarks" / "results" / "privacy.json").read_text(encoding="utf-8"))
+    page = (HERE / "docs" / "explanation" / "privacy.md").read_text(encoding="utf-8")
+    assert docs_table(result["cells"]) in page
+    assert result["seeds"] == list(privacy.REPORTING)
 
 
 def test_seeds_of_published_figures_are_none_on_which_anything_was_chosen() -> None:
@@ -132,7 +142,6 @@ def test_central_k_means_runs_where_diffprivlib_is_installed() -> None:
     if not python:
         pytest.skip("set SHOAL_DIFFPRIVLIB to a Python that has diffprivlib")
     stream = families(2000, 2000)["blobs d=2"](1)
-    with Central(Path(python)) as running:
-        labels = running.label(stream, 4.0, 1)
+    labels = running(Path(python)).label(stream, 4.0, 1)
     assert len(labels) == len(stream.rows)
     assert 2 <= len(np.unique(labels)) <= stream.k_told
