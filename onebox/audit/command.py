@@ -38,7 +38,7 @@ REFUTED = 1
     show_default=True,
     help="Kills of a client that releases windows.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Repeat an audit: the same readings, keys and guesses.")
+@click.option("--seed", type=click.IntRange(min=0), help="Repeat readings and guesses; clients still draw new keys.")
 @json_option
 @click.pass_context
 def audit(context: click.Context, file: Path | None, trials: int, kills: int, seed: int | None, as_json: bool) -> None:
