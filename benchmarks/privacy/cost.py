@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.privacy.counting import WINDOW, learn
-from benchmarks.privacy.families import CLIENTS, Stream
+from benchmarks.privacy.families import Stream
 from benchmarks.results import spread
 from benchmarks.steadiness.streams import blobs
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
@@ -22,6 +22,8 @@ from shoal.protocol.codec import pack
 GOAL = {"window_ms": 1.0, "bytes_per_reading": 29.0}
 """a window of 400 readings with 16 features and 40 leaves; an update as it is published"""
 EPSILON = 4.0
+CLIENTS = 10
+"""few, so that each has full windows"""
 LAST_UPDATES = 20
 """full windows of a stream, by when the tree is complete: their mean is what a reading costs for good"""
 
