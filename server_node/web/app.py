@@ -6,14 +6,8 @@ to the log, where the server reads it as it reads updates.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import threading
 from collections.abc import Callable
-from http import HTTPStatus
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from anyio import CapacityLimiter, to_thread
@@ -23,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -32,24 +27,26 @@ from server_node.status import ModelStatus, StatusBoard
 from server_node.web.access import Access
 from server_node.web.access_control import AccessControl
 from server_node.web.bodies import read_body
+from server_node.web.changes import as_json
 from server_node.web.clusters import cluster_routes, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, bounded_by_descriptors
-from server_node.web.event_stream import SUBSCRIBERS_MAX, EventResponse, EventStream
-from server_node.web.headers import HEADERS, SecurityHeaders
+from server_node.web.event_stream import SUBSCRIBERS_MAX
+from server_node.web.headers import SecurityHeaders
 from server_node.web.naming import BODY_BYTES_MAX as NAME_BYTES_MAX
 from server_node.web.naming import check_sender, parse_request
-from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
+from server_node.web.page import Page
+from server_node.web.page_renderer import NO_SNAPSHOT
 from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
 from server_node.web.posted_rows import parse_rows
 from server_node.web.predictions import first_predicting, predicted_feature, predictions_json, rules_response
 from server_node.web.rate_limit import RateLimit
+from server_node.web.responses import aborted, conditional, http_error, internal_error, shoal_error
 from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
 from shoal.config.privacy import declared_bounds
 from shoal.config.privacy_report import privacy_report
-from shoal.errors import InvalidData, ShoalError
+from shoal.errors import ShoalError
 from shoal.protocol.messages import ClusterName, Snapshot
-from shoal.telemetry.events import log_event
 
 Predict = Callable[[Snapshot, NDArray[np.float64]], NDArray[np.int64]]
 """(snapshot, rows (n, d) in unit coordinates) -> (n,) clusters"""
@@ -59,23 +56,11 @@ PublishName = Callable[[ClusterName], None]
 LOGS_MAX = 2
 """logs that are open for requests to name clusters at once"""
 
+COMPRESSED_FROM_BYTES = 1000
+COMPRESSION_LEVEL = 6
+"""responses are compressed for a client that takes gzip; an event stream is not"""
 LOOPBACK_ONLY = Access()
 """called by the names of the loopback, without a token"""
-SCRIPTS = (
-    *("page", "live", "theme", "tabs", "counters", "format"),
-    *("map", "map_text", "axes", "marks", "chart"),
-    *("now", "lives", "past", "differ", "happened", "feeds"),
-    *("clusters", "rules", "naming", "sparkline", "clients", "sorting", "privacy", "session"),
-)
-FILES = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-"""path -> file in static/, media type"""
-
-_log = logging.getLogger(__name__)
 
 
 def create_app(
@@ -94,7 +79,7 @@ def create_app(
     """
     closing = threading.Event()
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
-    endpoints = Endpoints(board, registry, predict, publish_name, history, closing, subscribers_max)
+    endpoints = Endpoints(board, registry, predict, publish_name)
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
@@ -105,23 +90,22 @@ def create_app(
         Route("/clusters/{identity}/name", endpoints.name, methods=["POST"]),
         *cluster_routes(board, history),
         Route("/privacy", endpoints.privacy),
-        Route("/status", endpoints.status),
-        Route("/events", endpoints.events),
         Route("/session", Sessions(access).endpoint, methods=["GET", "POST", "DELETE"]),
-        *(Route(path, endpoints.file) for path in FILES),
+        *Page(board, history, closing, subscribers_max).routes(),
     ]
     app = Starlette(
         routes=routes,
         middleware=[
             Middleware(SecurityHeaders),
+            Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL),
             Middleware(RateLimit, limits.requests_per_s),
             Middleware(AccessControl, access),
         ],
         exception_handlers={
-            HTTPException: _http_error,
-            ClientDisconnect: _aborted,
-            ShoalError: _shoal_error,
-            Exception: _internal_error,
+            HTTPException: http_error,
+            ClientDisconnect: aborted,
+            ShoalError: shoal_error,
+            Exception: internal_error,
         },
     )
     app.state.closing = closing
@@ -137,18 +121,10 @@ class Endpoints:
         registry: CollectorRegistry,
         predict: Predict,
         publish_name: PublishName | None,
-        history: HistoryReader | None,
-        closing: threading.Event,
-        subscribers_max: int,
     ) -> None:
         self._board, self._registry = board, registry
         self._predict, self._publish_name = predict, publish_name
         self._logs = CapacityLimiter(LOGS_MAX)
-        static = Path(__file__).parent / "static"
-        self._files = {path: ((static / name).read_bytes(), media_type) for path, (name, media_type) in FILES.items()}
-        contents = b"".join(content for content, _ in self._files.values())
-        self._renderer = PageRenderer(hashlib.sha256(contents).hexdigest()[:16], history)
-        self._event_stream = EventStream(board, self._renderer, closing, subscribers_max)
 
     async def livez(self, request: Request) -> Response:
         """200 while the process runs."""
@@ -179,7 +155,9 @@ class Endpoints:
             return JSONResponse(missing, 404)
         # The version alone is not unique: a federation restarted on an empty log counts from 1 again.
         etag = f"{snapshot.contract[:8]}-{snapshot.model}-{snapshot.version}-{int(snapshot.made_at * 1000)}"
-        return _conditional(request, etag, lambda: _json(snapshot_json(snapshot, model.lineage, status.contract)))
+        return conditional(
+            request, etag, lambda: as_json(snapshot_json(snapshot, model.lineage, status.contract)).encode()
+        )
 
     async def predict(self, request: Request) -> Response:
         """The cluster of each posted reading: its number in this version, and its identity over all versions.
@@ -231,20 +209,6 @@ class Endpoints:
         """What the contract guarantees, in all and for each model, and what it does not cover."""
         return JSONResponse(privacy_report(self._board.status.contract))
 
-    async def status(self, request: Request) -> Response:
-        """The status as the page shows it, as JSON."""
-        rendered = self._renderer.render(self._board.status)
-        return _conditional(request, rendered.etag, lambda: rendered.body)
-
-    async def events(self, request: Request) -> Response:
-        """The status as server-sent events; `Last-Event-ID` is the etag of the one that the subscriber has already."""
-        return EventResponse(self._event_stream, request.headers.get("last-event-id", ""))
-
-    async def file(self, request: Request) -> Response:
-        """A file of the page."""
-        content, media_type = self._files[request.url.path]
-        return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
-
 
 def _known_identity(request: Request, model: ModelStatus) -> int:
     """The identity in the path. Raises `HTTPException` if no known cluster of the model has it."""
@@ -253,43 +217,3 @@ def _known_identity(request: Request, model: ModelStatus) -> int:
         if str(cluster.identity) == asked:
             return cluster.identity
     raise HTTPException(404, f"model {model.name} has no cluster with this identity")
-
-
-def _conditional(request: Request, etag: str, make: Callable[[], bytes]) -> Response:
-    """The JSON that `make` returns, or 304 where the request names this etag."""
-    headers = {"etag": f'"{etag}"', "cache-control": "no-cache"}
-    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-    if headers["etag"] in known or "*" in known:
-        return Response(status_code=304, headers=headers)
-    return Response(make(), media_type="application/json", headers=headers)
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    reason = error.detail
-    if reason == HTTPStatus(error.status_code).phrase:
-        allowed = (error.headers or {}).get("Allow", "")
-        reason = f"this path accepts {allowed} only" if allowed else "there is nothing at this path; the page is at /"
-    return JSONResponse({"error": reason}, error.status_code, headers=error.headers)
-
-
-async def _shoal_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, InvalidData):
-        _log.error("%s failed: %s", request.url.path, error)
-        return JSONResponse({"error": "the server cannot answer this now"}, 503)
-    return JSONResponse({"error": str(error)}, 422)
-
-
-async def _aborted(request: Request, error: Exception) -> Response:
-    """The client has closed the connection before the end of its body: no client reads this response."""
-    log_event("request_aborted", address=request.client.host if request.client else "")
-    return Response(status_code=400)
-
-
-async def _internal_error(request: Request, error: Exception) -> Response:
-    """The response to any other exception. It bypasses the middleware, so it sets the security headers itself."""
-    return JSONResponse({"error": "internal error; the server's log has the details"}, 500, headers=HEADERS)

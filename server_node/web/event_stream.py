@@ -1,4 +1,4 @@
-"""Server-sent events: each subscriber gets the status when it changes, and a heartbeat when it does not."""
+"""Server-sent events: each subscriber gets what changes in the status, and a heartbeat when nothing does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from server_node.status import StatusBoard
+from server_node.web.changes import as_json
 from server_node.web.page_renderer import PageRenderer, RenderedStatus
 
 INTERVAL_S = 0.2
@@ -45,23 +46,33 @@ class EventStream:
         finally:
             self._subscribers -= 1
 
-    async def events(self, last_etag: str) -> AsyncIterator[bytes]:
+    async def events(self, last_etag: str, shown: str | None) -> AsyncIterator[bytes]:
         """Events until the server closes or the subscriber leaves.
 
-        `last_etag` is the etag of the status that the subscriber has already, or empty.
+        `last_etag` is the etag of the status that the subscriber has already, or empty; of that and of every later one
+        only what changes is sent, with the clustering of the model `shown` only, or of all models.
         """
         yield f"retry: {RETRY_MS}\n\n".encode()
         idle_s = 0.0
+        last = self._renderer.recent(shown, last_etag)
         while not self._closing.is_set():
-            rendered = self._renderer.render(self._board.status)
+            rendered = self._renderer.render(self._board.status, shown)
             if rendered.etag != last_etag:
-                last_etag, idle_s = rendered.etag, 0.0
-                yield _event(rendered)
+                last, last_etag, before, idle_s = rendered, rendered.etag, last, 0.0
+                yield _status_event(rendered) if before is None else self._change_event(before, rendered)
             elif idle_s >= HEARTBEAT_S:
                 idle_s = 0.0
                 yield b"event: heartbeat\ndata: no change\n\n"
             await asyncio.sleep(INTERVAL_S)
             idle_s += INTERVAL_S
+
+    def _change_event(self, before: RenderedStatus, after: RenderedStatus) -> bytes:
+        """The change between two statuses, or the newer status where that is shorter."""
+        changed, body = self._renderer.change(before, after), after.body
+        if len(changed) >= len(body):
+            return _status_event(after)
+        data = b'{"of":"%s","now":%s,"change":%s}' % (before.etag.encode(), as_json(after.now).encode(), changed)
+        return _event("change", after.etag, data)
 
 
 class EventResponse(Response):
@@ -70,20 +81,24 @@ class EventResponse(Response):
     Between the count and the first byte nothing else runs, so that the limit is exact.
     """
 
-    def __init__(self, stream: EventStream, last_etag: str) -> None:
+    def __init__(self, stream: EventStream, last_etag: str, shown: str | None) -> None:
         super().__init__()
-        self._stream, self._last_etag = stream, last_etag
+        self._stream, self._last_etag, self._shown = stream, last_etag, shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._stream.subscription() as granted:
             if granted:
                 headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-                events = self._stream.events(self._last_etag)
+                events = self._stream.events(self._last_etag, self._shown)
                 response: Response = StreamingResponse(events, media_type="text/event-stream", headers=headers)
             else:
                 response = JSONResponse({"error": "too many event streams are open; try again later"}, 503)
             await response(scope, receive, send)
 
 
-def _event(rendered: RenderedStatus) -> bytes:
-    return b"id: " + rendered.etag.encode() + b"\nevent: status\ndata: " + rendered.body + b"\n\n"
+def _status_event(rendered: RenderedStatus) -> bytes:
+    return _event("status", rendered.etag, rendered.body)
+
+
+def _event(kind: str, etag: str, data: bytes) -> bytes:
+    return f"id: {etag}\nevent: {kind}\ndata: ".encode() + data + b"\n\n"

@@ -20,7 +20,7 @@ def overview_json(model: ModelStatus, recently: Lately | None, usual: Usual | No
     return {
         "events": [event._asdict() for event in model.events[-EVENTS_MAX:]],
         "usual": None if usual is None else _usual_json(usual),
-        "feeds": [] if recently is None else _feeds(recently),
+        "feeds": {} if recently is None else _feeds(recently),
     }
 
 
@@ -41,15 +41,15 @@ def _usual_json(usual: Usual) -> dict[str, Any]:
     }
 
 
-def _feeds(recently: Lately) -> list[dict[str, Any]]:
-    """For each client the clusters that its newest readings fell to, with the share of each, the largest first."""
-    return [
-        {
-            "client": client,
-            "clusters": [[identity, _thousandths(share)] for identity, share in clusters[:CLUSTERS_PER_CLIENT_MAX]],
-        }
+def _feeds(recently: Lately) -> dict[str, list[list[int]]]:
+    """For each client the clusters that its newest readings fell to, the largest first, with the percentage of each.
+
+    Whole percents change less often than thousandths, and the page shows no more.
+    """
+    return {
+        client: [[identity, round(100 * share)] for identity, share in clusters[:CLUSTERS_PER_CLIENT_MAX]]
         for client, clusters in sorted(list(recently.by_client.items())[:CLIENTS_MAX])
-    ]
+    }
 
 
 def _thousandths(share: float | None) -> int | None:

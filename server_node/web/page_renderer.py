@@ -1,10 +1,10 @@
-"""Renders the server's status to the JSON that the page shows: nodes on two axes, colours, tables and texts."""
+"""Renders the server's status to the JSON that the page shows: tables, texts, and a model's nodes on two axes."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,12 +17,13 @@ from server_node.history.summary import lately
 from server_node.history.usual import usual
 from server_node.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
+from server_node.web.changes import UNCHANGED, as_json, change
 from server_node.web.overview import overview_json
 from server_node.web.predictions import rules_table
 from server_node.web.privacy_text import privacy_text
 from server_node.web.projection import Points, axis_sample, scatter, steady_axes
 from server_node.web.snapshot_json import view_of
-from server_node.web.tables import clients_table, clusters_table
+from server_node.web.tables import clients_table, clusters_table, colour_slots
 from server_node.web.units import feature_json, feature_label, in_units, rounded
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
@@ -33,8 +34,10 @@ from shoal.protocol.messages import Snapshot
 INACTIVE_AFTER_S = 30
 """a client that has sent nothing for longer is shown as inactive"""
 NODES_MAX = 2000
-"""nodes sent to the page, over all models; those with the highest count are kept"""
-NODES_PER_MODEL_MIN = 50
+"""nodes sent of a model; those with the highest count are kept"""
+RECENT_MAX = 8
+"""statuses of each model that are kept, so that a page that has one of them is sent the changes only"""
+CHANGES_MAX = 64
 VALUES_MAX = 12
 """features whose values are sent for each node and cluster"""
 HISTORY_MAX = 240
@@ -48,8 +51,14 @@ class RenderedStatus(NamedTuple):
 
     etag: str
     """changes whenever anything but the clock does"""
-    body: bytes
-    """JSON in one line"""
+    now: float
+    content: dict[str, Any]
+    """all but the clock"""
+
+    @property
+    def body(self) -> bytes:
+        """JSON in one line."""
+        return as_json({"now": self.now, **self.content}).encode()
 
 
 @dataclass
@@ -60,24 +69,54 @@ class PageRenderer:
     """digest of the page's files; a browser that shows another version reloads"""
     history: HistoryReader | None = None
     _models: dict[str, ModelRenderer] = field(default_factory=dict)
-    _last: tuple[ServerStatus, RenderedStatus] | None = None
+    _newest: dict[str | None, tuple[ServerStatus, RenderedStatus]] = field(default_factory=dict)
+    _recent: dict[str | None, deque[RenderedStatus]] = field(default_factory=dict)
+    _change: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
-    def render(self, status: ServerStatus) -> RenderedStatus:
-        """`status` as JSON; the same object is rendered once."""
-        if self._last is None or self._last[0] is not status:
-            self._last = status, self._render(status)
-        return self._last[1]
+    def render(self, status: ServerStatus, shown: str | None = None) -> RenderedStatus:
+        """`status` with the clustering of the model `shown`, or of all models; the same object is rendered once."""
+        if shown not in self._newest or self._newest[shown][0] is not status:
+            self._newest[shown] = status, self._render(status, shown)
+            recent = self._recent.setdefault(shown, deque(maxlen=RECENT_MAX))
+            if not recent or recent[-1].etag != self._newest[shown][1].etag:
+                recent.append(self._newest[shown][1])
+        return self._newest[shown][1]
 
-    def _render(self, status: ServerStatus) -> RenderedStatus:
+    def recent(self, shown: str | None, etag: str) -> RenderedStatus | None:
+        """A status that was rendered lately, by its etag; None if it is none of the newest."""
+        return next((one for one in self._recent.get(shown, ()) if one.etag == etag), None)
+
+    def change(self, before: RenderedStatus, after: RenderedStatus) -> bytes:
+        """What has changed from one status to another, as JSON in one line; the same for all who ask."""
+        etags = before.etag, after.etag
+        if etags not in self._change:
+            if len(self._change) >= CHANGES_MAX:
+                self._change.clear()
+            changed = change(before.content, after.content)
+            self._change[etags] = as_json({} if changed is UNCHANGED else changed).encode()
+        return self._change[etags]
+
+    def nodes(self, status: ServerStatus, shown: str) -> tuple[str, dict[str, Any]] | None:
+        """The etag and the map of a model: its nodes on two axes; None before its first snapshot."""
+        model = status.models.get(shown)
+        if model is None or model.snapshot is None:
+            return None
+        return self._renderer(shown).nodes(model, status.contract)
+
+    def _renderer(self, model: str) -> ModelRenderer:
+        return self._models.setdefault(model, ModelRenderer(self.history))
+
+    def _render(self, status: ServerStatus, shown: str | None) -> RenderedStatus:
         contract = status.contract
-        nodes_max = max(NODES_MAX // len(contract.models), NODES_PER_MODEL_MIN)
         models = []
         for configured in contract.models:
             model = status.models.get(configured.name) or ModelStatus(configured.name, configured.algorithm)
-            renderer = self._models.setdefault(configured.name, ModelRenderer(self.history))
-            models.append(_model_json(model, renderer.render(model, contract, nodes_max)))
+            clustering = None
+            if shown in (None, configured.name):
+                clustering = self._renderer(configured.name).render(model, contract)
+            models.append(_model_json(model, clustering))
         clients = [model.snapshot.clients for model in status.models.values() if model.snapshot]
-        rendered = {
+        content = {
             "federation": contract.federation,
             "contract": contract.digest,
             "shoal": __version__,
@@ -86,6 +125,7 @@ class PageRenderer:
             "ready": status.ready,
             "lag_records": status.lag_records,
             "inactive_after_s": INACTIVE_AFTER_S,
+            "shown": shown,
             "models": models,
             "clients": clients_table(status.clients),
             "clients_total": max(len(status.clients), *clients, 0),
@@ -93,9 +133,7 @@ class PageRenderer:
             "rejected": dict(sorted(status.rejected.items())),
             "privacy": {**privacy_text(contract), "remark": status.remark},
         }
-        text = json.dumps(rendered, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        etag = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return RenderedStatus(etag, f'{{"now":{json.dumps(status.now)},{text[1:]}'.encode())
+        return RenderedStatus(hashlib.sha256(as_json(content).encode()).hexdigest()[:16], status.now, content)
 
 
 class ModelRenderer:
@@ -104,31 +142,53 @@ class ModelRenderer:
     def __init__(self, history: HistoryReader | None = None) -> None:
         self._history = history
         self._axes: Points | None = None
-        self._last: tuple[Snapshot, Lineage, dict[str, Any]] | None = None
+        self._last: tuple[Snapshot, Lineage, dict[str, Any], dict[str, Any]] | None = None
 
-    def render(self, model: ModelStatus, contract: Contract, nodes_max: int) -> dict[str, Any] | None:
-        """The newest clustering as JSON values, None before the first. The same is rendered once.
+    def render(self, model: ModelStatus, contract: Contract) -> dict[str, Any] | None:
+        """The newest clustering as JSON values, without its nodes; None before the first. The same is rendered once."""
+        return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[0]
+
+    def nodes(self, model: ModelStatus, contract: Contract) -> tuple[str, dict[str, Any]] | None:
+        """The etag and the map of the newest clustering; None before the first."""
+        if model.snapshot is None:
+            return None
+        nodes = self._rendered(model.snapshot, model, contract)[1]
+        return hashlib.sha256(as_json(nodes).encode()).hexdigest()[:16], nodes
+
+    def _rendered(
+        self, snapshot: Snapshot, model: ModelStatus, contract: Contract
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The clustering, and its map.
 
         A cluster can get its name between two snapshots, and with it the model another lineage.
         """
-        snapshot = model.snapshot
-        if snapshot is None:
-            return None
         if self._last is None or self._last[0] is not snapshot or self._last[1] is not model.lineage:
-            self._last = snapshot, model.lineage, self._render(view_of(snapshot), model, contract, nodes_max)
-        return self._last[2]
+            self._last = snapshot, model.lineage, *self._render(view_of(snapshot), model, contract)
+        return self._last[2], self._last[3]
 
-    def _render(self, view: ClusteringView, model: ModelStatus, contract: Contract, nodes_max: int) -> dict[str, Any]:
+    def _render(
+        self, view: ClusteringView, model: ModelStatus, contract: Contract
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         points, axes, explained = self._projected(view, contract)
         features = _features_shown(self._axes, contract)
-        kept = np.sort(np.argsort(-view.mass, kind="stable")[:nodes_max])
         recently = None if self._history is None else lately(self._history, model.name)
         is_usual = None if self._history is None else usual(self._history, model.name)
-        return {
-            "axes": axes,
-            "explained_variance": explained,
+        clustering = {
             "features": [feature_json(contract.features[j]) for j in features],
             "features_total": contract.width,
+            **clusters_table(view, model, contract, features, recently),
+            **overview_json(model, recently, is_usual),
+            "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
+        }
+        kept = np.sort(np.argsort(-view.mass, kind="stable")[:NODES_MAX])
+        lineage, total = model.lineage, len(view.centres)
+        nodes = {
+            "version": model.snapshot.version if model.snapshot else 0,
+            "axes": axes,
+            "explained_variance": explained,
+            "identities": [lineage.of_number.get(number) for number in range(total)],
+            "slots": colour_slots(total, lineage),
+            "features": clustering["features"],
             "nodes": {
                 "id": view.node_id[kept].tolist(),
                 "x": rounded(points[kept, 0]),
@@ -138,10 +198,8 @@ class ModelRenderer:
                 "values": in_units(view.nodes[kept], contract, features),
             },
             "edges": _edges(view.edges, kept, len(view.nodes)),
-            **clusters_table(view, model, contract, features, recently),
-            **overview_json(model, recently, is_usual),
-            "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
+        return clustering, nodes
 
     def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""

@@ -17,6 +17,8 @@ from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 
 CLUSTERS_MAX = 200
+COMPARED_MAX = 12
+"""clusters that the page compares by feature: those with the most mass"""
 CLIENTS_MAX = 1000
 CLIENTS_FEEDING_MAX = 10
 """clients listed by name for each cluster"""
@@ -25,25 +27,28 @@ CLIENTS_FEEDING_MAX = 10
 def clusters_table(
     view: ClusteringView, model: ModelStatus, contract: Contract, features: list[int], recently: Lately | None = None
 ) -> dict[str, Any]:
-    """The identity and colour slot of every cluster by its number, and a row for each known cluster, heaviest first.
+    """A row for each known cluster, by its identity; of very many the heaviest.
 
     `features` are the positions of those whose values are shown, `recently` is the model's recent history.
     """
     total, lineage = len(view.centres), model.lineage
+    known_mass = sum(cluster.mass for cluster in lineage.known)
     described = describe(view, contract)
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
     number_of = heaviest_numbers(lineage, view, described)
-    rows = [
-        _cluster_row(cluster, described.get(number_of.get(cluster.identity, -1)), contract, features)
-        | history_fields(cluster.identity, recently)
-        | {"nodes": sum(int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity)}
-        for cluster in sorted(lineage.known, key=lambda cluster: -cluster.mass)[:CLUSTERS_MAX]
-    ]
+    rows = {
+        str(cluster.identity): _cluster_row(
+            cluster, described.get(number_of.get(cluster.identity, -1)), contract, features, place < COMPARED_MAX
+        )
+        | share_texts(cluster.identity, recently)
+        | {
+            "share": round(cluster.mass / known_mass, 4) if known_mass else 0.0,
+            "nodes": sum(int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity),
+        }
+        for place, cluster in enumerate(sorted(lineage.known, key=lambda cluster: -cluster.mass)[:CLUSTERS_MAX])
+    }
     shown = set(lineage.of_number)
     return {
-        "identities": [lineage.of_number.get(number) for number in range(total)],
-        "slots": colour_slots(total, lineage),
-        "clusters_mass": float(f"{sum(cluster.mass for cluster in lineage.known):.6g}"),
         "clusters": rows,
         "single_nodes": sum(int(members[one] == 1) for one in range(total) if one not in shown)
         if view.joins_nodes
@@ -63,26 +68,30 @@ def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[
 
 def history_fields(identity: int, recently: Lately | None) -> dict[str, Any]:
     """How the share of a cluster has moved, in thousandths, and which clients feed it; both also in words."""
-    if recently is None:
-        return {"trend": [], "trend_text": "", "fed_by": [], "fed_by_text": ""}
+    feeding = () if recently is None else recently.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
+    shares = () if recently is None else recently.shares.get(identity, ())
     return {
-        "trend": [None if share is None else round(1000 * share) for share in recently.shares.get(identity, ())],
-        "trend_text": recently.trend_text(identity),
-        "fed_by": [
-            {"client": client, "share": round(share, 3)}
-            for client, share in recently.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
-        ],
-        "fed_by_text": recently.feeding_text(identity),
+        "trend": [None if share is None else round(1000 * share) for share in shares],
+        "fed_by": [{"client": client, "share": round(share, 3)} for client, share in feeding],
+        **share_texts(identity, recently),
     }
 
 
+def share_texts(identity: int, recently: Lately | None) -> dict[str, str]:
+    """How the share of a cluster has moved, and which clients feed it, in words; empty where it is not known."""
+    if recently is None:
+        return {"trend_text": "", "fed_by_text": ""}
+    return {"trend_text": recently.trend_text(identity), "fed_by_text": recently.feeding_text(identity)}
+
+
 def _cluster_row(
-    cluster: Cluster, description: Description | None, contract: Contract, features: list[int]
+    cluster: Cluster, description: Description | None, contract: Contract, features: list[int], compared: bool
 ) -> dict[str, Any]:
     centre = spread = None
     if description is not None:
         centre = [round(description.centre[j], digits(contract.features[j])) for j in features]
-        spread = [_middle_values(description.intervals[j], digits(contract.features[j])) for j in features]
+        if compared:
+            spread = [_middle_80(description.intervals[j], digits(contract.features[j])) for j in features]
     return {
         "identity": cluster.identity,
         "name": cluster.name,
@@ -93,15 +102,14 @@ def _cluster_row(
         "parent": cluster.parent,
         "since": cluster.since,
         "slot": cluster.slot,
-        "mass": float(f"{cluster.mass:.6g}"),
         "centre": centre,
         "spread": spread,
     }
 
 
-def _middle_values(interval: Interval, places: int) -> list[float]:
-    """The ends of the middle 80 % of a cluster's mass, and its middle between them."""
-    return [round(value, places) for value in (interval.low, interval.middle, interval.high)]
+def _middle_80(interval: Interval, places: int) -> list[float]:
+    """The ends of the middle 80 % of a cluster's mass."""
+    return [round(value, places) for value in (interval.low, interval.high)]
 
 
 def colour_slots(clusters: int, lineage: Lineage) -> list[int]:

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from shoal import errors
-from shoal.cli.main import EXIT_CODES, GROUP, _load
+from shoal.cli.main import EXIT_CODES, GROUP, VARIABLE, _load
 from shoal.cli.main import shoal as group
 from shoal.config.contract import load_contract
 
@@ -192,9 +192,9 @@ def test_check_marks_baselines_that_exist_for_comparison_only(example: Path, tmp
 
 
 def test_a_command_that_cannot_be_imported_breaks_neither_the_help_nor_the_others() -> None:
-    command = _load(EntryPoint("demo", "module_of_nobody.command:demo", GROUP))
+    command = _load(EntryPoint("demo", "no_such_module.command:demo", GROUP), GROUP, VARIABLE)
     assert "Not available" in str(command.help)
-    with pytest.raises(errors.SettingsError, match="demo needs the Python module module_of_nobody"):
+    with pytest.raises(errors.SettingsError, match="demo needs the Python module no_such_module"):
         command.main(["--folder", "x", "y"], standalone_mode=False)
 
 

@@ -132,8 +132,8 @@ def test_clusters_without_a_history_and_a_model_without_a_snapshot(tmp_path: Pat
 
 def test_the_page_gets_the_same(tmp_path: Path) -> None:
     body = json.loads(PageRenderer("", stored(tmp_path, the_bins())).render(STATUS).body)
-    (one,) = [row for row in body["models"][0]["clustering"]["clusters"] if row["identity"] == 1]
-    assert (one["trend"], one["fed_by_text"]) == ([750, 500], "attic 75 %, cellar 25 %")
+    one = body["models"][0]["clustering"]["clusters"]["1"]
+    assert (one["trend_text"], one["fed_by_text"]) == ("50 % now, 50 to 75 % in 10 minutes", "attic 75 %, cellar 25 %")
 
 
 # The command.

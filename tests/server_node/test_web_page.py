@@ -104,6 +104,7 @@ def _shows_a_snapshot(tab: Tab) -> None:
     assert tab.value_of(inactive) == ["roof"]
     assert tab.value_of("document.querySelector('#clients img') === null")
     tab.shows("<img src=x onerror=alert(1)>")
+    tab.until("document.getElementById('map').getAttribute('aria-label') === 'Map of 120 nodes in 6 clusters'")
     assert [points > 100 for points in tab.value_of(NODE_COLOURS)] == [True] * 6 + [False] * 4
     assert tab.value_of("document.querySelector('#history .steps').getAttribute('d').includes('H')")
 

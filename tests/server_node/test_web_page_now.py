@@ -175,7 +175,7 @@ def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, 
         spans = "[...document.querySelectorAll('#differ tbody td .visually-hidden')].map(words => words.textContent)"
         words = tab.value_of(spans)
         assert len(words) == 12
-        assert all(" to " in each and ", middle " in each for each in words)
+        assert all(" to " in each and ", centre " in each for each in words)
 
 
 @pytest.mark.parametrize("clusters", [1, 60])

@@ -11,7 +11,7 @@ import pytest
 
 from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
-from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, VALUES_MAX, PageRenderer, cluster_counts
+from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
 from server_node.web.projection import principal_axes, scatter, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
 from shoal.config.contract import Contract
@@ -24,6 +24,13 @@ def rendered(status: ServerStatus, renderer: PageRenderer | None = None) -> dict
     return body
 
 
+def mapped(status: ServerStatus, renderer: PageRenderer | None = None) -> dict[str, Any]:
+    """The map of the first model."""
+    found = (renderer or PageRenderer()).nodes(status, status.contract.models[0].name)
+    assert found
+    return found[1]
+
+
 def one(contract: Contract, arrays: dict[str, Any], **parts: Any) -> ServerStatus:
     return a_status(contract, [a_snapshot(contract, arrays)], **parts)
 
@@ -31,22 +38,22 @@ def one(contract: Contract, arrays: dict[str, Any], **parts: Any) -> ServerStatu
 def test_a_snapshot_without_nodes_has_an_empty_map() -> None:
     for width in (1, 2, 3, 40):
         nothing = {name: array[:0] for name, array in some_nodes(width, 2, 4).items()}
-        model = rendered(one(a_contract(width), nothing))["models"][0]
-        assert model["clustering"]["nodes"]["id"] == []
-        assert model["clustering"]["clusters"] == []
-        assert model["clustering"]["edges"] == []
+        status = one(a_contract(width), nothing)
+        assert rendered(status)["models"][0]["clustering"]["clusters"] == {}
+        assert mapped(status)["nodes"]["id"] == []
+        assert mapped(status)["edges"] == []
 
 
 def test_one_node_has_a_map() -> None:
     for width in (1, 2, 3, 40):
-        model = rendered(one(a_contract(width), some_nodes(width, 1, 1)))["models"][0]
-        assert model["clustering"]["nodes"]["cluster"] == [0]
-        assert len(model["clustering"]["axes"]) == 2
+        drawn = mapped(one(a_contract(width), some_nodes(width, 1, 1)))
+        assert drawn["nodes"]["cluster"] == [0]
+        assert len(drawn["axes"]) == 2
 
 
 def test_two_features_are_the_axes_in_their_units() -> None:
     arrays = some_nodes(2, 3, 9)
-    clustering = rendered(one(a_contract(2), arrays))["models"][0]["clustering"]
+    clustering = mapped(one(a_contract(2), arrays))
     assert clustering["axes"] == ["temperature (°C)", "humidity (%)"]
     assert clustering["explained_variance"] is None
     assert np.allclose(clustering["nodes"]["x"], -20 + 80 * arrays["weight"][:, 0], rtol=1e-5)
@@ -55,7 +62,7 @@ def test_two_features_are_the_axes_in_their_units() -> None:
 
 def test_with_one_feature_the_other_axis_is_the_winning_count() -> None:
     arrays = some_nodes(1, 3, 9)
-    clustering = rendered(one(a_contract(1), arrays))["models"][0]["clustering"]
+    clustering = mapped(one(a_contract(1), arrays))
     assert clustering["axes"] == ["temperature (°C)", "times won, powers of ten"]
     assert np.allclose(clustering["nodes"]["y"], np.log10(arrays["count"]), rtol=1e-5)
 
@@ -65,34 +72,36 @@ def test_many_features_are_projected_on_labelled_axes() -> None:
     arrays["weight"] = np.full((20, 5), 0.5)
     arrays["weight"][:, 1] = np.linspace(0, 1, 20)
     arrays["weight"][:, 3] = np.linspace(1, 0, 20)
-    clustering = rendered(one(a_contract(5), arrays))["models"][0]["clustering"]
-    assert clustering["axes"][0] in ("more humidity, less voltage →", "more voltage, less humidity →")
-    assert clustering["explained_variance"] == 1.0
-    assert clustering["features_total"] == 5
+    status = one(a_contract(5), arrays)
+    assert mapped(status)["axes"][0] in ("more humidity, less voltage →", "more voltage, less humidity →")
+    assert mapped(status)["explained_variance"] == 1.0
+    assert rendered(status)["models"][0]["clustering"]["features_total"] == 5
 
 
 def test_values_and_centres_are_in_units_rounded_to_a_thousandth_of_the_bounds() -> None:
     arrays = some_nodes(5, 2, 20)
-    clustering = rendered(one(a_contract(5), arrays))["models"][0]["clustering"]
+    status = one(a_contract(5), arrays)
+    clustering = rendered(status)["models"][0]["clustering"]
     assert [feature["digits"] for feature in clustering["features"]] == [2, 1, 0, 3, 1]
     low, span = np.array([-20, 0, 0, 2, 900]), np.array([80, 100, 2000, 1, 200])
     slack = 10.0 ** -np.array([2, 1, 0, 3, 1])
-    assert np.all(np.abs(clustering["nodes"]["values"] - (low + span * arrays["weight"])) <= slack)
-    centres = [cluster["centre"] for cluster in clustering["clusters"]]
+    assert np.all(np.abs(mapped(status)["nodes"]["values"] - (low + span * arrays["weight"])) <= slack)
+    centres = [cluster["centre"] for cluster in clustering["clusters"].values()]
     assert np.all(np.abs(centres - (low + span * arrays["centre"])) <= slack)
 
 
 def test_the_size_of_the_json_is_bounded() -> None:
     arrays = some_nodes(VALUES_MAX + 4, 5, NODES_MAX + 500)
     clients = [ClientStatus(f"client {i:04}", NOW, 1, 1, 0.0) for i in range(CLIENTS_MAX + 50)]
-    status = rendered(one(a_contract(VALUES_MAX + 4), arrays, clients=clients))
+    learnt = one(a_contract(VALUES_MAX + 4), arrays, clients=clients)
+    status, drawn = rendered(learnt), mapped(learnt)
     model = status["models"][0]
     assert model["nodes_total"] == NODES_MAX + 500
-    nodes = model["clustering"]["nodes"]
+    nodes = drawn["nodes"]
     assert len(nodes["id"]) == NODES_MAX
     assert min(nodes["mass"]) >= np.sort(arrays["count"])[500]
     assert len(nodes["values"][0]) == VALUES_MAX
-    assert max(model["clustering"]["edges"]) < NODES_MAX
+    assert max(drawn["edges"]) < NODES_MAX
     columns = status["clients"].values()
     assert {len(column) for column in columns} == {CLIENTS_MAX}
     assert status["clients_total"] == CLIENTS_MAX + 50
@@ -100,11 +109,12 @@ def test_the_size_of_the_json_is_bounded() -> None:
 
 def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_slot_and_an_identity() -> None:
     arrays = some_nodes(2, CLUSTERS_MAX + 30, 2 * (CLUSTERS_MAX + 30))
-    clustering = rendered(one(a_contract(2), arrays))["models"][0]["clustering"]
-    assert len(clustering["clusters"]) == CLUSTERS_MAX
-    assert min(cluster["mass"] for cluster in clustering["clusters"]) >= np.sort(arrays["centre_weight"])[30]
-    assert len(set(clustering["slots"])) == len(set(clustering["identities"])) == CLUSTERS_MAX + 30
-    assert clustering["clusters_mass"] == pytest.approx(arrays["centre_weight"].sum(), rel=1e-5)
+    status = one(a_contract(2), arrays)
+    clusters, drawn = rendered(status)["models"][0]["clustering"]["clusters"], mapped(status)
+    assert len(clusters) == CLUSTERS_MAX
+    lightest = np.sort(arrays["centre_weight"])[30] / arrays["centre_weight"].sum()
+    assert min(cluster["share"] for cluster in clusters.values()) >= lightest - 1e-4
+    assert len(set(drawn["slots"])) == len(set(drawn["identities"])) == CLUSTERS_MAX + 30
 
 
 def test_of_too_many_clients_those_seen_last_are_listed_by_name() -> None:
@@ -116,7 +126,10 @@ def test_of_too_many_clients_those_seen_last_are_listed_by_name() -> None:
 def test_a_cluster_has_the_time_it_appeared() -> None:
     status = one(a_contract(2), some_nodes(2, 2, 4))
     clustering = rendered(status)["models"][0]["clustering"]
-    assert {cluster["identity"]: cluster["since"] for cluster in clustering["clusters"]} == {0: NOW, 1: NOW - 60}
+    assert {cluster["identity"]: cluster["since"] for cluster in clustering["clusters"].values()} == {
+        0: NOW,
+        1: NOW - 60,
+    }
 
 
 def test_another_version_of_the_page_has_another_etag() -> None:
@@ -127,7 +140,7 @@ def test_another_version_of_the_page_has_another_etag() -> None:
 
 def test_edges_connect_the_same_nodes_when_some_nodes_are_left_out() -> None:
     arrays = some_nodes(2, 5, NODES_MAX + 500)
-    clustering = rendered(one(a_contract(2), arrays))["models"][0]["clustering"]
+    clustering = mapped(one(a_contract(2), arrays))
     ids = np.array(clustering["nodes"]["id"])
     ends = ids[np.array(clustering["edges"]).reshape(-1, 2)]
     there = {tuple(pair) for pair in arrays["node_id"][arrays["edge"]].tolist()}
@@ -147,7 +160,7 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
     renderer = PageRenderer()
     contract, arrays = a_contract(3), some_nodes(3, 4, 40)
     first = one(contract, arrays)
-    before = rendered(first, renderer)["models"][0]["clustering"]
+    before = mapped(first, renderer)
     alive = arrays["cluster"] > 0  # the oldest cluster is gone, and the others are counted from the other end
     after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
     after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
@@ -157,7 +170,7 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
     assert snapshot is not None
     lineage = a_lineage(snapshot, first.models["fcac"].lineage)
     second = replace(second, models={"fcac": replace(second.models["fcac"], lineage=lineage)})
-    later = rendered(second, renderer)["models"][0]["clustering"]
+    later = mapped(second, renderer)
     colours = [_colours(clustering) for clustering in (before, later)]
     assert len(colours[1]) == 30
     assert all(colours[0][node] == colour for node, colour in colours[1].items())
@@ -234,6 +247,24 @@ def test_axes_that_must_change_rotate_as_little_as_possible() -> None:
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         for mirror in (np.eye(2), np.diag([1.0, -1.0])):
             assert np.trace((after @ turn @ mirror).T @ before) <= nearness + 1e-9
+
+
+def test_only_the_model_shown_has_its_clustering() -> None:
+    contract = a_contract(models=("fcac", "other"))
+    status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 9), model=name) for name in ("fcac", "other")])
+    renderer = PageRenderer()
+    for shown, expected in ((None, [True, True]), ("fcac", [True, False]), ("other", [False, True])):
+        content = renderer.render(status, shown).content
+        assert content["shown"] == shown
+        assert [model["clustering"] is not None for model in content["models"]] == expected
+
+
+def test_statuses_of_late_are_found_by_their_etags() -> None:
+    renderer, status = PageRenderer(), one(a_contract(2), some_nodes(2, 3, 9))
+    etags = [renderer.render(replace(status, lag_records=i), "fcac").etag for i in range(RECENT_MAX + 1)]
+    assert renderer.recent("fcac", etags[0]) is None
+    assert renderer.recent(None, etags[1]) is None
+    assert [renderer.recent("fcac", etag) is not None for etag in etags[1:]] == [True] * RECENT_MAX
 
 
 def test_clients_in_quarantine_are_named_once_whatever_models_exclude_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -60,9 +59,12 @@ NO_ANSWERS = replace(
 """the first request, with the initial centres, has been published and has no answers"""
 
 
+def client_of(status: ServerStatus) -> WebClient:
+    return WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
+
+
 def rendered(status: ServerStatus) -> Any:
-    body = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict)).get("/status")
-    return json.loads(body.content)["models"][0]
+    return client_of(status).get("/status").json()["models"][0]
 
 
 def test_before_the_first_round_has_closed_there_is_no_shift() -> None:
@@ -81,15 +83,16 @@ def test_a_restart_of_the_rounds_leaves_no_zero_in_the_history() -> None:
 
 
 def test_centres_are_nodes_at_their_place_with_their_mass() -> None:
-    model = rendered(COLLECTING)
-    assert model["clustering"]["nodes"]["mass"] == MASS.tolist()
-    assert model["clustering"]["nodes"]["cluster"] == [0, 1, -1], "a centre without rows is no cluster"
-    assert np.allclose(model["clustering"]["nodes"]["values"], [[0.0, 50.0], [40.0, 10.0], [20.0, 90.0]], atol=0.1)
-    assert [cluster["mass"] for cluster in model["clustering"]["clusters"]] == MASS[MASS > 0].tolist()
+    nodes = client_of(COLLECTING).get("/nodes").json()["nodes"]
+    assert nodes["mass"] == MASS.tolist()
+    assert nodes["cluster"] == [0, 1, -1], "a centre without rows is no cluster"
+    assert np.allclose(nodes["values"], [[0.0, 50.0], [40.0, 10.0], [20.0, 90.0]], atol=0.1)
+    shares = [cluster["share"] for cluster in rendered(COLLECTING)["clustering"]["clusters"].values()]
+    assert np.allclose(shares, MASS[MASS > 0] / MASS.sum(), atol=1e-4)
 
 
 def test_readings_are_predicted_by_a_model_in_rounds_too() -> None:
-    client = WebClient(create_app(StatusBoard(COLLECTING), CollectorRegistry(), predict))
+    client = client_of(COLLECTING)
     answer = client.post("/predict", json=[[0.0, 50.0], [39.0, 12.0]]).json()
     assert answer == {"clusters": [0, 1], "identities": [0, 1], "version": 1}
 

@@ -22,6 +22,7 @@ from server_node.web import WebServer, create_app, page_server
 from server_node.web.event_stream import SUBSCRIBERS_MAX
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Snapshot
+from tests.server_node.web_changes import applied
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 CONTRACT = a_contract(2)
@@ -32,19 +33,21 @@ TIMEOUT_S = 30
 class Event(NamedTuple):
     etag: str
     status: dict[str, Any]
+    kind: str = "status"
 
 
 class Subscription:
     """An open event stream."""
 
-    def __init__(self, port: int, last_etag: str = "") -> None:
+    def __init__(self, port: int, last_etag: str = "", seen: Event | None = None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         self._connection.request("GET", "/events", headers={"last-event-id": last_etag} if last_etag else {})
         self.answer = self._connection.getresponse()
         self.heartbeats = 0
+        self._last = seen
 
     def next(self) -> Event | None:
-        """The next event, None when the stream has ended."""
+        """The status after the next event, None when the stream has ended."""
         body: dict[str, str] = {}
         while line := self.answer.readline().decode():
             name, _, content = line.rstrip("\n").partition(": ")
@@ -53,9 +56,17 @@ class Subscription:
                 self.heartbeats += 1
                 body = {}
             elif not name and "data" in body:
-                assert body["event"] == "status"
-                return Event(body["id"], json.loads(body["data"]))
+                self._last = self._after(body["event"], body["id"], json.loads(body["data"]))
+                return self._last
         return None
+
+    def _after(self, kind: str, etag: str, data: dict[str, Any]) -> Event:
+        if kind == "status":
+            return Event(etag, data)
+        assert kind == "change"
+        assert self._last
+        assert data["of"] == self._last.etag
+        return Event(etag, applied(self._last.status, data["change"]) | {"now": data["now"]}, kind)
 
     def close(self) -> None:
         self.answer.close()
@@ -74,8 +85,9 @@ def serving(status: ServerStatus = LEARNT) -> Iterator[tuple[StatusBoard, int, W
 
 
 @contextmanager
-def subscribed(port: int, last_etag: str = "") -> Iterator[Subscription]:
-    subscriber = Subscription(port, last_etag)
+def subscribed(port: int, last_etag: str = "", seen: Event | None = None) -> Iterator[Subscription]:
+    """`seen` is the status with `last_etag`."""
+    subscriber = Subscription(port, last_etag, seen)
     try:
         yield subscriber
     finally:
@@ -176,14 +188,14 @@ def test_a_subscriber_that_reconnects_gets_only_what_is_new() -> None:
         with subscribed(port) as subscriber:
             seen = subscriber.next()
         assert seen
-        with subscribed(port, seen.etag) as subscriber, subscribed(port, "something old") as other:
+        with subscribed(port, seen.etag, seen) as subscriber, subscribed(port, "something old") as other:
             fresh = other.next()
             assert fresh
-            assert fresh.etag == seen.etag
+            assert (fresh.kind, fresh.etag) == ("status", seen.etag)
             board.set(replace(LEARNT, lag_records=5))
             event = subscriber.next()
             assert event
-            assert event.status["lag_records"] == 5
+            assert (event.kind, event.status) == ("change", seen.status | {"lag_records": 5})
 
 
 def test_all_event_streams_end_when_the_server_stops() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from server_node.status import ClientStatus, StatusBoard
 from server_node.web import page_server
+from server_node.web.changes import REMOVED, as_json, change
 from tests.server_node.web_browser import Tab, browsing
+from tests.server_node.web_changes import applied
 from tests.server_node.web_page_checks import (
     LOWEST_MARK_CONTRAST,
     LOWEST_TEXT_CONTRAST,
@@ -212,6 +215,24 @@ def test_screen_readers_get_the_headline_and_not_every_number(tab: Tab) -> None:
     assert tab.value_of("document.getElementById('headline').textContent") == "fcac: 45 clusters"
 
 
+def test_the_page_applies_changes_as_they_are_defined(tab: Tab) -> None:
+    tab.value_of("void import('./live.js').then(({applied}) => { window.applied = applied; })")
+    tab.until("typeof window.applied === 'function'")
+    before = {"a": [1, {"b": 2}, None, 44, 55, 66], "c": {"d": 1, "e": [1, 2]}, "f": None, "__proto__": {"g": 1}}
+    after = {
+        "a": [1, {"b": 3}, {}, 44, 55, 66],
+        "c": {"e": []},
+        "f": {"h": True},
+        "__proto__": {"g": 2},
+        "constructor": 1,
+    }
+    changed = change(before, after)
+    assert isinstance(changed["a"], dict)
+    assert changed["c"][REMOVED] == ["d"]
+    both = ", ".join(f"JSON.parse({json.dumps(as_json(value))})" for value in (before, changed))
+    assert json.loads(tab.value_of(f"JSON.stringify(applied({both}))")) == applied(before, changed) == after
+
+
 def test_a_thousand_nodes_five_times_a_second_neither_stall_nor_shift_the_page(chromium: str, tmp_path: Path) -> None:
     updates = 30
     contract = a_contract(4)
@@ -225,6 +246,8 @@ def test_a_thousand_nodes_five_times_a_second_neither_stall_nor_shift_the_page(c
             tab.resize(1280, 900)
             tab.open(f"http://127.0.0.1:{port}/")
             tab.until("document.getElementById('counters')?.textContent.includes('Nodes1,000')")
+            tab.value_of("document.getElementById('map').scrollIntoView()")
+            tab.until("document.getElementById('map').ariaLabel === 'Map of 1,000 nodes in 12 clusters'")
             elements = tab.value_of("document.querySelectorAll('*').length")
             tab.value_of(OBSERVE)
             for version in range(2, updates + 2):

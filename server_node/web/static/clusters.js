@@ -3,7 +3,6 @@
 import { fillSwatch, swatch } from "./marks.js";
 import { Naming } from "./naming.js";
 import { Sorting } from "./sorting.js";
-import { fillSparkline, sparkline } from "./sparkline.js";
 import { clusterTitle, count, duration, fixed, reconcile, make, featureLabel, percent, plural, setText } from "./format.js";
 
 const table = document.getElementById("clusters");
@@ -49,16 +48,14 @@ export class Clusters {
   }
 
   columns(model, clustering) {
-    const total = clustering.clusters_mass || 1;
-    const trends = clustering.clusters.some(({ trend }) => trend?.length > 1);
-    this.highest = Math.max(1, ...clustering.clusters.flatMap(({ trend }) => trend ?? []));
+    const trends = clustering.clusters.some(({ trend_text: text }) => text);
     const known = clustering.clusters.some(({ since }) => since !== null && since !== undefined);
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: ({ active }) => (active ? "active" : "quiet") },
       { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share }) => percent(recent_share) },
-      ...(trends ? [{ key: "trend", title: "Share over time", of: ({ recent_share }) => recent_share, line: true }] : []),
-      { key: "share", title: "Share", number: true, of: ({ mass }) => mass, text: ({ mass }) => percent(mass / total) },
+      ...(trends ? [{ key: "trend", title: "Share over time", of: ({ recent_share }) => recent_share, text: ({ trend_text: text }) => text }] : []),
+      { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share }) => percent(share) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
@@ -72,7 +69,7 @@ export class Clusters {
     const button = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
     const row = make("tr", {}, this.naming.cell(button, () => row.cluster));
     row.cells[0].append(make("div", { class: "fed" }));
-    row.append(...columns.slice(1).map(({ key, number, line }) => make("td", { class: number ? "number" : key }, ...(line ? [sparkline()] : []))));
+    row.append(...columns.slice(1).map(({ key, number }) => make("td", { class: number ? "number" : key })));
     row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
     row.addEventListener("pointerleave", () => this.onHover(null));
     button.addEventListener("click", () => this.toggle(row.cluster.identity));
@@ -90,10 +87,7 @@ export class Clusters {
     setText(button.children[1], title);
     this.naming.fill(row.cells[0], title);
     setText(row.cells[0].querySelector(".fed"), cluster.fed_by_text ? `from ${cluster.fed_by_text}` : "");
-    columns.slice(1).forEach(({ text, line }, i) => {
-      if (line) fillSparkline(row.cells[i + 1].firstChild, cluster, this.highest);
-      else setText(row.cells[i + 1], text(cluster));
-    });
+    columns.slice(1).forEach(({ text }, i) => setText(row.cells[i + 1], text(cluster)));
   }
 }
 

@@ -7,11 +7,10 @@ const SVG = "http://www.w3.org/2000/svg";
 const at = (id) => document.getElementById(id);
 const WIDTH = 100;
 const HEIGHT = 18;
-const CLUSTERS_MAX = 12;
 
 export function showDifferences(model) {
   const clustering = model.clustering;
-  const clusters = (clustering?.clusters ?? []).filter(({ spread }) => spread).slice(0, CLUSTERS_MAX);
+  const clusters = (clustering?.clusters ?? []).filter(({ spread }) => spread); // the server sends it for the heaviest
   at("differ-panel").hidden = clusters.length < 2 || Boolean(model.waiting_for);
   if (at("differ-panel").hidden) return;
   const { features } = clustering;
@@ -34,7 +33,7 @@ export function showDifferences(model) {
 
 // From the lowest to the highest end of all clusters shown.
 function scaleOf(spreads) {
-  const [low, high] = [Math.min(...spreads.map(([least]) => least)), Math.max(...spreads.map(([, , most]) => most))];
+  const [low, high] = [Math.min(...spreads.map(([least]) => least)), Math.max(...spreads.map(([, most]) => most))];
   return high > low ? [low, high] : [low - 0.5, high + 0.5];
 }
 
@@ -54,13 +53,13 @@ function fill(line, cluster, features, scales) {
   fillSwatch(line.firstChild.firstChild, cluster.slot);
   setText(line.firstChild.lastChild, clusterTitle(cluster));
   features.forEach((feature, j) => {
-    const [low, middle, high] = cluster.spread[j];
+    const [[low, high], centre] = [cluster.spread[j], cluster.centre[j]];
     const [frame, words] = line.children[j + 1].children;
     const x = (number) => ((number - scales[j][0]) / (scales[j][1] - scales[j][0])) * WIDTH;
     place(frame.children[0], "scale", 0, WIDTH, HEIGHT / 2 - 0.5, 1);
     place(frame.children[1], `range c${markOf(cluster.slot).colour}`, x(low), Math.max(1, x(high) - x(low)), 4, HEIGHT - 8);
-    place(frame.children[2], "middle", Math.min(WIDTH - 1.2, x(middle)), 1.2, 1, HEIGHT - 2);
-    const text = `${value(low)} to ${value(high)}${feature.unit ? ` ${feature.unit}` : ""}, middle ${value(middle)}`;
+    place(frame.children[2], "middle", Math.min(WIDTH - 1.2, Math.max(0, x(centre))), 1.2, 1, HEIGHT - 2);
+    const text = `${value(low)} to ${value(high)}${feature.unit ? ` ${feature.unit}` : ""}, centre ${value(centre)}`;
     setText(words, text);
     if (line.children[j + 1].title !== text) line.children[j + 1].title = text;
   });

@@ -1,6 +1,6 @@
 // Which client feeds which cluster: for each client, how its newest readings are divided among the clusters.
 
-import { clusterTitle, make, percent, reconcile, setText } from "./format.js";
+import { clusterTitle, make, reconcile, setText } from "./format.js";
 import { fillSwatch, markOf, swatch } from "./marks.js";
 
 const at = (id) => document.getElementById(id);
@@ -9,10 +9,10 @@ const LEVELS = 5;
 
 export function showFeeds(model) {
   const clustering = model.clustering;
-  const feeds = clustering?.feeds ?? [];
+  const feeds = Object.entries(clustering?.feeds ?? {});
   at("feeds-panel").hidden = !feeds.length || Boolean(model.waiting_for);
   if (at("feeds-panel").hidden) return;
-  const fed = new Set(feeds.flatMap(({ clusters }) => clusters.map(([identity]) => identity)));
+  const fed = new Set(feeds.flatMap(([, clusters]) => clusters.map(([identity]) => identity)));
   const all = clustering.clusters.filter(({ identity }) => fed.has(identity));
   const columns = all.slice(0, COLUMNS_MAX);
   const key = columns.map(({ identity }) => identity).join("/");
@@ -29,22 +29,23 @@ export function showFeeds(model) {
     },
   );
   reconcile(
-    at("feeds").tBodies[0], feeds, ({ client }) => `${client}/${key}`,
-    ({ client }) => make("tr", {}, make("th", { scope: "row" }, client), ...columns.map(() => make("td")), make("td")),
-    (row, { clusters }) => fill(row, new Map(clusters), columns),
+    at("feeds").tBodies[0], feeds, ([client]) => `${client}/${key}`,
+    ([client]) => make("tr", {}, make("th", { scope: "row" }, client), ...columns.map(() => make("td")), make("td")),
+    (row, [, clusters]) => fill(row, new Map(clusters), columns),
   );
   setText(at("feeds-note"), "% of each client's newest readings: of the last hour, where they come all the time.");
 }
 
 function fill(row, shares, columns) {
+  // The shares are in percent.
   let rest = [...shares.values()].reduce((sum, share) => sum + share, 0);
   columns.forEach(({ identity, slot }, j) => {
     const share = shares.get(identity) ?? 0;
     rest -= share;
     const cell = row.children[j + 1];
-    const level = share ? Math.min(LEVELS, 1 + Math.floor((share / 1000) * LEVELS)) : 0;
+    const level = share ? Math.min(LEVELS, 1 + Math.floor((share / 100) * LEVELS)) : 0;
     cell.className = level ? `level level${level} f${markOf(slot).colour}` : "";
-    setText(cell, share ? percent(share / 1000).replace(" %", "") : "");
+    setText(cell, share || "");
   });
-  setText(row.lastChild, rest > 4 ? percent(rest / 1000).replace(" %", "") : "");
+  setText(row.lastChild, rest || "");
 }

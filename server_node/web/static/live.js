@@ -1,55 +1,103 @@
-// The event stream from the server: each status as it arrives, and the state of the connection.
+// The status from the server: read once, then each change of it as it arrives; and the state of the connection.
 
 import { readSession } from "./session.js";
 
 const RETRY_MS = 2000;
 const TIMEOUT_MS = 25_000; // the server sends a heartbeat every ten seconds
+const REMOVED = ""; // in the change of an object: the names of members that it has no more
 
-// Calls `onStatus(text)` for each status, and `onState(state, since)` when the state changes: "connecting", "live",
+// `before` with a change, both JSON values: changes.py of the server has the rules. Neither is changed.
+export function applied(before, change) {
+  const whole = change === null || typeof change !== "object" || Array.isArray(change);
+  if (whole || before === null || typeof before !== "object") return change;
+  // Without a prototype, so that a client may have any name.
+  const after = Array.isArray(before) ? [...before] : Object.assign(Object.create(null), before);
+  for (const name of change[REMOVED] ?? []) delete after[name];
+  for (const [name, part] of Object.entries(change)) {
+    if (name !== REMOVED) after[name] = name in after ? applied(after[name], part) : part;
+  }
+  return after;
+}
+
+// Calls `onStatus(status)` for each status, and `onState(state, since)` when the state changes: "connecting", "live",
 // "disconnected" (the connection broke) or "stalled" (it is open, and nothing arrives); `since` is a Date.
-export function subscribe(onStatus, onState) {
-  let events = null;
-  let receivedAt = Date.now();
-  let state = "";
-
-  function setState(next, since = Date.now()) {
-    if (state === next || (state === "stalled" && next === "disconnected")) return;
-    state = next;
-    onState(state, new Date(since));
+export class Live {
+  constructor(model, onStatus, onState) {
+    [this.model, this.onStatus, this.onState] = [model, onStatus, onState];
+    [this.events, this.attempt, this.status, this.etag, this.state] = [null, 0, null, "", ""];
+    this.receivedAt = Date.now();
+    setInterval(() => {
+      if (this.state !== "live" || Date.now() < this.receivedAt + TIMEOUT_MS) return;
+      this.setState("stalled", this.receivedAt);
+      this.open();
+    }, 1000);
+    this.setState("connecting");
+    this.open();
   }
 
-  function received() {
-    receivedAt = Date.now();
-    setState("live");
+  // Reads the clustering of another model from now on.
+  follow(model) {
+    this.model = model;
+    this.open();
   }
 
-  function open() {
-    events?.close();
-    const source = (events = new EventSource("events"));
-    source.addEventListener("open", received);
-    source.addEventListener("heartbeat", received);
-    source.addEventListener("status", (event) => {
-      received();
-      onStatus(event.data);
+  setState(next, since = Date.now()) {
+    if (this.state === next || (this.state === "stalled" && next === "disconnected")) return;
+    this.state = next;
+    this.onState(next, new Date(since));
+  }
+
+  received() {
+    this.receivedAt = Date.now();
+    this.setState("live");
+  }
+
+  async open() {
+    this.events?.close();
+    const attempt = (this.attempt += 1);
+    const response = await fetch(`status?model=${encodeURIComponent(this.model)}`).catch(() => null);
+    const status = response?.ok ? await response.json().catch(() => null) : null;
+    if (attempt !== this.attempt) return;
+    if (status) {
+      this.received();
+      this.take(status, (response.headers.get("etag") ?? "").replace(/^W\/|"/g, ""));
+      return this.listen();
+    }
+    if (response?.status === 404 && this.model) return this.follow(""); // no such model any more
+    this.setState("disconnected");
+    this.retry(attempt);
+  }
+
+  take(status, etag) {
+    [this.status, this.etag] = [status, etag];
+    this.onStatus(status);
+  }
+
+  listen() {
+    const [model, etag] = [this.status.shown, this.etag].map(encodeURIComponent);
+    const source = (this.events = new EventSource(`events?model=${model}&after=${etag}`));
+    source.addEventListener("open", () => this.received());
+    source.addEventListener("heartbeat", () => this.received());
+    source.addEventListener("status", ({ data, lastEventId }) => {
+      this.received();
+      this.take(JSON.parse(data), lastEventId);
+    });
+    source.addEventListener("change", ({ data, lastEventId }) => {
+      this.received();
+      const { of, now, change } = JSON.parse(data);
+      if (of !== this.etag) return this.open();
+      this.take({ ...applied(this.status, change), now }, lastEventId);
     });
     source.addEventListener("error", () => {
-      setState("disconnected");
+      this.setState("disconnected");
       // The browser reopens a broken stream by itself, but closes a refused one for good.
-      if (source.readyState === EventSource.CLOSED) refused(source);
+      if (source.readyState === EventSource.CLOSED) this.retry(this.attempt);
     });
   }
 
   // A session has ended, and the page that is loaded again asks for the token; else the server is away or busy.
-  async function refused(source) {
+  async retry(attempt) {
     if ((await readSession()).grant === null) location.reload();
-    else setTimeout(() => source === events && open(), RETRY_MS);
+    else setTimeout(() => attempt === this.attempt && this.open(), RETRY_MS);
   }
-
-  setInterval(() => {
-    if (state !== "live" || Date.now() < receivedAt + TIMEOUT_MS) return;
-    setState("stalled", receivedAt);
-    open();
-  }, 1000);
-  setState("connecting");
-  open();
 }

@@ -60,7 +60,7 @@ export class Lives {
   // Known clusters, those with readings now first; then ended ones of which the time shown has readings.
   listed() {
     const known = this.model.clustering.clusters;
-    const order = (a, b) => Number(b.active) - Number(a.active) || b.recent_share - a.recent_share || b.mass - a.mass;
+    const order = (a, b) => Number(b.active) - Number(a.active) || b.recent_share - a.recent_share || b.share - a.share;
     const present = new Set(known.map(({ identity }) => identity));
     const ended = [...this.past.names.values()].filter(({ identity }) => !present.has(identity) && this.first(identity) !== null);
     return [...[...known].sort(order), ...ended.map((each) => ({ ...each, ended: true }))];

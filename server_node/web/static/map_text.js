@@ -1,4 +1,4 @@
-// The texts around the map: the choice of axes, how to read it, and what is missing while it is empty.
+// The texts around the map: the choice of axes, and how to read it.
 
 import { count, featureLabel, make, percent, plural, reconcile, setText } from "./format.js";
 
@@ -20,36 +20,19 @@ export function offerAxes(clustering, chosen) {
   }
 }
 
-export function describeMap(model, shown, chosen) {
-  const { clustering } = model;
+// `clustering` are the nodes drawn, null where there are none.
+export function describeMap(model, clustering, chosen) {
   at("map-note").hidden = true;
-  at("map-help").hidden = !shown;
+  at("map-help").hidden = !clustering;
   setText(at("map-help"), model.rounds ? HELP_WITH_CENTRES : HELP_WITH_NODES);
-  if (!shown) return;
+  if (!clustering) return;
   const notes = [];
   const projected = ["across", "up"].filter((axis) => !clustering.features.some(({ name }) => name === chosen[axis]));
   if (clustering.explained_variance !== null && projected.length === 2)
-    notes.push(`The axes are two components of ${count(clustering.features_total)} features and explain ${percent(clustering.explained_variance)} of the variance of the nodes.`);
+    notes.push(`The axes are two components of ${count(model.clustering.features_total)} features and explain ${percent(clustering.explained_variance)} of the variance of the nodes.`);
   if (model.nodes_total > clustering.nodes.id.length) notes.push(`${count(clustering.nodes.id.length)} of ${count(model.nodes_total)} nodes are drawn, the heaviest ones.`);
   setText(at("map-note"), notes.join(" "));
   at("map-note").hidden = !notes.length;
   const what = model.rounds ? "centre" : "node";
   at("map").setAttribute("aria-label", `Map of ${plural(clustering.nodes.id.length, what)} in ${plural(model.clusters_total, "cluster")}`);
-}
-
-// The steps towards a first clustering, and which of them are done.
-export function showMissing(status, model) {
-  const clients = status.clients_total;
-  const steps = [
-    ["log", status.ready, status.ready ? "The log is read" : "The log is being opened or read"],
-    ["clients", clients > 0, clients ? `Updates of ${plural(clients, "client")}` : "An update of a client"],
-    ["clustering", false, model.rounds && model.version ? "A first round of answers" : "A first clustering"],
-  ];
-  setText(at("waiting-for"), model.waiting_for);
-  reconcile(at("missing"), steps, ([name]) => name, () => make("li", {}, make("span", { "aria-hidden": "true" }), make("span"), make("span", { class: "visually-hidden" })), (item, [, done, text]) => {
-    item.classList.toggle("done", done);
-    setText(item.children[0], done ? "✓" : "○");
-    setText(item.children[1], text);
-    setText(item.children[2], done ? " (done)" : " (missing)");
-  });
 }

@@ -1,4 +1,4 @@
-// The live page: subscribes to the server's status and shows the newest one once per frame.
+// The live page: follows the server's status and shows the newest one once per frame.
 
 import { drawHistory } from "./chart.js";
 import { Clients } from "./clients.js";
@@ -8,9 +8,8 @@ import { showDifferences } from "./differ.js";
 import { showFeeds } from "./feeds.js";
 import { Happened } from "./happened.js";
 import { Lives } from "./lives.js";
-import { subscribe } from "./live.js";
-import { NodeMap } from "./map.js";
-import { describeMap, offerAxes, showMissing } from "./map_text.js";
+import { Live } from "./live.js";
+import { MapPanel } from "./map_panel.js";
 import { showNow } from "./now.js";
 import { showRules } from "./rules.js";
 import { showPrivacy, showRejected } from "./privacy.js";
@@ -21,7 +20,7 @@ import { clock, plural, setText } from "./format.js";
 const at = (id) => document.getElementById(id);
 const HIDDEN_MS = 1000;
 const ANNOUNCE_EVERY_MS = 20_000;
-const map = new NodeMap(at("map"), at("tip"), at("map-announcement"));
+const map = new MapPanel();
 const clusters = new Clusters((identity) => map.hover(identity), (identity) => {
   map.pin(identity);
   lives.choose(identity);
@@ -29,14 +28,17 @@ const clusters = new Clusters((identity) => map.hover(identity), (identity) => {
 const lives = new Lives((identity) => clusters.toggle(identity));
 const happened = new Happened();
 const clients = new Clients();
-const tabs = new Tabs(at("models"), at("model"), (name) => choose({ model: name }));
+const tabs = new Tabs(at("models"), at("model"), (name) => {
+  choose({ model: name });
+  live.follow(name);
+});
 
-let newest = null; // text of the newest status, not parsed yet
+let newest = null; // a status that is not shown yet
 let status = null;
 let receivedAt = 0;
 let connected = true;
 let chosen = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-let modelMapped = null; // the model on the map
+let nameShown = ""; // of the model
 let privacyShown = ""; // digest of the contract whose privacy is shown
 let announcedAt = -ANNOUNCE_EVERY_MS;
 
@@ -57,9 +59,9 @@ function schedule(act) {
   setTimeout(once, HIDDEN_MS);
 }
 
-function onStatus(text) {
+function onStatus(next) {
   if (newest === null) schedule(show);
-  newest = text;
+  newest = next;
   receivedAt = performance.now();
 }
 
@@ -74,14 +76,20 @@ function onState(state, since) {
 
 // The server's clock, extrapolated between statuses.
 const now = () => status.now + (performance.now() - receivedAt) / 1000;
-const modelShown = () => status.models.find(({ name }) => name === chosen.model) ?? status.models[0];
+const modelShown = () => status.models.find(({ name }) => name === status.shown);
+
+// The status with the clusters of each model in a list, the heaviest first.
+function arranged(next) {
+  const listed = ({ clusters, ...rest }) => ({ ...rest, clusters: Object.values(clusters).sort((a, b) => b.share - a.share) });
+  return { ...next, models: next.models.map((model) => ({ ...model, clustering: model.clustering && listed(model.clustering) })) };
+}
 
 function show() {
   if (newest !== null) {
-    const next = JSON.parse(newest);
+    const next = newest;
     newest = null;
     if (status && replaced(status, next)) return;
-    status = next;
+    status = arranged(next);
   }
   if (!status) return;
   const model = modelShown();
@@ -91,7 +99,9 @@ function show() {
   at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
   tabs.show(status.models, model);
   showNotice();
-  showMap(model);
+  if (nameShown !== model.name) clusters.reset();
+  nameShown = model.name;
+  map.show(status, model, chosen);
   lives.show(model);
   showDifferences(model);
   showFeeds(model);
@@ -155,23 +165,6 @@ function showNotice() {
   setText(at("notice"), status.ready ? "" : `The server has not read all of its log yet. ${left}`.trim());
 }
 
-function showMap(model) {
-  if (modelMapped !== model.name) {
-    map.reset();
-    clusters.reset();
-  }
-  modelMapped = model.name;
-  const shown = Boolean(model.clustering?.nodes.id.length) && !model.waiting_for;
-  at("empty").hidden = shown;
-  at("axes").hidden = !shown;
-  if (!shown) showMissing(status, model);
-  else offerAxes(model.clustering, chosen);
-  map.setAxes(chosen.across ?? "", chosen.up ?? "");
-  const off = !status.privacy.adds_noise;
-  map.show(shown ? model.clustering : null, off ? "A prototype, learnt without privacy." : "A learnt prototype, not a reading.", Boolean(model.rounds));
-  describeMap(model, shown, chosen);
-}
-
 function showTitle() {
   if (!status) return;
   const found = plural(modelShown().clusters_total, "cluster");
@@ -193,4 +186,4 @@ new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
 showReloadReason();
 offerLogOut(at("log-out"));
-subscribe(onStatus, onState);
+const live = new Live(chosen.model ?? "", onStatus, onState);

@@ -17,7 +17,7 @@ export class Tabs {
       const selected = model === chosen;
       tab.ariaSelected = String(selected);
       tab.tabIndex = selected ? 0 : -1;
-      const found = model.clustering && !model.waiting_for ? plural(model.clusters_total, "cluster") : "no clusters yet";
+      const found = model.version && !model.waiting_for ? plural(model.clusters_total, "cluster") : "no clusters yet";
       setText(tab.lastChild, `${model.algorithm} · ${found}`);
     });
     if (this.list.hidden) return ["role", "aria-labelledby"].forEach((name) => this.panel.removeAttribute(name));

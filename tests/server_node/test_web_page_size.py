@@ -1,0 +1,114 @@
+"""How much the page reads: at first, and at each change, with many clusters, clients and nodes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.lineage import advance
+from server_node.status import ClientStatus, ServerStatus, StatusBoard
+from server_node.web import create_app
+from server_node.web.page import FILES
+from server_node.web.page_renderer import PageRenderer
+from shoal.algorithms.registry import load_algorithm
+from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
+from tests.server_node.test_web_endpoints import predict
+from tests.server_node.web_client import WebClient
+from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
+
+CONTRACT = a_contract(8)
+CLUSTERS, CLIENTS, NODES = 60, 200, 1000
+FIRST_BYTES_MAX = 60_000
+CHANGE_BYTES_MAX = 20_000
+LATER = {"/map.js", "/map_text.js", "/axes.js"}
+"""scripts that are loaded with the nodes, after the first picture"""
+NEWEST = int(NOW) // COARSE_S * COARSE_S
+
+
+def history(folder: Path, more: int = 0, newest: int = NEWEST) -> HistoryReader:
+    """Two days in which every client fed three clusters; `more` readings of each came since the last call."""
+    bins: list[HistoryBin | HistoryNames] = []
+    for width, number in ((COARSE_S, 96), (FINE_S, 72)):
+        for back in range(number):
+            rng = np.random.default_rng([width, back])
+            shares = rng.integers(200, 900, CLUSTERS) + (more * rng.integers(1, 9, CLUSTERS) if not back else 0)
+            clusters = [number for pair in enumerate(shares.tolist()) for number in pair]
+            cells = [
+                number
+                for client in range(CLIENTS)
+                for k in range(3)
+                for number in (client, (7 * client + k) % CLUSTERS, 30 + 9 * k + (more if not back else 0))
+            ]
+            start = newest - back * width
+            bins.append(
+                HistoryBin(
+                    CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1 + more, clusters, [0, 1], cells
+                )
+            )
+    names = [[identity, "", f"label {identity}"] for identity in range(CLUSTERS)]
+    clients = [f"client-{i:03}" for i in range(CLIENTS)]
+    bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", clients, names))
+    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.close()
+    return HistoryReader(folder / HISTORY_FILE)
+
+
+def heard(updates: int) -> tuple[ClientStatus, ...]:
+    return tuple(
+        ClientStatus(f"client-{i:03}", NOW + 2 * updates - i / 50, 400 + updates, 160_000 + 400 * updates + i, 90.0 + i)
+        for i in range(CLIENTS)
+    )
+
+
+def moved(arrays: dict[str, Any], share: float, seed: int) -> dict[str, Any]:
+    """The nodes after as many more readings as `share` of those so far: every one has moved, and won more."""
+    rng = np.random.default_rng(seed)
+    step = rng.normal(0, 0.1 * share, arrays["weight"].shape)
+    gain = rng.poisson(share * arrays["count"])
+    centre = arrays["centre"] + rng.normal(0, 0.02 * share, arrays["centre"].shape)
+    return arrays | {"weight": arrays["weight"] + step, "count": arrays["count"] + gain, "centre": centre}
+
+
+def later(status: ServerStatus, arrays: dict[str, Any], updates: int) -> ServerStatus:
+    """`status` after a snapshot of `arrays`."""
+    snapshot = a_snapshot(CONTRACT, arrays, version=1 + updates)
+    view = load_algorithm("fcac").view(arrays)
+    lineage, _ = advance(status.models["fcac"].lineage, view, 500_000 + snapshot.readings, NOW + 2 * updates)
+    model = replace(status.models["fcac"], snapshot=snapshot, lineage=lineage)
+    return replace(status, models={"fcac": model}, clients=heard(updates), now=NOW + 2 * updates)
+
+
+@pytest.fixture
+def crowded() -> ServerStatus:
+    return a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(8, CLUSTERS, NODES))], clients=heard(0))
+
+
+def test_the_first_picture_is_at_most_60_kb_compressed(crowded: ServerStatus, tmp_path: Path) -> None:
+    client = WebClient(create_app(StatusBoard(crowded), CollectorRegistry(), predict, history=history(tmp_path)))
+    sizes = {}
+    for path in (*(set(FILES) - LATER), "/status?model="):
+        answer = client.get(path, headers={"accept-encoding": "gzip"})
+        assert (answer.status_code, answer.headers.get("content-encoding")) in ((200, "gzip"), (200, None))
+        sizes[path] = int(answer.headers["content-length"])
+    assert sum(sizes.values()) <= FIRST_BYTES_MAX
+
+
+@pytest.mark.parametrize("share", [0.002, 0.02])
+@pytest.mark.parametrize("newest", [NEWEST, NEWEST + COARSE_S])
+def test_a_change_is_at_most_20_kb(crowded: ServerStatus, share: float, newest: int, tmp_path: Path) -> None:
+    renderer = PageRenderer(history=history(tmp_path))
+    before = renderer.render(crowded, "fcac")
+    arrays = moved(some_nodes(8, CLUSTERS, NODES), share, 3)
+    history(tmp_path, 20, newest)
+    after = renderer.render(later(crowded, arrays, 1), "fcac")
+    changed = json.loads(renderer.change(before, after))
+    assert len(changed["models"]["0"]["clustering"]["clusters"]) == CLUSTERS
+    assert len(renderer.change(before, after)) <= CHANGE_BYTES_MAX
