@@ -136,17 +136,15 @@ def test_an_interrupt_ends_the_command_and_its_workers(tmp_path: Path) -> None:
     blobs(tmp_path, "first", n=50)
     blobs(tmp_path, "second", n=60_000)
     words = ["reproduce", "fcac", "--data", tmp_path, "--dataset", "first", "--dataset", "second", "--split", "iid"]
+    # A shell's background jobs ignore SIGINT, and so does what these tests start if they run in one.
+    program = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from shoal.cli.main import main
+main()
+"""
     started = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from shoal.cli.main import main; main()",
-            *map(str, words),
-            "--jobs",
-            "2",
-            "--trials",
-            "40",
-        ],
+        [sys.executable, "-c", program, *map(str, words), "--jobs", "2", "--trials", "40"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
