@@ -253,7 +253,7 @@ class ModelCounter:
             plan = self._counter.plan_digest
             private = self._mechanism.release(private, places, plan)
             digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
-            epsilon = float(self._statement["epsilon_per_reading"])
+            epsilon = float(self._statement["epsilon"])
             ledger.charge(
                 [Release(self.stream, window.number, plan, digest, len(window.rows), epsilon)], window.closed_at
             )

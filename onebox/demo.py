@@ -140,12 +140,12 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool
 
 def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
     text, noisy = (files("onebox").joinpath(name).read_text(encoding="utf-8") for name in (DEMO_FILE, NOISY_ROWS_FILE))
-    counts = f"counts_epsilon_per_reading = {epsilon or COUNTS_EPSILON!r}\n"
+    counts = f"counts_epsilon = {epsilon or COUNTS_EPSILON!r}\n"
     rows = (
         "# What a reading costs in the noisy rows, from which the other models learn.\n"
         f"epsilon_per_reading = {epsilon or ROWS_EPSILON!r}\n"
     )
-    text = text.replace(f"counts_epsilon_per_reading = {COUNTS_EPSILON!r}\n", counts)
+    text = text.replace(f"counts_epsilon = {COUNTS_EPSILON!r}\n", counts)
     text = text.replace("[server]\n", f"[server]\nport = {port}\n")
     return text if private else text.replace(counts, counts + rows) + noisy
 

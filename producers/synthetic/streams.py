@@ -127,7 +127,7 @@ def federation_file(name: str, seed: int = 0) -> str:
         "",
         "[privacy]",
         'mode = "formal"',
-        f"counts_epsilon_per_reading = {COUNTS_EPSILON_PER_READING}",
+        f"counts_epsilon = {COUNTS_EPSILON_PER_READING}",
         f"window_readings = {WINDOW_READINGS}",
         "",
         "[[models]]",

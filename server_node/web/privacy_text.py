@@ -16,7 +16,7 @@ FEATURES_MAX = 64
 def privacy_text(contract: Contract) -> dict[str, Any]:
     """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
 
-    `epsilon_per_reading` is the sum over all models, None when the mode has no epsilons; with `nominal` they guarantee
+    `epsilon` is the sum over all models, None when the mode has no epsilons; with `nominal` they guarantee
     nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that is not known.
     """
     mode = privacy_mode(contract)
@@ -30,10 +30,10 @@ def privacy_text(contract: Contract) -> dict[str, Any]:
         "tone": description.tone,
         "sentences": list(description.sentences),
         "not_covered": list(description.not_covered),
-        "epsilon_per_reading": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
+        "epsilon": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
         "nominal": statement["nominal"],
         "models": [
-            {name: model[name] for name in ("name", "learns_from", "unit", "epsilon_per_reading", "window_readings")}
+            {name: model[name] for name in ("name", "learns_from", "unit", "epsilon", "window_readings")}
             for model in models_report(contract)
         ],
         "features_total": contract.width,

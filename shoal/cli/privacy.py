@@ -79,9 +79,9 @@ def _guarantee_lines(found: Mapping[str, Any]) -> list[str]:
             f"bounds      {feature['name']}  {feature['low']:g} to {feature['high']:g} {feature['unit']}".rstrip()
         )
     lines += [_model_line(model) for model in found["models"]]
-    if found["epsilon_per_reading"] is not None:
+    if found["epsilon"] is not None:
         lines.append(
-            f"sum         epsilon {found['epsilon_per_reading']:g} per reading in all models, by the noise tables "
+            f"sum         epsilon {found['epsilon']:g} per reading in all models, by the noise tables "
             f"{found['epsilon_spent']:.6g}; noisy rows count once, so does each stream of counts"
         )
     return lines + [f"not covered {sentence}" for sentence in found["not_covered"]]
@@ -90,9 +90,9 @@ def _guarantee_lines(found: Mapping[str, Any]) -> list[str]:
 def _model_line(model: Mapping[str, Any]) -> str:
     learns = f"from {model['learns_from']}  mechanism {model['mechanism']}"
     line = f"model       {model['name']}  {model['algorithm']}  {learns}"
-    if model["epsilon_per_reading"] is not None:
+    if model["epsilon"] is not None:
         kind = "nominal epsilon" if model["nominal"] else "epsilon"
-        line += f"  {kind} {model['epsilon_per_reading']:g} per {model['unit']}"
+        line += f"  {kind} {model['epsilon']:g} per {model['unit']}"
     if model["window_readings"] is not None:
         line += f"  windows of {model['window_readings']} readings, or {model['window_s']:g} s"
     return line

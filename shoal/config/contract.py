@@ -58,7 +58,7 @@ class Privacy(Table):
     __pydantic_extra__: dict[str, Number]
 
     mode: Name = Field(description="how readings are made private")
-    counts_epsilon_per_reading: Number | None = Field(
+    counts_epsilon: Number | None = Field(
         default=None,
         ge=EPSILON_MIN,
         le=EPSILON_MAX,
@@ -80,7 +80,7 @@ class Privacy(Table):
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         try:
-            load_mode(self.mode).check_terms(self.terms, self.counts_epsilon_per_reading)
+            load_mode(self.mode).check_terms(self.terms, self.counts_epsilon)
         except SettingsError as error:
             raise ValueError(str(error)) from None
         return self
@@ -143,11 +143,11 @@ class Model(Table):
         description="most readings that one update or answer may be from, and so the weight of one client in a round; "
         "clients publish before there are more, and answer rounds from their newest so many rows",
     )
-    epsilon_per_reading: Number | None = Field(
+    counts_epsilon: Number | None = Field(
         default=None,
         ge=EPSILON_MIN,
         le=EPSILON_MAX,
-        description="only for algorithms that learn from counts: instead of `counts_epsilon_per_reading` of [privacy]",
+        description="only for algorithms that learn from counts: instead of `counts_epsilon` of [privacy]",
     )
     rounds: Rounds = Field(default=Rounds(), description="only for algorithms in rounds; see below")
 
@@ -199,9 +199,9 @@ class Contract(Table):
             written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
             if not written["rounds"]:
                 del written["rounds"]
-            if model.epsilon_per_reading is None:
-                del written["epsilon_per_reading"]
-        for name in ("counts_epsilon_per_reading", "window_readings", "window_s"):
+            if model.counts_epsilon is None:
+                del written["counts_epsilon"]
+        for name in ("counts_epsilon", "window_readings", "window_s"):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]
         canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -73,7 +73,7 @@ def _check_privacy(model: Model, contract: Contract) -> None:
         if privacy.window_readings > model.readings_max:
             raise SettingsError(f"readings_max must be at least window_readings, {privacy.window_readings}")
         return
-    if model.epsilon_per_reading is not None:
+    if model.counts_epsilon is not None:
         raise SettingsError(
             f"{model.algorithm} learns from noisy rows, which all such models share; its epsilon is "
             "epsilon_per_reading of [privacy]"

@@ -16,7 +16,7 @@ def privacy_mode(contract: Contract) -> PrivacyMode:
     """The contract's privacy mode with its terms. Raises `SettingsError`."""
     privacy = contract.privacy
     shares = [feature.share for feature in contract.features]
-    return load_mode(privacy.mode)(declared_bounds(contract), privacy.terms, shares, privacy.counts_epsilon_per_reading)
+    return load_mode(privacy.mode)(declared_bounds(contract), privacy.terms, shares, privacy.counts_epsilon)
 
 
 def declared_bounds(contract: Contract) -> Bounds:
@@ -114,5 +114,5 @@ def model_spent(contract: Contract, model: Model) -> float | None:
 
 
 def _counts_epsilon(contract: Contract, model: Model) -> float | None:
-    own = model.epsilon_per_reading
-    return contract.privacy.counts_epsilon_per_reading if own is None else own
+    own = model.counts_epsilon
+    return contract.privacy.counts_epsilon if own is None else own

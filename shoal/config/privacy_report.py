@@ -19,7 +19,7 @@ from shoal.config.privacy import (
 def privacy_report(contract: Contract) -> dict[str, Any]:
     """The guarantee of the federation, of each of its models, and what it does not cover. Raises `SettingsError`.
 
-    `epsilon_per_reading` is the sum over all models, of which noisy rows count once and each stream of counts once;
+    `epsilon` is the sum over all models, of which noisy rows count once and each stream of counts once;
     None without a guarantee. `epsilon_spent` is what the noise tables really cost, which is at most that.
     """
     mode = privacy_mode(contract)
@@ -30,7 +30,7 @@ def privacy_report(contract: Contract) -> dict[str, Any]:
         "formal": mode.formal,
         "title": description.title,
         "sentences": list(description.sentences),
-        "epsilon_per_reading": total_epsilon(contract),
+        "epsilon": total_epsilon(contract),
         "epsilon_spent": spent if math.isfinite(spent) else None,
         "bounds": [
             {"name": feature.name, "low": feature.low, "high": feature.high, "unit": feature.unit}

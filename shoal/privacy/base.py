@@ -138,7 +138,7 @@ class PrivacyMode(ABC):
         Terms may be missing where no row is released: where there is an epsilon of counts.
         """
         if counts_epsilon is not None and not (cls.counts and cls.formal):
-            raise SettingsError(f'counts_epsilon_per_reading means nothing in mode = "{cls.name}"; leave it out')
+            raise SettingsError(f'counts_epsilon means nothing in mode = "{cls.name}"; leave it out')
         if counts_epsilon is not None and not values:
             return
         for name in values:
@@ -146,7 +146,7 @@ class PrivacyMode(ABC):
                 raise SettingsError(f'{name} means nothing in mode = "{cls.name}"; leave it out')
         for name, term in cls.terms.items():
             if name not in values:
-                instead = ", or counts_epsilon_per_reading for models that learn from counts"
+                instead = ", or counts_epsilon for models that learn from counts"
                 raise SettingsError(f'mode = "{cls.name}" needs {name}{instead if cls.counts else ""}')
             if not term.above < values[name] <= term.at_most:
                 raise SettingsError(f"{name} must be above {term.above:g} and at most {term.at_most:g}")
@@ -196,7 +196,7 @@ class PrivacyMode(ABC):
             "mechanism": "none" if self.count_noise(epsilon) is None else COUNT_MECHANISM,
             "formal": self.formal,
             "unit": "reading",
-            "epsilon_per_reading": epsilon,
+            "epsilon": epsilon,
             "epsilon_per_feature": [],
             "nominal": False,
             "window_readings": window_readings,
@@ -212,7 +212,7 @@ class PrivacyMode(ABC):
             "mechanism": self.mechanism_name,
             "formal": self.formal,
             "unit": "reading",
-            "epsilon_per_reading": self.epsilon_per_reading(),
+            "epsilon": self.epsilon_per_reading(),
             "epsilon_per_feature": list(self.epsilon_per_feature()),
             "nominal": bool(self.epsilon_per_feature()) and not self.formal,
         }

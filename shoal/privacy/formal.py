@@ -99,7 +99,7 @@ class Formal(PrivacyMode):
     def count_noise(self, epsilon: float | None) -> CountNoise:
         """See `PrivacyMode.count_noise`. Also raises `SettingsError` if the tables cost more than declared."""
         if epsilon is None:
-            raise SettingsError('mode = "formal" needs counts_epsilon_per_reading for models that learn from counts')
+            raise SettingsError('mode = "formal" needs counts_epsilon for models that learn from counts')
         noise = count_noise(epsilon)
         if certified_count_epsilon(noise) > epsilon:
             raise SettingsError("the noise tables of counts give more than is declared: do not use this build of shoal")

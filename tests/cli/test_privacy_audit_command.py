@@ -23,7 +23,7 @@ low = 0
 high = 10
 [privacy]
 mode = "formal"
-counts_epsilon_per_reading = 1
+counts_epsilon = 1
 window_readings = 10
 [[models]]
 name = "live"

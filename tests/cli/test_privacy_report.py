@@ -20,13 +20,13 @@ def run_report(file: Path, *options: str) -> Result:
 
 
 def test_the_report_holds_each_models_guarantee_the_sum_and_what_every_ledger_holds(tmp_path: Path) -> None:
-    models = '[[models]]\nname = "careful"\nalgorithm = "density_tree"\nepsilon_per_reading = 1'
+    models = '[[models]]\nname = "careful"\nalgorithm = "density_tree"\ncounts_epsilon = 1'
     file = create(tmp_path, 400, models=models)
     run(file)
     found = json.loads(run_report(file, "--json").stdout)
-    assert (found["mode"], found["formal"], found["epsilon_per_reading"]) == ("formal", True, 5)
+    assert (found["mode"], found["formal"], found["epsilon"]) == ("formal", True, 5)
     assert 4.99 < found["epsilon_spent"] <= 5
-    assert [(one["name"], one["unit"], one["mechanism"], one["epsilon_per_reading"]) for one in found["models"]] == [
+    assert [(one["name"], one["unit"], one["mechanism"], one["epsilon"]) for one in found["models"]] == [
         ("clusters", "reading", "geometric-counts", 4),
         ("careful", "reading", "geometric-counts", 1),
     ]
@@ -56,7 +56,7 @@ def test_the_report_in_words_says_what_a_person_with_some_readings_has_spent(tmp
 def test_without_a_guarantee_the_report_has_no_epsilon(tmp_path: Path) -> None:
     file = create(tmp_path, 100, mode="off", privacy="")
     found = json.loads(run_report(file, "--json").stdout)
-    assert (found["epsilon_per_reading"], found["epsilon_spent"], found["clients"]) == (None, None, {})
+    assert (found["epsilon"], found["epsilon_spent"], found["clients"]) == (None, None, {})
     assert found["models"][0]["epsilon_spent"] is None
 
 

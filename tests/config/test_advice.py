@@ -60,23 +60,23 @@ def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(alg
 @pytest.mark.parametrize("algorithm", ["density_tree", "cluster_tree_from_counts", "fcac_from_counts"])
 def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algorithm: str) -> None:
     for d in (1, 2, 3):
-        assert advice_on(agreed(algorithm, d, counts_epsilon_per_reading=4)) == []
+        assert advice_on(agreed(algorithm, d, counts_epsilon=4)) == []
 
 
 def test_a_grid_at_a_small_epsilon_is_poor() -> None:
-    (found,) = advice_on(agreed("fcac_from_counts", counts_epsilon_per_reading=0.5))
+    (found,) = advice_on(agreed("fcac_from_counts", counts_epsilon=0.5))
     assert "take density_tree, or an epsilon of 1 and more" in found.text
-    assert advice_on(agreed("fcac_from_counts", counts_epsilon_per_reading=1)) == []
-    assert advice_on(agreed("density_tree", counts_epsilon_per_reading=0.5)) == []
+    assert advice_on(agreed("fcac_from_counts", counts_epsilon=1)) == []
+    assert advice_on(agreed("density_tree", counts_epsilon=0.5)) == []
 
 
 def test_small_windows_are_poor() -> None:
-    (found,) = advice_on(agreed("density_tree", counts_epsilon_per_reading=4, window_readings=50))
+    (found,) = advice_on(agreed("density_tree", counts_epsilon=4, window_readings=50))
     assert "windows of 50 readings" in found.text
 
 
 def test_rows_that_give_away_what_counts_protect_are_named() -> None:
-    contract = agreed("fcac", others=("density_tree",), epsilon_per_reading=200, counts_epsilon_per_reading=4)
+    contract = agreed("fcac", others=("density_tree",), epsilon_per_reading=200, counts_epsilon=4)
     (found,) = advice_on(contract)
     assert found.model == "first"
     assert "give away what the counts of other0 protect" in found.text

@@ -61,7 +61,7 @@ def create(  # noqa: PLR0913, PLR0917 - each test says what differs from the sma
     folder: Path,
     readings: int,
     mode: str = "formal",
-    privacy: str = "counts_epsilon_per_reading = 4",
+    privacy: str = "counts_epsilon = 4",
     window: int = 50,
     grow: int = 200,
     models: str = "",

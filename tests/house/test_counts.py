@@ -45,7 +45,7 @@ def test_three_clusters_are_found_at_an_epsilon_of_four_and_every_window_is_char
         (spent,) = read_spending(config.client.folder / client / "ledger.db").models
         assert (spent.model, spent.windows, spent.epsilon) == ("clusters", len(updates), 4.0)
         assert spent.places == sum(again[0].readings for again in updates.values())
-        assert {again[0].privacy["epsilon_per_reading"] for again in updates.values()} == {4.0}
+        assert {again[0].privacy["epsilon"] for again in updates.values()} == {4.0}
 
 
 def test_without_noise_there_is_no_ledger(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
     file = create(
         tmp_path,
         1000,
-        privacy="counts_epsilon_per_reading = 4\nepsilon_per_reading = 200",
+        privacy="counts_epsilon = 4\nepsilon_per_reading = 200",
         models='[[models]]\nname = "published"\nalgorithm = "fcac"\n'
-        '[[models]]\nname = "careful"\nalgorithm = "density_tree"\nepsilon_per_reading = 1',
+        '[[models]]\nname = "careful"\nalgorithm = "density_tree"\ncounts_epsilon = 1',
     )
     run(file)
     config = load_config(file)
@@ -70,7 +70,7 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
     assert 204 < spent <= limit == 205
     with open_server(config, clock=clock) as server:
         assert all(model.snapshot is not None for model in server.models().values())
-        assert {name: model.snapshot.privacy["epsilon_per_reading"] for name, model in server.models().items()} == {
+        assert {name: model.snapshot.privacy["epsilon"] for name, model in server.models().items()} == {
             "clusters": 4,
             "published": 200,
             "careful": 1,

@@ -25,7 +25,7 @@ from tests.house.small_federation import clock, contents, updates_by_client
 
 NODES = '[[models]]\nname = "nodes"\nalgorithm = "fcac_from_counts"\n'
 CAREFUL = (
-    '[[models]]\nname = "careful"\nalgorithm = "cluster_tree_from_counts"\nepsilon_per_reading = 2\n'
+    '[[models]]\nname = "careful"\nalgorithm = "cluster_tree_from_counts"\ncounts_epsilon = 2\n'
     '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
 )
 MIDDLES = np.array([[15, 80], [30, 50], [45, 20]]) / [60, 100]

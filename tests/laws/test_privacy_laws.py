@@ -127,7 +127,7 @@ def test_the_statement_survives_a_message_and_is_that_of_an_equal_mode(mode: Pri
     statement = mode.statement()
     assert statement == type(mode)(mode.bounds, mode.values, mode.shares).statement()
     assert msgpack.unpackb(msgpack.packb(statement)) == statement
-    assert statement["formal"] == (statement["epsilon_per_reading"] is not None)
+    assert statement["formal"] == (statement["epsilon"] is not None)
     assert not (statement["formal"] and statement["nominal"])
 
 

@@ -17,10 +17,10 @@ from shoal.privacy.counts import CountMechanism
 def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False) -> Config:
     """The federation that `shoal privacy audit` examines, with this epsilon of counts, or without any noise."""
     text = files("onebox.audit").joinpath("federation.toml").read_text("utf-8")
-    text = text.replace("counts_epsilon_per_reading = 2", f"counts_epsilon_per_reading = {epsilon}")
+    text = text.replace("counts_epsilon = 2", f"counts_epsilon = {epsilon}")
     if off:
         text = text.replace('"formal"', '"off"')
-        text = "\n".join(line for line in text.splitlines() if "epsilon_per_reading" not in line)
+        text = "\n".join(line for line in text.splitlines() if "epsilon" not in line)
     file = folder / "audited.toml"
     file.write_text(text, encoding="utf-8")
     return load_config(file)

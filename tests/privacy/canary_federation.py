@@ -61,7 +61,7 @@ address = "sqlite:federation.db"
 """
 PRIVACY = {
     "off": 'mode = "off"',
-    "formal": 'mode = "formal"\nepsilon_per_reading = 4\ncounts_epsilon_per_reading = 4',
+    "formal": 'mode = "formal"\nepsilon_per_reading = 4\ncounts_epsilon = 4',
 }
 
 

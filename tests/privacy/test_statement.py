@@ -16,7 +16,7 @@ def test_formal_states_its_whole_budget_and_its_parts() -> None:
         "mechanism": "discrete-laplace",
         "formal": True,
         "unit": "reading",
-        "epsilon_per_reading": 6.0,
+        "epsilon": 6.0,
         "epsilon_per_feature": [2.0, 4.0],
         "nominal": False,
     }
@@ -26,7 +26,7 @@ def test_paper_states_that_nothing_is_guaranteed() -> None:
     statement = paper_mode(2, 15.0).statement()
     assert statement["formal"] is False
     assert statement["nominal"] is True
-    assert statement["epsilon_per_reading"] is None
+    assert statement["epsilon"] is None
     assert statement["epsilon_per_feature"] == [15.0, 15.0]
 
 

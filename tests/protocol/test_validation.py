@@ -91,7 +91,7 @@ def test_a_privacy_statement_is_compared_to_the_bit() -> None:
         {"formal": 0},
         {"formal": True},
         {"nominal": 0.0},
-        {"epsilon_per_reading": 0.0},
+        {"epsilon": 0.0},
         {"epsilon_per_feature": [1.0]},
         {"extra": None},
     ]
@@ -100,7 +100,7 @@ def test_a_privacy_statement_is_compared_to_the_bit() -> None:
     formal = plant(FORMAL)
     exact = dict(an_update(formal).privacy)
     with pytest.raises(MessageRejected, match="privacy"):
-        Validator(formal).check_update(an_update(formal, privacy=exact | {"epsilon_per_reading": 100}))
+        Validator(formal).check_update(an_update(formal, privacy=exact | {"epsilon": 100}))
 
 
 @pytest.mark.parametrize(

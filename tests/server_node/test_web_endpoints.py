@@ -132,7 +132,7 @@ def test_privacy_is_what_the_contract_guarantees_for_each_model_and_in_all() -> 
     status = a_status(a_contract(2))
     body = client_of(status).get("/privacy").json()
     assert body == privacy_report(status.contract)
-    assert body["epsilon_per_reading"] == 4.0
+    assert body["epsilon"] == 4.0
     assert 3.99 < body["epsilon_spent"] <= 4.0
     assert {model["mechanism"] for model in body["models"]} == {"discrete-laplace"}
     assert body["not_covered"]

@@ -17,7 +17,7 @@ def test_a_formal_guarantee_shows_its_epsilon_and_what_is_not_covered() -> None:
     assert (panel["title"], panel["tone"]) == ("Formal guarantee for every reading", "good")
     assert panel["formal"]
     assert not panel["nominal"]
-    assert math.isclose(panel["epsilon_per_reading"], 4.0)
+    assert math.isclose(panel["epsilon"], 4.0)
     assert [part["epsilon"] for part in panel["epsilon_per_feature"]] == pytest.approx([0.8] * 5)
     assert "at most e^4 = 54.6 times likelier" in panel["sentences"][2]
     assert any("add up" in sentence for sentence in panel["not_covered"])
@@ -59,7 +59,7 @@ def test_the_noise_of_the_paper_guarantees_nothing() -> None:
     assert (panel["title"], panel["tone"]) == ("Noise without a formal guarantee", "warn")
     assert panel["nominal"]
     assert not panel["formal"]
-    assert panel["epsilon_per_reading"] == 30.0
+    assert panel["epsilon"] == 30.0
     assert "NO FORMAL GUARANTEE" in panel["sentences"][1]
 
 
@@ -68,16 +68,16 @@ def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
         {
             "federation": {"name": "greenhouse"},
             "features": FEATURES[:2],
-            "privacy": {"mode": "formal", "counts_epsilon_per_reading": 4.0},
+            "privacy": {"mode": "formal", "counts_epsilon": 4.0},
             "models": [
                 {"name": "clusters", "algorithm": "density_tree"},
-                {"name": "careful", "algorithm": "density_tree", "epsilon_per_reading": 1.0},
+                {"name": "careful", "algorithm": "density_tree", "counts_epsilon": 1.0},
             ],
         }
     )
     panel = privacy_text(contract)
-    assert panel["epsilon_per_reading"] == 5.0
-    assert [(model["name"], model["learns_from"], model["epsilon_per_reading"]) for model in panel["models"]] == [
+    assert panel["epsilon"] == 5.0
+    assert [(model["name"], model["learns_from"], model["epsilon"]) for model in panel["models"]] == [
         ("clusters", "counts", 4.0),
         ("careful", "counts", 1.0),
     ]
@@ -86,6 +86,6 @@ def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
 def test_without_privacy_the_page_shows_no_epsilon() -> None:
     panel = privacy_text(a_contract(2, {"mode": "off"}))
     assert (panel["title"], panel["tone"]) == ("No privacy", "bad")
-    assert panel["epsilon_per_reading"] is None
+    assert panel["epsilon"] is None
     assert panel["epsilon_per_feature"] == []
     assert panel["not_covered"] == ["Everything: nothing is hidden in this mode."]

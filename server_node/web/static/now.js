@@ -84,7 +84,7 @@ function complete(status, now, connected) {
   return ["warn", `${named}${others} silent; ${heard}${more}.`];
 }
 
-function privacy({ tone, title, epsilon_per_reading: epsilon, nominal }) {
+function privacy({ tone, title, epsilon, nominal }) {
   const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(epsilon)} per reading in all. `;
   return [tone === "good" ? "good" : "warn", `${price}${title}.`];
 }

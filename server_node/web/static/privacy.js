@@ -32,9 +32,9 @@ export function showPrivacy(privacy) {
   const parts = [make("p", { class: `badge ${privacy.tone}` }, privacy.title)];
   if (privacy.remark) parts.push(make("p", { class: "notice" }, privacy.remark));
   const facts = [["Mode", privacy.mode]];
-  if (privacy.epsilon_per_reading !== null) {
+  if (privacy.epsilon !== null) {
     const several = privacy.models.length > 1 ? ", all models" : "";
-    facts.push([`${privacy.nominal ? "Nominal ε" : "ε"} per reading${several}`, value(privacy.epsilon_per_reading)]);
+    facts.push([`${privacy.nominal ? "Nominal ε" : "ε"} per reading${several}`, value(privacy.epsilon)]);
     for (const model of privacy.models) facts.push([model.name, modelText(model)]);
   }
   parts.push(make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)])));
@@ -47,7 +47,7 @@ export function showPrivacy(privacy) {
 
 /* What one model costs, and what it learns from. */
 function modelText(model) {
-  const epsilon = model.epsilon_per_reading === null ? "" : `ε ${value(model.epsilon_per_reading)} per ${model.unit}, `;
+  const epsilon = model.epsilon === null ? "" : `ε ${value(model.epsilon)} per ${model.unit}, `;
   if (model.learns_from === "rows") return `${epsilon}noisy rows, which models share`;
   return `${epsilon}counts of ${plural(model.window_readings, "reading")}`;
 }
