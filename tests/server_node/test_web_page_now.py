@@ -157,6 +157,32 @@ def test_a_chosen_cluster_is_chosen_everywhere(browser: Browser, tmp_path: Path)
         tab.until(f"{pressed.format('#lives')} === 0")
 
 
+def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browser, tmp_path: Path) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
+        tab.until(DRAWN)
+        tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
+        facts = "Object.fromEntries([...document.querySelectorAll('#lives .opened dl div')]"
+        facts += ".map(fact => [...fact.children].map(part => part.textContent)))"
+        tab.until(f"'Share' in {facts}")
+        known = tab.value_of(facts)
+        assert known["Newest readings from"] == "attic 100 %"
+        assert known["Share"].startswith("40 % now, ")
+        assert " °C, mostly " in known["temperature"]
+        assert known["What sets it apart"]
+        tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
+        tab.until("document.querySelector('#lives .opened') === null")
+
+
+def test_marks_show_where_a_cluster_was_born_and_where_it_ended(browser: Browser, tmp_path: Path) -> None:
+    past = history(tmp_path, {0: 60, 2: 40}, {0: 60, 1: 20, 7: 20})
+    with shown(browser, the_status(), past) as (tab, _):
+        tab.until(DRAWN)
+        marks = f"{ROWS}.map(row => [row.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1], "
+        marks += "...[...row.querySelectorAll('.band .mark')].map(mark => mark.hidden)])"
+        shown_marks = {int(identity): hidden for identity, *hidden in tab.value_of(marks)}
+        assert shown_marks == {0: [True, True], 1: [True, True], 2: [False, True], 7: [True, False]}
+
+
 def test_events_are_listed_newest_first_and_by_kind(browser: Browser) -> None:
     with shown(browser, the_status()) as (tab, _):
         texts = "[...document.querySelectorAll('#events li span')].map(text => text.textContent)"
@@ -198,6 +224,13 @@ def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
         if clusters > 12:
             tab.value_of("document.getElementById('all-lives').click()")
             tab.until(f"{ROWS}.length === {clusters}")
+            tab.value_of(
+                "(() => {const field = document.getElementById('find-cluster'); field.value = '(17)';"
+                " field.dispatchEvent(new Event('input'))})()"
+            )
+            tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('(17)')")
+        else:
+            assert tab.value_of("document.getElementById('find-cluster').hidden")
 
 
 def test_without_a_server_the_page_says_so_and_no_longer_now(browser: Browser) -> None:

@@ -48,13 +48,11 @@ export class Clusters {
   }
 
   columns(model, clustering) {
-    const trends = clustering.clusters.some(({ trend_text: text }) => text);
     const known = clustering.clusters.some(({ since }) => since !== null && since !== undefined);
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: ({ active }) => (active ? "active" : "quiet") },
       { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share }) => percent(recent_share) },
-      ...(trends ? [{ key: "trend", title: "Share over time", of: ({ recent_share }) => recent_share, text: ({ trend_text: text }) => text }] : []),
       { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share }) => percent(share) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),

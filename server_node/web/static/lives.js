@@ -2,6 +2,7 @@
 
 import { clusterTitle, make, percent, plural, reconcile, setText } from "./format.js";
 import { fillSwatch, markOf, swatch } from "./marks.js";
+import { fillOpened, openedRow } from "./opened.js";
 import { NO_CLUSTER, Past } from "./past.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -28,6 +29,7 @@ export class Lives {
       this.draw();
     });
     at("moment").addEventListener("input", () => this.read());
+    at("find-cluster").addEventListener("input", () => this.draw());
     at("spans").append(...SPANS.map(([name], place) => {
       const button = make("button", { type: "button" }, name);
       button.addEventListener("click", () => this.zoom(place));
@@ -46,9 +48,9 @@ export class Lives {
     this.draw();
   }
 
-  show(model) {
+  show(model, now = this.now) {
     if (this.model?.name !== model.name) this.all = false;
-    this.model = model;
+    [this.model, this.now] = [model, now];
     if (!this.zoomed) this.span = spanOf(model.clustering?.usual);
     const shown = Boolean(model.clustering) && !model.waiting_for;
     at("lives-panel").hidden = !shown;
@@ -78,12 +80,17 @@ export class Lives {
     const width = this.bars.width;
     const start = this.bars[0]?.start ?? 0;
     this.window = { start, end: (this.bars.at(-1)?.start ?? start) + width, step: width };
-    const rows = this.listed();
-    const shown = this.all ? rows : rows.slice(0, ROWS_MAX);
+    const every = this.listed();
+    const query = at("find-cluster").value.trim().toLowerCase();
+    const rows = every.filter((cluster) => clusterTitle(cluster).toLowerCase().includes(query));
+    const shown = this.all ? rows : rows.filter(({ identity }, place) => place < ROWS_MAX || identity === this.chosen);
     reconcile(
-      at("lives").tBodies[0], shown, ({ identity }) => identity,
-      (cluster) => this.row(cluster), (row, cluster) => this.fill(row, cluster),
+      at("lives").tBodies[0], shown.flatMap((cluster) => (cluster.identity === this.chosen ? [cluster, { cluster }] : [cluster])),
+      ({ identity, cluster }) => (cluster ? "opened" : identity),
+      (item) => (item.cluster ? openedRow() : this.row(item)),
+      (row, item) => (item.cluster ? fillOpened(row, item.cluster, model.clustering, this.now) : this.fill(row, item)),
     );
+    at("find-cluster").hidden = every.length <= ROWS_MAX;
     at("all-lives").hidden = rows.length <= ROWS_MAX;
     setText(at("all-lives"), this.all ? "Show fewer" : `Show all ${rows.length}`);
     SPANS.forEach((_, place) => (at("spans").children[place].ariaPressed = String(place === this.span)));
@@ -101,7 +108,7 @@ export class Lives {
     band.append(document.createElementNS(SVG, "path"));
     const name = make("button", { type: "button", class: "pin" }, swatch(), make("span"));
     name.addEventListener("click", () => this.onChoose(cluster.identity));
-    return make("tr", {}, make("th", { scope: "row" }, name, make("div", { class: "fed" })), make("td", { class: "band" }, band), make("td", { class: "number" }));
+    return make("tr", {}, make("th", { scope: "row" }, name, make("div", { class: "fed" })), make("td", { class: "band" }, band, make("i"), make("i")), make("td", { class: "number" }));
   }
 
   fill(row, cluster) {
@@ -119,6 +126,8 @@ export class Lives {
     const path = band.firstChild.firstChild;
     path.setAttribute("d", this.band(cluster));
     path.setAttribute("class", `life ${cluster.ended ? "" : `c${markOf(cluster.slot).colour}`}`);
+    this.mark(band, cluster);
+    state.title = cluster.trend_text ?? "";
     setText(state, cluster.ended ? "" : cluster.active ? `${percent(cluster.recent_share)} now` : "quiet");
   }
 
@@ -143,6 +152,23 @@ export class Lives {
       reached = bar.start + step;
     }
     return `M${above.join("L")}L${below.reverse().join("L")}Z`;
+  }
+
+  // A ring where a cluster was born or parted from another, a dot where it merged or went, if that is in the time shown.
+  mark(cell, cluster) {
+    const { start, end, step } = this.window;
+    const [, born, ended] = cell.children;
+    const first = this.first(cluster.identity);
+    const last = cluster.ended ? this.bars.findLast(({ clusters }) => clusters.has(cluster.identity)) : null;
+    born.hidden = first === null || first === start;
+    ended.hidden = !last;
+    born.className = `mark born f${markOf(cluster.slot ?? 0).colour}`;
+    ended.className = "mark ended";
+    born.title = cluster.parent === null || cluster.parent === undefined ? "new here" : "parted from another here";
+    ended.title = "merged or gone here";
+    const place = (time) => `${(100 * (time - start)) / (end - start)}%`;
+    if (!born.hidden) born.style.left = place(first);
+    if (!ended.hidden) ended.style.left = place(last.start + step);
   }
 
   axis() {

@@ -10,16 +10,19 @@ export class MapPanel {
   constructor() {
     [this.model, this.map, this.text, this.pinned] = [null, null, null, null];
     this.nodes = new Nodes(at("map"), async () => {
-      if (!this.map) await this.load();
-      this.draw();
+      if (this.map || (await this.load())) this.draw();
     });
   }
 
+  // Whether the scripts are there; while the server is away they are not.
   async load() {
-    const [{ NodeMap }, text] = await Promise.all([import("./map.js"), import("./map_text.js")]);
+    const scripts = await Promise.all([import("./map.js"), import("./map_text.js")]).catch(() => null);
+    if (!scripts) return false;
+    const [{ NodeMap }, text] = scripts;
     this.text = text;
     this.map ??= new NodeMap(at("map"), at("tip"), at("map-announcement"));
     this.map.pin(this.pinned);
+    return true;
   }
 
   // `chosen` has the names of the features that are the axes.

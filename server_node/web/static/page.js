@@ -11,8 +11,6 @@ import { Lives } from "./lives.js";
 import { Live } from "./live.js";
 import { MapPanel } from "./map_panel.js";
 import { showNow } from "./now.js";
-import { showRules } from "./rules.js";
-import { showPrivacy, showRejected } from "./privacy.js";
 import { offerLogOut } from "./session.js";
 import { Tabs } from "./tabs.js";
 import { clock, plural, setText } from "./format.js";
@@ -102,19 +100,26 @@ function show() {
   if (nameShown !== model.name) clusters.reset();
   nameShown = model.name;
   map.show(status, model, chosen);
-  lives.show(model);
+  lives.show(model, now());
   showDifferences(model);
   showFeeds(model);
-  showRules(model);
-  showRejected(status.rejected);
-  if (privacyShown !== status.contract) {
-    // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
-    showPrivacy(status.privacy);
-    privacyShown = status.contract;
-  }
+  showBelow(status, model);
   showTitle();
   announce(model);
   tick();
+}
+
+// What stands low on the page; its scripts come after the first picture.
+async function showBelow({ rejected, contract, privacy }, model) {
+  const scripts = await Promise.all([import("./rules.js"), import("./privacy.js")]).catch(() => null);
+  if (!scripts) return; // the server is away
+  const [{ showRules }, { showPrivacy, showRejected }] = scripts;
+  showRules(model);
+  showRejected(rejected);
+  if (privacyShown === contract) return;
+  // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
+  showPrivacy(privacy);
+  privacyShown = contract;
 }
 
 // Updates what changes with time alone: ages.

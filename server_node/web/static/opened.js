@@ -1,0 +1,37 @@
+// What is known of the chosen cluster, in a row below its own: what it is, its kin, its share, its clients.
+
+import { clusterTitle, duration, fixed, make, reconcile, setText } from "./format.js";
+
+export function openedRow() {
+  return make("tr", { class: "opened" }, make("td", { colspan: 3 }, make("dl", { class: "facts" })));
+}
+
+export function fillOpened(row, cluster, { clusters, features }, now) {
+  const known = facts(cluster, clusters, features, now).filter(([, words]) => words);
+  reconcile(
+    row.firstChild.firstChild, known, ([name]) => name,
+    ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
+    (fact, [, words]) => setText(fact.lastChild, words),
+  );
+}
+
+function facts(cluster, clusters, features, now) {
+  const parent = clusters.find(({ identity }) => identity === cluster.parent);
+  const parted = clusters.filter((each) => each.parent === cluster.identity).map(clusterTitle).join(", ");
+  const kin = [parent ? `parted from ${clusterTitle(parent)}` : "", parted ? `${parted} parted from it` : ""];
+  return [
+    ["What sets it apart", cluster.text],
+    ["Known for", cluster.since === null ? "" : duration(now - cluster.since)],
+    ["Kin", kin.filter(Boolean).join("; ")],
+    ["Share", cluster.trend_text],
+    ["Newest readings from", cluster.fed_by_text],
+    ...features.map((feature, j) => [feature.name, valuesOf(cluster, feature, j)]),
+  ];
+}
+
+// The centre, and where the middle 80 % lies.
+function valuesOf({ centre, spread }, { unit, digits }, j) {
+  if (!centre) return "";
+  const words = `${fixed(centre[j], digits)} ${unit}`.trim();
+  return spread ? `${words}, mostly ${fixed(spread[j][0], digits)} to ${fixed(spread[j][1], digits)}` : words;
+}
