@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -171,6 +172,37 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         assert known["What sets it apart"]
         tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
         tab.until("document.querySelector('#lives .opened') === null")
+
+
+def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(browser: Browser) -> None:
+    arrays = some_nodes(4, 3, 120)
+    board = StatusBoard(a_status(CONTRACT, [a_snapshot(CONTRACT, arrays)]))
+    web = page_server(board, CollectorRegistry())
+    rows = "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.cells[3].textContent)"
+    try:
+        tab = browser.tab()
+        tab.resize(1280, 4000)
+        tab.open(f"http://127.0.0.1:{web.start()}/")
+        tab.until(f"{rows}.length === 3")
+        descending = tab.value_of(rows)
+        assert descending == sorted(descending, key=lambda share: -int(share.split()[0]))
+        lightest = np.bincount(arrays["cluster"], weights=arrays["count"]).argmin()
+        grown = arrays | {"count": arrays["count"] * np.where(arrays["cluster"] == lightest, 100, 1)}
+        grown["centre_weight"] = np.bincount(grown["cluster"], weights=grown["count"])
+        board.set(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=2)]))
+        tab.until(f"parseInt({rows}[2]) > 90")
+        later = "(() => {const now = performance.now.bind(performance); performance.now = () => now() + 61_000})()"
+        box = tab.value_of("(({x, y}) => [x, y])(document.querySelector('#clusters tbody tr').getBoundingClientRect())")
+        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 40, y=box[1] + 10)
+        tab.until("document.querySelector('#clusters tbody').matches(':hover')")
+        tab.value_of(later)
+        board.set(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=3)]))
+        tab.until("document.getElementById('counters').textContent.includes('Snapshot3')")
+        assert int(tab.value_of(rows)[2].split()[0]) > 90
+        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=5, y=5)
+        tab.until(f"parseInt({rows}[0]) > 90")
+    finally:
+        web.stop()
 
 
 def test_marks_show_where_a_cluster_was_born_and_where_it_ended(browser: Browser, tmp_path: Path) -> None:

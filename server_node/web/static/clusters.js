@@ -2,6 +2,7 @@
 
 import { fillSwatch, swatch } from "./marks.js";
 import { Naming } from "./naming.js";
+import { SteadyOrder } from "./order.js";
 import { Sorting } from "./sorting.js";
 import { clusterTitle, count, duration, fixed, reconcile, make, featureLabel, percent, plural, setText } from "./format.js";
 
@@ -14,6 +15,7 @@ export class Clusters {
   constructor(onHover, onPin) {
     [this.onHover, this.onPin, this.pinned] = [onHover, onPin, null];
     this.naming = new Naming(document.getElementById("naming"));
+    this.order = new SteadyOrder(table.tBodies[0]);
     this.sorting = new Sorting(table, "share", true, () => this.show(this.model, this.now));
   }
 
@@ -37,8 +39,9 @@ export class Clusters {
     const clustering = model.clustering ?? EMPTY;
     const columns = this.columns(model, clustering);
     this.sorting.head(clustering.clusters.length ? columns : []);
+    const ordered = this.sorting.order(clustering.clusters, columns);
     reconcile(
-      table.tBodies[0], this.sorting.order(clustering.clusters, columns),
+      table.tBodies[0], this.order.keep(ordered, ({ identity }) => identity, `${model.name}/${this.sorting.chosen}`),
       (cluster) => `${cluster.identity}/${columns.map(({ title }) => title).join("|")}`,
       () => this.row(columns),
       (row, cluster) => this.fill(row, cluster, columns),

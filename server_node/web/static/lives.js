@@ -3,6 +3,7 @@
 import { clusterTitle, make, percent, plural, reconcile, setText } from "./format.js";
 import { fillSwatch, markOf, swatch } from "./marks.js";
 import { fillOpened, openedRow } from "./opened.js";
+import { SteadyOrder } from "./order.js";
 import { NO_CLUSTER, Past } from "./past.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -24,6 +25,7 @@ export class Lives {
     [this.onChoose, this.span, this.all, this.model, this.chosen] = [onChoose, 1, false, null, null];
     [this.bars, this.zoomed] = [[], false];
     this.past = new Past(() => this.draw());
+    this.order = new SteadyOrder(at("lives").tBodies[0]);
     at("all-lives").addEventListener("click", () => {
       this.all = !this.all;
       this.draw();
@@ -80,7 +82,7 @@ export class Lives {
     const width = this.bars.width;
     const start = this.bars[0]?.start ?? 0;
     this.window = { start, end: (this.bars.at(-1)?.start ?? start) + width, step: width };
-    const every = this.listed();
+    const every = this.order.keep(this.listed(), ({ identity }) => identity, `${model.name}/${this.span}`);
     const query = at("find-cluster").value.trim().toLowerCase();
     const rows = every.filter((cluster) => clusterTitle(cluster).toLowerCase().includes(query));
     const shown = this.all ? rows : rows.filter(({ identity }, place) => place < ROWS_MAX || identity === this.chosen);

@@ -10,6 +10,11 @@ export class Sorting {
     [this.table, this.by, this.descending, this.onChange] = [table, by, descending, onChange];
   }
 
+  // The order asked for, as text.
+  get chosen() {
+    return `${this.by}/${this.descending}`;
+  }
+
   // columns: {key, title, number: whether it holds numbers}. Numbers start in descending order, names in ascending.
   head(columns) {
     const rows = columns.length ? [columns] : [];
