@@ -209,9 +209,11 @@ def _next_lines(file: Path, run: Demo) -> list[str]:
         if is_private
         else ("demo --private", "private counts alone: no noisy row is published")
     )
+    is_strict = run.config.contract.privacy.counts_epsilon == 1.0
+    stricter = [("demo --epsilon 1", "stricter, and for noisy rows the same epsilon, at which most models find nothing")]
     tries = [
         other,
-        ("demo --epsilon 1", "stricter; noisy rows at the same price show nothing"),
+        *([] if is_strict else stricter),
         (f"history export --config {file}", "the share of each cluster over the sixteen days"),
         (f"check {file}", "the contract of this federation, and what it costs"),
         ("check --example > mine.toml", "a federation of your own; then shoal server, client, producer"),
