@@ -210,7 +210,7 @@ def _next_lines(file: Path, run: Demo) -> list[str]:
         else ("demo --private", "private counts alone: no noisy row is published")
     )
     is_strict = run.config.contract.privacy.counts_epsilon == 1.0
-    stricter = [("demo --epsilon 1", "stricter, and for noisy rows the same epsilon, at which most models find nothing")]
+    stricter = [("demo --epsilon 1", "stricter, and the same for noisy rows, on which most models then find nothing")]
     tries = [
         other,
         *([] if is_strict else stricter),
