@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from server_node.cluster_monitoring import ClusterMonitoring, Happened
 from server_node.lineage import Lineage
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import (
@@ -26,14 +28,12 @@ from server_node.regression import prediction_error
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
+from shoal.config.privacy import model_epsilon, total_epsilon
 from shoal.protocol.cluster_events import EVENT_KINDS
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reasons import REASONS
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
-
-CLUSTERS_LABELLED_MAX = 100
-"""clusters of a model that have a metric of their own share"""
 
 
 class ServerMonitoring:
@@ -49,8 +49,7 @@ class ServerMonitoring:
         self._waiting: set[str] = set()
         """models of which a round is open"""
         self._labelled: set[str] = set()
-        self._shares: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
-        """model -> the label values of its clusters' shares"""
+        self._clusters = ClusterMonitoring(metrics, contract)
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
         for result in ("absorbed", "repeated", "rejected", "quarantined", "chunk", "incomplete"):
             metrics.updates.labels(result=result).inc(0)
@@ -58,6 +57,9 @@ class ServerMonitoring:
             metrics.readings.labels(result=result).inc(0)
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
+        for model in contract.models:
+            metrics.model_epsilon.labels(model=model.name).set(_or_infinite(model_epsilon(contract, model)))
+        metrics.epsilon.set(_or_infinite(total_epsilon(contract)))
 
     @property
     def rejected(self) -> Mapping[str, int]:
@@ -79,6 +81,8 @@ class ServerMonitoring:
                 self._metrics.cluster_events.labels(model=name, event=kind).inc(0)
             if model.snapshot is not None and model.view is not None:
                 self._sizes(model.snapshot, model.view, model.lineage)
+            known = model.status().events
+            self._clusters.happened(name, (Happened(one.kind, one.cluster, one.text, one.at) for one in known))
         for client in clients:
             self._last_seen(client.client, client.last_seen)
 
@@ -216,6 +220,9 @@ class ServerMonitoring:
         for event in published.events:
             self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
             log_event("cluster_changed", model=snapshot.model, event_id=event.id, kind=event.kind, text=event.text)
+        happened = (Happened(event.kind, event.cluster, event.text, event.at) for event in published.events)
+        self._clusters.happened(snapshot.model, happened)
+        self._clusters.counted(snapshot.model, published.history)
 
     def _sizes(self, snapshot: Snapshot, view: ClusteringView, lineage: Lineage) -> None:
         labels = {"model": snapshot.model}
@@ -227,15 +234,7 @@ class ServerMonitoring:
         self._metrics.version.labels(**labels).set(snapshot.version)
         if (error := prediction_error(snapshot, self._contract)) is not None:
             self._metrics.prediction_error.labels(**labels).set(error)
-        shown = {
-            (snapshot.model, str(cluster.identity), cluster.name): cluster.recent_share
-            for cluster in sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]
-        }
-        for gone in self._shares[snapshot.model] - shown.keys():
-            self._metrics.cluster_share.remove(*gone)
-        for series, share in shown.items():
-            self._metrics.cluster_share.labels(*series).set(share)
-        self._shares[snapshot.model] = set(shown)
+        self._clusters.clusters(snapshot.model, view, lineage)
 
     def _last_seen(self, client: str, at: float) -> None:
         """A label for each client, but not without bound: any writer to the updates topic can make up names."""
@@ -250,3 +249,8 @@ def _log_request(ingested: IngestOutcome) -> None:
         log_event("client_released", model=model, client=client, detail=detail)
     else:
         log_event("client_quarantined", logging.WARNING, model=model, client=client, detail=detail)
+
+
+def _or_infinite(epsilon: float | None) -> float:
+    """What a reading costs without a guarantee has no bound."""
+    return math.inf if epsilon is None else epsilon

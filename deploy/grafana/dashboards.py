@@ -1,4 +1,4 @@
-"""The Grafana dashboards, and the command that writes them as JSON for Grafana.
+"""The Grafana dashboards that show whether everything runs, and the command that writes them as JSON for Grafana.
 
     python -m deploy.grafana.dashboards        writes deploy/grafana/dashboards/*.json
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deploy.grafana.clusters import CLUSTERS
 from deploy.grafana.panels import (
     BYTES,
     NUMBER,
@@ -36,7 +37,7 @@ LEARNED = 'sum(rate(shoal_readings_total{job="shoal-server", result="learned"}[$
 
 FEDERATION = Dashboard(
     "shoal-federation",
-    "shoal: Federation",
+    "shoal operations: Federation",
     "The clusters of the federation, and its clients.",
     [MODEL, IN_ROUNDS],
     [
@@ -140,7 +141,7 @@ FEDERATION = Dashboard(
 
 OPERATIONS = Dashboard(
     "shoal-operations",
-    "shoal: Operations",
+    "shoal operations: Processes",
     "Lag, latency, errors and resources of all processes.",
     [INSTANCE],
     [
@@ -231,7 +232,7 @@ OPERATIONS = Dashboard(
 
 ONE_CLIENT = Dashboard(
     "shoal-client",
-    "shoal: Client",
+    "shoal operations: Client",
     "One client, by its own metrics and by the updates that the server reads.",
     [CLIENT],
     [
@@ -306,7 +307,7 @@ ONE_CLIENT = Dashboard(
     ],
 )
 
-DASHBOARDS = {"federation": FEDERATION, "operations": OPERATIONS, "client": ONE_CLIENT}
+DASHBOARDS = {"clusters": CLUSTERS, "federation": FEDERATION, "operations": OPERATIONS, "client": ONE_CLIENT}
 """name of the file -> dashboard"""
 
 

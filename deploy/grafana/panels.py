@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import StackingMode
 from grafana_foundation_sdk.models.dashboard import (
     DashboardLinkType,
     DataSourceRef,
+    DataTransformerConfig,
     GridPos,
     VariableRefresh,
     VariableSort,
 )
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
 """its uid in provisioning/datasources/prometheus.yml"""
@@ -23,7 +27,7 @@ WIDTH = 24
 """columns of Grafana's grid"""
 STAT_HEIGHT, HEIGHT = 5, 8
 """rows of the grid"""
-PER_SECOND, SECONDS, BYTES, NUMBER, SHARE = "ops", "s", "bytes", "short", "percentunit"
+PER_SECOND, SECONDS, BYTES, NUMBER, SHARE, MOMENT = "ops", "s", "bytes", "short", "percentunit", "dateTimeAsLocal"
 
 
 class Query(NamedTuple):
@@ -42,36 +46,92 @@ class Variable(NamedTuple):
     multiple: bool = True
 
 
+class Annotation(NamedTuple):
+    """Marks on all time series: one for each value, which is its time in milliseconds since 1970."""
+
+    name: str
+    expr: str
+    title: str
+    text: str
+    colour: str
+
+
 @dataclass(frozen=True)
 class Panel:
-    """One panel: a time series, or a `stat`, which shows only the newest value."""
+    """One panel. `stat` shows only the newest value of each query, `stacked` the parts of a whole over time."""
 
     title: str
     unit: str
     description: str
     queries: Sequence[Query]
-    stat: bool = False
+    kind: Literal["stat", "time series", "stacked", "table"] = "time series"
+    transformations: Sequence[DataTransformerConfig] = ()
+    """of a table"""
+    sort_by: str = ""
+    """of a table: heading of the column whose largest value comes first; empty: as Prometheus gives them"""
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    """One dashboard: stats in one row, time series two in a row."""
+    """One dashboard: stats in one row, all other panels two in a row."""
 
     uid: str
     title: str
     description: str
     variables: Sequence[Variable]
     panels: Sequence[Panel]
+    annotations: Sequence[Annotation] = ()
+    tags: Sequence[str] = ("shoal", "operations")
+    span: str = "30m"
+    """time shown at first, until now"""
+    refresh: str = "10s"
 
 
 def stat_panel(title: str, unit: str, description: str, *queries: Query) -> Panel:
     """A panel of newest values."""
-    return Panel(title, unit, description, queries, stat=True)
+    return Panel(title, unit, description, queries, "stat")
 
 
 def time_series_panel(title: str, unit: str, description: str, *queries: Query) -> Panel:
     """A panel of values over time."""
     return Panel(title, unit, description, queries)
+
+
+def stacked_panel(title: str, unit: str, description: str, *queries: Query) -> Panel:
+    """A panel of the parts of a whole over time, one upon the other."""
+    return Panel(title, unit, description, queries, "stacked")
+
+
+def list_panel(
+    title: str,
+    unit: str,
+    description: str,
+    expr: str,
+    columns: Mapping[str, str],
+    largest_first: str = "",
+) -> Panel:
+    """A table with a row for each series of a query. `columns`: label, or `Value`, -> heading, from left to right.
+
+    `largest_first`: the heading of the column by which rows are sorted, the largest first.
+    """
+    organised = {
+        "excludeByName": {"Time": True},
+        "indexByName": {name: place for place, name in enumerate(columns)},
+        "renameByName": dict(columns),
+    }
+    steps = [DataTransformerConfig("organize", options=organised)]
+    return Panel(title, unit, description, [Query(expr, "")], "table", steps, largest_first)
+
+
+def matrix_panel(title: str, unit: str, description: str, expr: str, rows: tuple[str, str], column: str) -> Panel:
+    """A table with a row for each value of one label (`rows`: it and its heading) and a column for each of another."""
+    row, heading = rows
+    options = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
+    # Grafana heads the column of rows with the names of both labels.
+    renamed = {"excludeByName": {}, "indexByName": {}, "renameByName": {f"{row}\\{column}": heading}}
+    steps = [DataTransformerConfig("groupingToMatrix", options=options)]
+    steps.append(DataTransformerConfig("organize", options=renamed))
+    return Panel(title, unit, description, [Query(expr, "")], "table", steps)
 
 
 def quantiles(
@@ -90,24 +150,26 @@ def to_json(spec: Dashboard) -> str:
         dashboard.Dashboard(spec.title)
         .uid(spec.uid)
         .description(spec.description)
-        .tags(["shoal"])
+        .tags(list(spec.tags))
         .editable()
         .timezone("browser")
-        .time("now-30m", "now")
-        .refresh("10s")
+        .time(f"now-{spec.span}", "now")
+        .refresh(spec.refresh)
         .link(dashboard.DashboardLink("shoal").type(DashboardLinkType.DASHBOARDS).tags(["shoal"]).keep_time(True))
     )
     for variable in spec.variables:
         made = made.with_variable(_variable(variable))
     for number, (panel, position) in enumerate(zip(spec.panels, _positions(spec.panels), strict=True), 1):
-        built = _stat(panel) if panel.stat else _time_series(panel)
-        made = made.with_panel(built.id(number).grid_pos(position))
-    return JSONEncoder(sort_keys=True, indent=2, ensure_ascii=False).encode(made.build()) + "\n"
+        made = made.with_panel(_BUILDERS[panel.kind](panel).id(number).grid_pos(position))
+    found = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
+    if spec.annotations:
+        found["annotations"] = {"list": [_annotation(one) for one in spec.annotations]}
+    return json.dumps(found, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
 
 
 def _positions(panels: Sequence[Panel]) -> list[GridPos]:
-    """Stats first, side by side in one row; below them time series, two in a row."""
-    stats = sum(panel.stat for panel in panels)
+    """Stats first, side by side in one row; below them all others, two in a row."""
+    stats = sum(panel.kind == "stat" for panel in panels)
     edges = [WIDTH * i // stats for i in range(stats + 1)]
     row = [GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)]
     half = WIDTH // 2
@@ -140,6 +202,45 @@ def _time_series(panel: Panel) -> timeseries.Panel:
     for ref, query in zip("ABCDEFGH", panel.queries, strict=False):
         built = built.with_target(_target(ref, query).range())
     return built
+
+
+def _stacked(panel: Panel) -> timeseries.Panel:
+    stacking = common.StackingConfig().mode(StackingMode.NORMAL)
+    return _time_series(panel).stacking(stacking).fill_opacity(60).max(1)
+
+
+def _table(panel: Panel) -> table.Panel:
+    (query,) = panel.queries
+    built = table.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(SOURCE)
+    built = built.with_target(_target("A", query).instant().format(PromQueryFormat.TABLE))
+    if panel.sort_by:
+        built = built.sort_by([common.TableSortByFieldState().display_name(panel.sort_by).desc(True)])
+    for step in panel.transformations:
+        built = built.with_transformation(step)
+    return built
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Panel], stat.Panel | timeseries.Panel | table.Panel]]] = {
+    "stat": _stat,
+    "time series": _time_series,
+    "stacked": _stacked,
+    "table": _table,
+}
+
+
+def _annotation(annotation: Annotation) -> dict[str, object]:
+    """By hand: the library has no class for the annotations of Prometheus."""
+    return {
+        "name": annotation.name,
+        "datasource": {"type": SOURCE.type_val, "uid": SOURCE.uid},
+        "enable": True,
+        "hide": False,
+        "iconColor": annotation.colour,
+        "target": {"refId": "Anno", "expr": annotation.expr, "interval": ""},
+        "titleFormat": annotation.title,
+        "textFormat": annotation.text,
+        "useValueForTime": True,
+    }
 
 
 def _target(ref: str, query: Query) -> prometheus.Dataquery:

@@ -135,6 +135,35 @@ class ServerMetrics(ProcessMetrics):
             ["model", "cluster", "name"],
             registry=self.registry,
         )
+        self.cluster_centre = Gauge(
+            "shoal_cluster_centre",
+            "Where a known cluster lies: its centre in a feature, in the unit of the feature",
+            ["model", "cluster", "name", "feature", "unit"],
+            registry=self.registry,
+        )
+        self.cluster_event_at = Gauge(
+            "shoal_cluster_event_timestamp_seconds",
+            "When a known cluster was born, parted, merged or ended: the newest of each model",
+            ["model", "event", "cluster", "text"],
+            registry=self.registry,
+        )
+        self.unknown_share = Gauge(
+            "shoal_unknown_share",
+            "Share of the readings of the newest 5 minutes of a model that fell to no known cluster, 0 to 1",
+            ["model"],
+            registry=self.registry,
+        )
+        self.model_epsilon = Gauge(
+            "shoal_model_epsilon_per_reading",
+            "Epsilon of each reading that the contract guarantees for a model; infinite without a guarantee",
+            ["model"],
+            registry=self.registry,
+        )
+        self.epsilon = Gauge(
+            "shoal_epsilon_per_reading",
+            "The same for all models together, in which those that share noise count once",
+            registry=self.registry,
+        )
         self.prediction_error = Gauge(
             "shoal_prediction_error",
             "How far the predictions of a model are off (root of the mean squared error), in the unit of its target",

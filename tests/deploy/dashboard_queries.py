@@ -60,7 +60,13 @@ def empty_panels(url: str, dashboards: Mapping[str, Any]) -> list[str]:
             if not values[variable["name"]]:
                 empty.append(f"{name} / variable {variable['name']}")
         assert dashboard["panels"], f"{name} has no panels"
-        filled = [query for panel in dashboard["panels"] for query in queries(name, panel, values, scrape_s)]
+        # An annotation is a query too, over the time that the dashboard shows.
+        marks = [
+            {"title": f"annotation {one['name']}", "targets": [one["target"]]}
+            for one in dashboard.get("annotations", {}).get("list", [])
+        ]
+        shown = [*dashboard["panels"], *marks]
+        filled = [query for panel in shown for query in queries(name, panel, values, scrape_s)]
         empty += [f"{query.panel}: {query.expr}" for query in filled if not has_data(url, query)]
     return empty
 
@@ -91,7 +97,8 @@ def queries(
                 # In a pattern of PromQL a backslash is written twice.
                 written = value.replace("\\", "\\\\")
                 filled = re.sub(rf"\${name}\b", lambda _, written=written: written, filled)  # type: ignore[misc]  # of a name
-            assert "$" not in filled, f"{dashboard} / {panel['title']}: unknown variable in {filled}"
+            # $1 is the first group of the pattern of a label_replace.
+            assert not re.search(r"\$(?!\d)", filled), f"{dashboard} / {panel['title']}: unknown variable in {filled}"
             yield FilledQuery(f"{dashboard} / {panel['title']} {list(chosen)}", filled, bool(target.get("instant")))
 
 

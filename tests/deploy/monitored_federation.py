@@ -34,6 +34,7 @@ FEDERATION = """
 name = "monitored"
 [[features]]
 name = "warm"
+unit = "°C"
 low = 0
 high = 100
 [[features]]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from deploy.grafana.clusters import CENTRES
 from deploy.grafana.dashboards import DASHBOARDS, FOLDER
 from deploy.grafana.panels import Dashboard, to_json
+from shoal.protocol.cluster_events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import REJECTED
 from shoal.transports import open_log
@@ -18,6 +22,8 @@ from shoal.transports.base import Log, Record, beginning
 from tests.deploy.dashboard_queries import check_every_panel, empty_panels, queries, with_intervals
 from tests.deploy.monitored_federation import (
     CLIENTS,
+    MODELS,
+    NAME,
     SECRET,
     SECRET_TEXT,
     MonitoredFederation,
@@ -29,6 +35,11 @@ from tests.deploy.monitored_federation import (
     until,
 )
 
+TRANSFORMATIONS = {
+    "organize": {"excludeByName", "indexByName", "renameByName"},
+    "groupingToMatrix": {"rowField", "columnField", "valueField", "emptyValue"},
+}
+"""id -> its options"""
 COMMITTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")}
 
 
@@ -73,10 +84,61 @@ def test_the_provisioned_data_source_is_the_one_the_dashboards_query() -> None:
     source = (FOLDER.parent / "provisioning" / "datasources" / "prometheus.yml").read_text(encoding="utf-8")
     assert "uid: prometheus\n" in source
     for dashboard in COMMITTED.values():
-        for part in (*dashboard["panels"], *dashboard["templating"]["list"]):
+        annotations = dashboard.get("annotations", {}).get("list", [])
+        targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+        for part in (*dashboard["panels"], *targets, *dashboard["templating"]["list"], *annotations):
             assert part["datasource"] == {"type": "prometheus", "uid": "prometheus"}
     provider = (FOLDER.parent / "provisioning" / "dashboards" / "shoal.yml").read_text(encoding="utf-8")
     assert "path: /etc/grafana/dashboards\n" in provider
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_transformations_and_annotations_are_of_kinds_that_grafana_has(name: str) -> None:
+    dashboard = COMMITTED[name]
+    for panel in dashboard["panels"]:
+        assert panel["type"] in {"stat", "timeseries", "table"}
+        steps = panel.get("transformations", [])
+        assert bool(steps) == (panel["type"] == "table"), panel["title"]
+        assert all(set(step["options"]) == TRANSFORMATIONS[step["id"]] for step in steps), panel["title"]
+        # A table needs its labels as columns, and one row for each series.
+        forms = {(target["format"], target["instant"]) for target in panel["targets"] if "format" in target}
+        assert forms == ({("table", True)} if panel["type"] == "table" else set()), panel["title"]
+    for mark in dashboard.get("annotations", {}).get("list", []):
+        assert mark["useValueForTime"] is True
+        assert set(re.findall(r"{{(\w+)}}", mark["titleFormat"] + mark["textFormat"])) <= by_labels(
+            mark["target"]["expr"]
+        )
+
+
+def test_tables_name_only_columns_that_their_query_returns() -> None:
+    tables = [panel for one in COMMITTED.values() for panel in one["panels"] if panel["type"] == "table"]
+    assert tables
+    for panel in tables:
+        there = by_labels(panel["targets"][0]["expr"]) | {"Value"}
+        for step in panel["transformations"]:
+            options = step["options"]
+            if step["id"] == "groupingToMatrix":
+                assert {options["rowField"], options["columnField"], options["valueField"]} == there
+                there = {f"{options['rowField']}\\{options['columnField']}"}
+            else:
+                assert set(options["renameByName"]) == there, panel["title"]
+                assert sorted(options["indexByName"].values()) == list(range(len(options["indexByName"])))
+                headings = set(options["renameByName"].values())
+        assert {one["displayName"] for one in panel.get("options", {}).get("sortBy", [])} <= headings
+
+
+def by_labels(expr: str) -> set[str]:
+    """The labels that an aggregation leaves."""
+    found = re.match(r"\w+ by \(([\w, ]+)\)", expr)
+    assert found is not None, expr
+    return set(found[1].split(", "))
+
+
+def test_the_dashboard_of_people_who_run_a_plant_is_the_first_that_grafana_shows() -> None:
+    compose = (FOLDER.parent.parent.parent / "docker-compose.yml").read_text(encoding="utf-8")
+    assert "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH: /etc/grafana/dashboards/clusters.json" in compose
+    tags = {name: dashboard["tags"] for name, dashboard in COMMITTED.items()}
+    assert tags == {name: ["shoal"] if name == "clusters" else ["shoal", "operations"] for name in COMMITTED}
 
 
 def test_intervals_are_substituted_as_grafana_does() -> None:
@@ -93,6 +155,8 @@ def test_every_value_of_every_variable_is_queried() -> None:
         'a{m=~"x", c="1"} + b{m=~"x"}',
         'a{m=~"(x|y\\\\.z)", c="1"} + b{m=~"(x|y\\\\.z)"}',
     ]
+    group = {"title": "t", "targets": [{"expr": 'label_replace(a, "b", "$1", "c", "(.+)")'}]}
+    assert len(list(queries("d", group, {}, 1))) == 1, "$1 is no variable"
     with pytest.raises(AssertionError, match="unknown variable"):
         list(queries("d", {"title": "t", "targets": [{"expr": "a[$missing]"}]}, {}, 1))
 
@@ -106,13 +170,58 @@ def test_every_panel_of_a_running_federation_has_data(federation: MonitoredFeder
 
 
 @pytest.mark.needs("Prometheus")
+def test_the_table_of_centres_has_names_and_units_and_the_values_of_the_page(federation: MonitoredFederation) -> None:
+    for model in MODELS:
+
+        def agree(model: str = model) -> bool:
+            rows = answered(federation, CENTRES.replace("$model", model))
+            found = {(labels["title"], labels["column"]): value for labels, value in rows}
+            clusters = json.loads(fetched(f"{federation.server}/clusters?model={model}"))["clusters"]
+            expected = {
+                (one["name"] or f"cluster {one['identity']}", column): one["centre"][place]
+                for one in clusters
+                if one["centre"] is not None
+                for place, column in enumerate(["warm in °C", "damp"])
+            }
+            return any(title == f"{NAME} {model}" for title, _ in found) and found == pytest.approx(expected, rel=0.05)
+
+        until(agree, federation)
+
+
+@pytest.mark.needs("Prometheus")
+def test_births_are_marked_at_their_times_with_what_happened(federation: MonitoredFederation) -> None:
+    (mark,) = COMMITTED["clusters"]["annotations"]["list"]
+
+    def marks_are_the_events() -> bool:
+        rows = answered(federation, mark["target"]["expr"].replace("$model", MODELS[0]))
+        events = [
+            ClusterEventMessage.decode(one.value)
+            for one in records_in(federation, federation.config.contract.events_topic)
+        ]
+        births = {(one.text, round(1000 * one.at)) for one in events if (one.model, one.kind) == (MODELS[0], "birth")}
+        found = {(labels["text"], round(value)) for labels, value in rows if labels["event"] == "birth"}
+        return bool(births) and found == births
+
+    until(marks_are_the_events, federation)
+
+
+def answered(federation: MonitoredFederation, expr: str) -> list[tuple[dict[str, str], float]]:
+    """Labels and value of each series that Prometheus gives for a query now."""
+    query = urllib.parse.urlencode({"query": expr})
+    response = json.loads(fetched(f"{federation.prometheus}/api/v1/query?{query}"))
+    return [(one["metric"], float(one["value"][1])) for one in response["data"]["result"]]
+
+
+@pytest.mark.needs("Prometheus")
 def test_a_panel_without_data_is_found(federation: MonitoredFederation) -> None:
     check_every_panel(federation.prometheus, FOLDER)
     broken: dict[str, Any] = json.loads(json.dumps(COMMITTED))
     broken["client"]["panels"][5]["targets"][0]["expr"] = 'shoal_nodes{client="$client", model="gone"}'
     broken["operations"]["templating"]["list"][0]["query"] = "label_values(shoal_gone, instance)"
     broken["federation"]["panels"][2]["targets"][0]["expr"] = "shoal_clusters / 0 * 0"
+    broken["clusters"]["annotations"]["list"][0]["target"]["expr"] = "shoal_gone"
     empty = empty_panels(federation.prometheus, broken)
+    assert "clusters / annotation Births and ends of clusters []: shoal_gone" in empty
     assert "operations / variable instance" in empty
     assert [place.split(":")[0] for place in empty if place.startswith("client")] == [
         f"client / {COMMITTED['client']['panels'][5]['title']} ['{client}']" for client in CLIENTS

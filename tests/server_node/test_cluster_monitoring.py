@@ -1,0 +1,142 @@
+"""The metrics of clusters: their shares and centres, births and ends, what is new, and what a reading costs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server_node import cluster_monitoring
+from server_node.cluster_monitoring import ClusterMonitoring, Happened
+from server_node.description import describe
+from server_node.lineage import Cluster, Lineage
+from server_node.monitoring import ServerMonitoring
+from server_node.node import ServerNode
+from server_node.web.snapshot_json import view_of
+from shoal.config.privacy_report import privacy_report
+from shoal.protocol.cluster_events import ClusterEventMessage
+from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
+from shoal.telemetry.metrics import ServerMetrics
+from tests.server_node.server_fixture import ServerFixture, updates_of
+from tests.server_node.web_statuses import a_contract, a_lineage, a_snapshot, some_nodes
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> ServerFixture:
+    return ServerFixture(tmp_path)
+
+
+def test_the_centre_of_each_known_cluster_is_a_metric_in_units_and_within_bounds(site: ServerFixture) -> None:
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
+    for moment in ("as published", "after a restart"):
+        with site.server() as server:
+            while server.step():
+                pass
+            model = server.status().models["clusters"]
+            assert model.snapshot is not None
+            described = describe(view_of(model.snapshot), site.contract)
+            expected = {
+                ("clusters", str(identity), "", feature.name, feature.unit): value
+                for number, identity in model.lineage.of_number.items()
+                for feature, value in zip(site.contract.features, described[number].centre, strict=True)
+            }
+            assert samples(server, "shoal_cluster_centre") == pytest.approx(expected), moment
+            assert expected
+
+
+def test_metrics_of_clusters_are_bounded_and_those_of_ended_clusters_are_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_monitoring, "CLUSTERS_LABELLED_MAX", 3)
+    monkeypatch.setattr(cluster_monitoring, "FEATURES_LABELLED_MAX", 2)
+    contract, metrics = a_contract(5), ServerMetrics()
+    monitoring = ClusterMonitoring(metrics, contract)
+    seen = []
+    for clusters in (7, 2, 0):
+        snapshot = a_snapshot(contract, some_nodes(5, clusters, 3 * clusters))
+        monitoring.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
+        family = {family.name: family.samples for family in metrics.registry.collect()}
+        seen.append((len(family["shoal_cluster_share"]), len(family["shoal_cluster_centre"])))
+    assert seen == [(3, 6), (2, 4), (0, 0)]
+    snapshot = a_snapshot(contract, some_nodes(5, 2, 6))
+    monitoring.clusters("fcac", view_of(snapshot), a_lineage(snapshot))
+    again = ClusterMonitoring(metrics, contract)
+    again.clusters("fcac", view_of(snapshot), Lineage())
+    family = {family.name: family.samples for family in metrics.registry.collect()}
+    assert not family["shoal_cluster_centre"], "of a node that was thrown away nothing stays"
+
+
+def test_a_cluster_lies_where_its_heaviest_part_lies_and_never_beyond_the_bounds() -> None:
+    contract, metrics = a_contract(2), ServerMetrics()
+    arrays = some_nodes(2, 3, 9)
+    arrays["centre"] = np.array([[0.1, 0.1], [1.7, -0.4], [0.2, 0.2]])
+    arrays["centre_weight"] = np.array([5.0, 9.0, 1.0])
+    lineage = Lineage(5, clusters={4: Cluster(4)}, of_number={0: 4, 1: 4, 2: 4})
+    ClusterMonitoring(metrics, contract).clusters("fcac", view_of(a_snapshot(contract, arrays)), lineage)
+    value = metrics.registry.get_sample_value
+    for feature, bound in zip(contract.features, (contract.features[0].high, contract.features[1].low), strict=True):
+        labels = {"model": "fcac", "cluster": "4", "name": "", "feature": feature.name, "unit": feature.unit}
+        assert value("shoal_cluster_centre", labels) == bound
+
+
+def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
+    site: ServerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
+    site.run()
+    events = [ClusterEventMessage.decode(record.value) for record in site.records_in(site.contract.events_topic)]
+    expected = {(one.model, one.kind, str(one.cluster), one.text): one.at for one in events if one.kind == "birth"}
+    with site.server() as server:
+        assert samples(server, "shoal_cluster_event_timestamp_seconds") == expected, "after a restart too"
+    monkeypatch.setattr(cluster_monitoring, "EVENTS_LABELLED_MAX", 2)
+    metrics = ServerMetrics()
+    monitoring = ClusterMonitoring(metrics, site.contract)
+    kinds = ["birth", "birth", "gone", "merged", "share_moved", "named"]
+    monitoring.happened("clusters", (Happened(kind, place, f"{place}", place) for place, kind in enumerate(kinds)))
+    value = metrics.registry.get_sample_value
+    for place, kind in enumerate(kinds):
+        labels = {"model": "clusters", "event": kind, "cluster": str(place), "text": str(place)}
+        assert value("shoal_cluster_event_timestamp_seconds", labels) == (place if kind in ("gone", "merged") else None)
+
+
+def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -> None:
+    contract, metrics = a_contract(2), ServerMetrics()
+    monitoring = ClusterMonitoring(metrics, contract)
+
+    def one(width: int, start: int, clusters: list[int]) -> HistoryBin:
+        return HistoryBin(contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], [])
+
+    def share() -> float | None:
+        return metrics.registry.get_sample_value("shoal_unknown_share", {"model": "fcac"})
+
+    monitoring.counted("fcac", [])
+    monitoring.counted("fcac", [one(COARSE_S, 0, [NO_CLUSTER, 5]), one(FINE_S, 0, [])])
+    assert share() is None, "no readings, no share"
+    older, newer = one(FINE_S, 300, [1, 30, NO_CLUSTER, 10]), one(FINE_S, 600, [1, 10, NO_CLUSTER, 10])
+    monitoring.counted("fcac", [older, newer])
+    assert share() == 0.5
+    monitoring.counted("fcac", [one(FINE_S, 900, [1, 7])])
+    assert share() == 0
+
+
+def test_epsilon_is_that_of_the_contract_and_infinite_without_a_guarantee() -> None:
+    for contract in (a_contract(2, models=("one", "two")), a_contract(2, privacy={"mode": "off"})):
+        metrics = ServerMetrics()
+        ServerMonitoring(metrics, contract)
+        value = metrics.registry.get_sample_value
+        report = privacy_report(contract)
+        for model in report["models"]:
+            promised = math.inf if model["epsilon_per_reading"] is None else model["epsilon_per_reading"]
+            assert value("shoal_model_epsilon_per_reading", {"model": model["name"]}) == promised
+        total = math.inf if report["epsilon_per_reading"] is None else report["epsilon_per_reading"]
+        assert value("shoal_epsilon_per_reading") == total
+
+
+def samples(server: ServerNode, name: str) -> dict[tuple[str, ...], float]:
+    """The values of the labels of each series of a metric -> its value."""
+    for family in server.metrics.registry.collect():
+        if family.name == name:
+            return {tuple(one.labels.values()): one.value for one in family.samples}
+    return {}
