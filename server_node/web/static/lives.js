@@ -85,6 +85,7 @@ export class Lives {
     const every = this.order.keep(this.listed(), ({ identity }) => identity, `${model.name}/${this.span}`);
     const query = at("find-cluster").value.trim().toLowerCase();
     const rows = every.filter((cluster) => clusterTitle(cluster).toLowerCase().includes(query));
+    this.highest = Math.max(...this.bars.flatMap((bar) => [...bar.clusters].map(([identity]) => identity === NO_CLUSTER ? 0 : shareOf(bar, identity))), 0.01);
     const shown = this.all ? rows : rows.filter(({ identity }, place) => place < ROWS_MAX || identity === this.chosen);
     reconcile(
       at("lives").tBodies[0], shown.flatMap((cluster) => (cluster.identity === this.chosen ? [cluster, { cluster }] : [cluster])),
@@ -98,7 +99,8 @@ export class Lives {
     SPANS.forEach((_, place) => (at("spans").children[place].ariaPressed = String(place === this.span)));
     this.axis();
     setText(at("lives-note"), past.failed ? "The history cannot be read at present."
-      : this.bars.length || past.busy ? "" : "The history begins with the next snapshot.");
+      : this.bars.length ? `A band of full height is ${percent(this.highest)} of the readings.`
+      : past.busy ? "" : "The history begins with the next snapshot.");
     this.read();
   }
 
@@ -150,7 +152,7 @@ export class Lives {
     let reached = first;
     for (const bar of lived.filter((each) => each.start < last)) {
       if (bar.start > reached) add(reached, bar.start, THINNEST);
-      add(bar.start, bar.start + step, Math.max(THINNEST, shareOf(bar, identity) * (HEIGHT - 2)));
+      add(bar.start, bar.start + step, Math.max(THINNEST, (shareOf(bar, identity) / this.highest) * (HEIGHT - 2)));
       reached = bar.start + step;
     }
     return `M${above.join("L")}L${below.reverse().join("L")}Z`;
