@@ -28,7 +28,7 @@ from server_node.regression import prediction_error
 from server_node.status import CLIENTS_SHOWN_MAX, ClientStatus
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
-from shoal.config.privacy import model_epsilon, total_epsilon
+from shoal.config.privacy import model_epsilon, model_statement, total_epsilon
 from shoal.protocol.cluster_events import EVENT_KINDS
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reasons import REASONS
@@ -58,7 +58,8 @@ class ServerMonitoring:
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
         for model in contract.models:
-            metrics.model_epsilon.labels(model=model.name).set(_or_infinite(model_epsilon(contract, model)))
+            unit = model_statement(contract, model)["unit"]
+            metrics.model_epsilon.labels(model=model.name, unit=unit).set(_or_infinite(model_epsilon(contract, model)))
         metrics.epsilon.set(_or_infinite(total_epsilon(contract)))
 
     @property
@@ -252,5 +253,5 @@ def _log_request(ingested: IngestOutcome) -> None:
 
 
 def _or_infinite(epsilon: float | None) -> float:
-    """What a reading costs without a guarantee has no bound."""
+    """Without a guarantee the epsilon has no bound."""
     return math.inf if epsilon is None else epsilon

@@ -46,8 +46,8 @@ def or_none(expr: str, label: str, text: str, value: str = "0") -> str:
 
 CENTRE = 'shoal_cluster_centre{model="$model"}'
 CENTRES = f"max by (title, column) ({in_units(titled(CENTRE))})"
-TOGETHER = 'label_replace(max(shoal_epsilon_per_reading), "model", "all together", "", "")'
-EPSILONS = f"max by (model) (shoal_model_epsilon_per_reading) or {TOGETHER}"
+TOGETHER = 'label_replace(max(shoal_models_epsilon), "model", "all together", "", "")'
+EPSILONS = f"max by (model, unit) (shoal_model_epsilon) or {TOGETHER}"
 
 CLUSTERS = Dashboard(
     "shoal-clusters",
@@ -79,11 +79,11 @@ CLUSTERS = Dashboard(
             "Alerts", NUMBER, "That fire now; below they are listed.", Query(f"count({FIRING}) or vector(0)", "")
         ),
         stat_panel(
-            "Epsilon per reading",
+            "Epsilon",
             NUMBER,
-            "What a reading costs in this model, and in all models together. Smaller protects more.",
-            Query('shoal_model_epsilon_per_reading{model="$model"}', "this model"),
-            Query("shoal_epsilon_per_reading", "all models"),
+            "What this model costs each reading (or unit, see below), and all models together. Smaller protects more.",
+            Query('shoal_model_epsilon{model="$model"}', "this model"),
+            Query("shoal_models_epsilon", "all models"),
         ),
         stacked_panel(
             "Share of each cluster",
@@ -138,9 +138,9 @@ CLUSTERS = Dashboard(
         list_panel(
             "Privacy",
             NUMBER,
-            "What a reading costs (epsilon) in each model, and in all together: those that share noise count once.",
+            "The epsilon of each model, of what it is, and of all together: models that share noise count once.",
             EPSILONS,
-            {"model": "model", "Value": "epsilon per reading"},
+            {"model": "model", "Value": "epsilon", "unit": "of each"},
         ),
     ],
     [

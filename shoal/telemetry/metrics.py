@@ -154,13 +154,13 @@ class ServerMetrics(ProcessMetrics):
             registry=self.registry,
         )
         self.model_epsilon = Gauge(
-            "shoal_model_epsilon_per_reading",
-            "Epsilon of each reading that the contract guarantees for a model; infinite without a guarantee",
-            ["model"],
+            "shoal_model_epsilon",
+            "Epsilon that the contract guarantees for a model, of each unit; infinite without a guarantee",
+            ["model", "unit"],
             registry=self.registry,
         )
         self.epsilon = Gauge(
-            "shoal_epsilon_per_reading",
+            "shoal_models_epsilon",
             "The same for all models together, in which those that share noise count once",
             registry=self.registry,
         )

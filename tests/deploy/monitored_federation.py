@@ -114,9 +114,8 @@ def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
     """Wait until the model has at least two known clusters, and give the first one a name that its metric shows."""
 
     def known() -> list[int]:
-        status = json.loads(fetched(f"{federation.server}/status"))
-        clustering = next(one for one in status["models"] if one["name"] == model)["clustering"]
-        return [] if clustering is None else [cluster["identity"] for cluster in clustering["clusters"]]
+        clusters = json.loads(fetched(f"{federation.server}/clusters?model={model}"))["clusters"]
+        return [cluster["identity"] for cluster in clusters]
 
     until(lambda: len(known()) >= 2, federation)
     url = f"{federation.server}/clusters/{known()[0]}/name?model={model}"

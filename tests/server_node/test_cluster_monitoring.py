@@ -128,10 +128,10 @@ def test_epsilon_is_that_of_the_contract_and_infinite_without_a_guarantee() -> N
         value = metrics.registry.get_sample_value
         report = privacy_report(contract)
         for model in report["models"]:
-            promised = math.inf if model["epsilon_per_reading"] is None else model["epsilon_per_reading"]
-            assert value("shoal_model_epsilon_per_reading", {"model": model["name"]}) == promised
-        total = math.inf if report["epsilon_per_reading"] is None else report["epsilon_per_reading"]
-        assert value("shoal_epsilon_per_reading") == total
+            promised = math.inf if model["epsilon"] is None else model["epsilon"]
+            assert value("shoal_model_epsilon", {"model": model["name"], "unit": model["unit"]}) == promised
+        total = math.inf if report["epsilon"] is None else report["epsilon"]
+        assert value("shoal_models_epsilon") == total
 
 
 def samples(server: ServerNode, name: str) -> dict[tuple[str, ...], float]:
