@@ -94,6 +94,25 @@ def test_texts_have_contrast_and_nothing_overflows(tab: Tab, width: int, scheme:
     tab.resize(1440, 900)
 
 
+def test_paper_is_light_and_has_all_rows(tab: Tab) -> None:
+    tab.prefer("light")
+    tab.until("document.documentElement.dataset.theme === 'light'")
+    drawn = tab.value_of(MAP)
+    tab.prefer("dark")
+    tab.until(f"document.documentElement.dataset.theme === 'dark' && {MAP} !== {json.dumps(drawn)}")
+    tab.resize(720, 1000)
+    tab.prefer("dark", "print")
+    tab.until("document.documentElement.dataset.theme === 'light'")
+    ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
+    assert ratio >= 4.5, text
+    cut = "[...document.querySelectorAll('.scroll')].filter(part => part.scrollHeight > part.clientHeight + 1).length"
+    assert tab.value_of(cut) == 0
+    assert not tab.value_of("document.getElementById('theme').checkVisibility()")
+    tab.resize(1440, 900)
+    tab.prefer("light")
+    tab.until(f"document.documentElement.dataset.theme === 'light' && {MAP} === {json.dumps(drawn)}")
+
+
 def test_a_chosen_theme_is_kept_over_a_reload(tab: Tab) -> None:
     theme = "document.documentElement.dataset.theme"
     assert tab.value_of("document.getElementById('theme').checkVisibility()")

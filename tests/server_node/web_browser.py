@@ -88,9 +88,10 @@ class Tab:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
 
-    def prefer(self, scheme: str) -> None:
-        """ "light" or "dark"."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    def prefer(self, scheme: str, medium: str = "") -> None:
+        """ "light" or "dark"; `medium`: "print", or the screen."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", media=medium, features=features)
 
     def screenshot(self) -> bytes:
         """A PNG of the window."""

@@ -1,8 +1,9 @@
-// Sets the light or dark theme before the first paint: the system's, or the one chosen on this page and stored.
+// Sets the light or dark theme before the first paint: the system's, or the one chosen on this page and stored. Paper is light.
 
 (() => {
   const KEY = "shoal-theme";
   const system = matchMedia("(prefers-color-scheme: dark)");
+  const paper = matchMedia("print");
   let chosen = "";
   try {
     chosen = localStorage.getItem(KEY) ?? "";
@@ -12,7 +13,7 @@
   if (!["light", "dark"].includes(chosen)) chosen = "";
 
   function apply() {
-    document.documentElement.dataset.theme = chosen || (system.matches ? "dark" : "light");
+    document.documentElement.dataset.theme = paper.matches ? "light" : chosen || (system.matches ? "dark" : "light");
     document.dispatchEvent(new Event("theme"));
   }
 
@@ -26,7 +27,7 @@
     }
   }
 
-  system.addEventListener("change", apply);
+  for (const medium of [system, paper]) medium.addEventListener("change", apply);
   document.addEventListener("DOMContentLoaded", () => {
     const choice = document.getElementById("theme");
     choice.value = chosen;
