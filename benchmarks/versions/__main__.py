@@ -21,13 +21,15 @@ PARTS = {
     "client": ("clients, per reading learnt", work.UPDATE_READINGS),
     "batches": ("server, per update, default settings", 1),
     "single": ("server, per update, a checkpoint and a snapshot for each", 1),
+    "answer": ("clients, per answer in rounds", 1),
+    "combine": ("server, per answer in rounds", 1),
 }
-"""part -> its name in the table, and how many of its units an update has"""
+"""part -> its name in the table, and how many of its units an update or an answer has"""
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("reference", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
-@click.option("--updates", default=400, show_default=True, help="Of all clients together, in each turn.")
+@click.option("--updates", default=400, show_default=True, help="And answers, of all clients together, in each turn.")
 @click.option("--turns", default=7, show_default=True, help="Turns of both versions.")
 @click.option("--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep.")
 @click.option(
@@ -42,9 +44,9 @@ def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> N
 
     Both run in this Python, with the packages that are installed in it. About two minutes.
     """
-    updates, turns = (2 * work.CLIENTS, 1) if quick else (updates // work.CLIENTS * work.CLIENTS, turns)
+    updates, turns = (work.ANSWERING, 1) if quick else (max(1, updates // work.ANSWERING) * work.ANSWERING, turns)
     machine = facts(("numpy", "msgpack"))
-    figures = [(measured(HERE, updates), measured(reference, updates)) for _ in range(turns)]
+    figures = [turn_of(reference, updates, number) for number in range(turns)]
     parts = {}
     for part, (_, units) in PARTS.items():
         ours, theirs = ([turn[which][part] / updates / units for turn in figures] for which in (0, 1))
@@ -57,6 +59,7 @@ def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> N
         "reference": commit(reference),
         "updates": updates,
         "turns": turns,
+        "nodes": [[turn[which]["nodes"] for turn in figures] for which in (0, 1)],
         "parts": parts,
     }
     write(out, "versions", result, markdown(result))
@@ -65,15 +68,22 @@ def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> N
     click.echo(f"written to {out}/versions.json and {out}/versions.md")
 
 
-def measured(tree: Path, updates: int) -> dict[str, Any]:
+def turn_of(reference: Path, updates: int, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of this version and of the reference; every second turn begins with the reference."""
+    trees = (HERE, reference) if number % 2 == 0 else (reference, HERE)
+    found = {tree: measured(tree, updates, number) for tree in trees}
+    return found[HERE], found[reference]
+
+
+def measured(tree: Path, updates: int, seed: int) -> dict[str, Any]:
     """The figures of one run of the code in `tree`, in a process of its own."""
     # Without -P the folder of the script, and with it modules named like those of other packages, would come first.
-    command = [sys.executable, "-P", str(Path(work.__file__).resolve()), str(updates)]
+    command = [sys.executable, "-P", str(Path(work.__file__).resolve()), str(updates), str(seed)]
     ended = subprocess.run(
         command, env=ONE_THREAD | {"PYTHONPATH": str(tree)}, cwd=os.sep, stdout=subprocess.PIPE, text=True, check=True
     )
     figures: dict[str, Any] = json.loads(ended.stdout)
-    if Path(figures["tree"]) != tree or figures["absorbed"] != updates:
+    if Path(figures["tree"]) != tree or (figures["absorbed"], figures["answered"]) != (updates, updates):
         raise RuntimeError(f"not the work of {tree}: {ended.stdout}")
     return figures
 
@@ -97,11 +107,21 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# The path in two versions\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, lines),
-            f"FCAC, {work.DIMENSIONS} features, formal privacy, {work.CLIENTS} clients; {result['updates']} updates of "
-            f"{work.UPDATE_READINGS} readings in each of {result['turns']} turns. Medians of the turns.\n",
+            f"{work.DIMENSIONS} features. Updates: FCAC, formal privacy, {work.CLIENTS} clients, {work.UPDATE_READINGS} "
+            f"readings in each. Answers: k-means, {work.ANSWERING} clients, windows of {work.WINDOW_ROWS} rows. "
+            f"{result['updates']} of each in each of {result['turns']} turns; medians of the turns. "
+            f"{same_work(result['nodes'])}\n",
             one_line(result["machine"]) + "\n",
         ]
     )
+
+
+def same_work(nodes: list[list[int]]) -> str:
+    """Whether both versions have learnt the same from the same readings and the same noise."""
+    ours, theirs = nodes
+    if ours == theirs:
+        return "Both learnt models of the same size in every turn."
+    return f"Their models differ, and with them their work: {ours} nodes, and {theirs} in the reference."
 
 
 if __name__ == "__main__":

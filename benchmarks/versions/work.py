@@ -1,4 +1,4 @@
-"""What is timed: clients learn and publish, then servers absorb their updates, all in this process.
+"""What is timed: clients publish updates and answers, and servers take them in, all in this process.
 
 It is started as a script in this version and in the other one, so it uses only what both have. It prints JSON.
 """
@@ -6,11 +6,13 @@ It is started as a script in this version and in the other one, so it uses only 
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import sys
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ import numpy as np
 import shoal
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
+from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
@@ -30,8 +33,19 @@ DIMENSIONS = 8
 CENTRES = 20
 SPREAD = 0.01
 UPDATE_READINGS = 100
+STREAMING = (
+    f'[privacy]\nmode = "formal"\nepsilon_per_reading = {20.0 * DIMENSIONS}\n'
+    f'[[models]]\nname = "{MODEL}"\nalgorithm = "fcac"\n'
+)
 SERVERS = {"batches": "", "single": "batch_updates_max = 1\nsnapshot_updates = 1\n"}
 """name -> settings: with the defaults, and with a checkpoint and a snapshot for every update"""
+ANSWERING = 20
+"""clients in rounds"""
+WINDOW_ROWS = 200
+ROUNDS = (
+    f'[privacy]\nmode = "off"\n[[models]]\nname = "{MODEL}"\nalgorithm = "kmeans"\noptions = {{ clusters = 10 }}\n'
+    "[models.rounds]\nquorum = 1.0\ndeadline_s = 86400\ntolerance = 0.0\nrounds_max = 10000\n"
+)
 
 
 class Node(Protocol):
@@ -40,21 +54,55 @@ class Node(Protocol):
     def step(self) -> bool: ...
 
 
-def measure(folder: Path, updates: int) -> dict[str, Any]:
-    """Processor seconds of all clients, and of a server with each of `SERVERS` on the updates that they published."""
-    config, clients = _config(folder, "clients", ""), 0.0
-    for number in range(CLIENTS):
-        _write_readings(config, f"client-{number}", number, updates // CLIENTS * UPDATE_READINGS)
-        with open_client(config, f"client-{number}", clock=_clock) as client:
-            clients += _seconds(client)
-    servers = {}
+def measure(folder: Path, updates: int, seed: int) -> dict[str, Any]:
+    """Processor seconds of all clients, and of servers on what these published."""
+    streaming, rounds = folder / "streaming", folder / "rounds"
+    streaming.mkdir()
+    rounds.mkdir()
+    found = _streaming(streaming, updates, seed) | _rounds(rounds, updates // ANSWERING, seed)
+    return {"tree": str(Path(shoal.__file__).parent.parent), **found}
+
+
+def _streaming(folder: Path, updates: int, seed: int) -> dict[str, Any]:
+    """Updates of FCAC: of clients in turn, and of a server with each of `SERVERS`."""
+    config = _config(folder, "clients", CLIENTS, STREAMING)
+    found: dict[str, Any] = {}
+    with _open_clients(config, CLIENTS, updates // CLIENTS * UPDATE_READINGS, seed) as clients:
+        found["client"] = 0.0
+        while used := _turn(clients):
+            found["client"] += used
     for name, settings in SERVERS.items():
         shutil.copy(folder / "clients.db", folder / f"{name}.db")
-        with open_server(_config(folder, name, settings), clock=_clock) as server:
-            servers[name] = _seconds(server)
+        with open_server(_config(folder, name, CLIENTS, STREAMING, settings), clock=_clock) as server:
+            began = time.process_time()
+            _run(server)
+            found[name] = time.process_time() - began
             snapshot = server.models()[MODEL].snapshot
-    tree, absorbed = Path(shoal.__file__).parent.parent, 0 if snapshot is None else snapshot.updates
-    return {"tree": str(tree), "absorbed": absorbed, "client": clients, **servers}
+            assert snapshot is not None
+            found |= {"absorbed": snapshot.updates, "nodes": snapshot.nodes}
+    return found
+
+
+def _rounds(folder: Path, rounds: int, seed: int) -> dict[str, Any]:
+    """Answers of k-means: of clients in turn, and of a server, which combines those of each round."""
+    config = _config(folder, "clients", ANSWERING, ROUNDS)
+    found = {"answer": 0.0, "combine": 0.0}
+    with (
+        _open_clients(config, ANSWERING, WINDOW_ROWS, seed) as clients,
+        open_server(config, clock=_clock) as server,
+    ):
+        while _turn(clients):
+            pass  # all readings are in the windows then
+        _run(server)
+        for number in range(rounds + 1):
+            answer, began = _turn(clients), time.process_time()
+            _run(server)
+            if number:  # the first one also makes the clients known to the server
+                found["answer"] += answer
+                found["combine"] += time.process_time() - began
+        snapshot = server.models()[MODEL].snapshot
+        assert snapshot is not None
+        return found | {"answered": snapshot.updates - ANSWERING}
 
 
 def _clock() -> float:
@@ -62,34 +110,55 @@ def _clock() -> float:
     return 1_700_000_000.0
 
 
-def _seconds(node: Node) -> float:
-    """Processor time until nothing is left to do."""
+def _turn(nodes: Sequence[Node]) -> float:
+    """Processor time of one step of each; 0 when none had anything to do."""
     began = time.process_time()
-    while node.step():
+    worked = [node.step() for node in nodes]
+    return time.process_time() - began if any(worked) else 0.0
+
+
+def _run(server: ServerNode) -> None:
+    """Let the server do all that there is to do."""
+    while server.step():
         pass
-    return time.process_time() - began
 
 
-def _config(folder: Path, name: str, server: str) -> Config:
-    """A federation file whose log is `name`.db."""
+def _config(folder: Path, name: str, clients: int, terms: str, server: str = "") -> Config:
+    """A federation file whose log is `name`.db; `terms` are the privacy and the models."""
     features = "".join(f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(DIMENSIONS))
     file = folder / f"{name}.toml"
     file.write_text(
-        f'[federation]\nname = "measured"\n{features}'
-        f'[privacy]\nmode = "formal"\nepsilon_per_reading = {20.0 * DIMENSIONS}\n'
-        f'[[models]]\nname = "{MODEL}"\nalgorithm = "fcac"\n[log]\naddress = "sqlite:{name}.db"\n'
+        f'[federation]\nname = "measured"\n{features}{terms}[log]\naddress = "sqlite:{name}.db"\n'
         f'[client]\nfolder = "clients"\npublish_readings = {UPDATE_READINGS}\nbatch_readings_max = {UPDATE_READINGS}\n'
-        f'[server]\nfolder = "{name}"\npool_clients = {CLIENTS}\n{server}',
+        f'[server]\nfolder = "{name}"\npool_clients = {clients}\n{server}',
         encoding="utf-8",
     )
     return load_config(file)
 
 
-def _write_readings(config: Config, client: str, seed: int, readings: int) -> None:
-    """Readings around the same centres for all clients."""
+@contextmanager
+def _open_clients(config: Config, clients: int, readings: int, seed: int) -> Iterator[list[Node]]:
+    """So many clients, each with so many readings around centres that are the same for all."""
     centres = np.random.default_rng(CENTRES).uniform(size=(CENTRES, DIMENSIONS))
-    generator = np.random.default_rng(seed)
-    rows = centres[generator.integers(CENTRES, size=readings)] + generator.normal(0, SPREAD, (readings, DIMENSIONS))
+    with ExitStack() as stack:
+        nodes: list[Node] = []
+        for number in range(clients):
+            generator = np.random.default_rng([seed, number])
+            kinds = generator.integers(CENTRES, size=readings)
+            _set_secrets(generator)
+            _write_readings(config, f"client-{number}", centres[kinds] + generator.normal(0, SPREAD, (readings, 8)))
+            _set_secrets(generator)
+            nodes.append(stack.enter_context(open_client(config, f"client-{number}", clock=_clock)))
+        yield nodes
+
+
+def _set_secrets(generator: np.random.Generator) -> None:
+    """Keys and identities by a seed: other noise would give the server another number of nodes, and other work."""
+    secrets.token_bytes = lambda n=32: generator.bytes(n or 32)
+    secrets.token_hex = lambda n=32: generator.bytes(n or 32).hex()
+
+
+def _write_readings(config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     (config.client.folder / client).mkdir(parents=True)
     with closing(open_readings(config, client)) as log:
         for number, row in enumerate(rows):
@@ -99,4 +168,4 @@ def _write_readings(config: Config, client: str, seed: int, readings: int) -> No
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        print(json.dumps(measure(Path(scratch), int(sys.argv[1]))))
+        print(json.dumps(measure(Path(scratch), int(sys.argv[1]), int(sys.argv[2]))))
