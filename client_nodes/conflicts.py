@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList
+from shoal.protocol.conflicts import CONFLICTS_KEY, DIGEST_BYTES, ConflictList
 from shoal.transports.base import Log, latest
 
 DIGESTS_MAX = 64
@@ -39,14 +41,24 @@ class PublishedDigests:
 
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
-        return [[model, [[*one] for one in known.items()]] for model, known in sorted(self._known.items())]
+        # Lists of pairs would cost more than all else in the checkpoint of a client without labels.
+        return [
+            [model, np.array(list(known), dtype=np.int64), b"".join(known.values())]
+            for model, known in sorted(self._known.items())
+        ]
 
     def restore(self, state: Any) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
-            self._known = {model: dict(known) for model, known in state}
-        except (TypeError, ValueError) as broken:
+            self._known = {model: _by_number(numbers.tolist(), digests) for model, numbers, digests in state}
+        except (AttributeError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's digests of updates are damaged: {broken}") from None
+
+
+def _by_number(numbers: list[int], digests: bytes) -> dict[int, bytes]:
+    """The digest of each number. Raises `ValueError` unless there are as many."""
+    parts = (digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES))
+    return dict(zip(numbers, parts, strict=True))
 
 
 def check_no_conflict(log: Log, contract: Contract, client: str, published: PublishedDigests) -> None:

@@ -113,6 +113,8 @@ class ModelLearner:
 
     def __init__(self, contract: Contract, model: Model, client: str, publisher: Publisher) -> None:
         self._contract = contract
+        # Computing the digest encodes every feature, so it is not done for each update.
+        self._digest = contract.digest
         self._model = model
         self._client = client
         self._publisher = publisher
@@ -143,7 +145,7 @@ class ModelLearner:
         self._sequence += 1
         update = Update(
             federation=self._contract.federation,
-            contract=self._contract.digest,
+            contract=self._digest,
             model=self._model.name,
             algorithm=self._model.algorithm,
             client=self._client,

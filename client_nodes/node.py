@@ -69,6 +69,8 @@ class ClientNode:
         """
         self._client = check_client_name(client)
         self._contract = contract
+        # Computing the digest encodes every feature, so it is not done for each checkpoint.
+        self._digest = contract.digest
         self._settings = settings
         self._resources = resources
         self._log = log
@@ -256,7 +258,7 @@ class ClientNode:
     def _state(self) -> dict[str, Any]:
         return {
             "version": STATE_VERSION,
-            "contract": self._contract.digest,
+            "contract": self._digest,
             "readings_log": self._readings_log,
             "updates_log": self._updates_log,
             "positions": [[partition, offset] for partition, offset in sorted(self._intake.positions.items())],

@@ -9,7 +9,7 @@ from client_nodes.conflicts import PublishedDigests
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.config.contract import Contract
-from shoal.protocol.chunking import split_update
+from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
@@ -46,10 +46,10 @@ class Publisher:
         if params is not None:
             self._validator.check_answer_claims(update, params)
         table = load_algorithm(update.algorithm).update
-        chunks = split_update(update, table, self._record_bytes_max)
+        chunks = encode_update(update, table, self._record_bytes_max)
         key, headers = update.model.encode(), Update.headers()
-        records = [OutboxRecord(self._topic, chunk.encode(), key, headers) for chunk in chunks]
-        digest = content_digest(chunks[0], records[0].value or b"", table)
+        records = [OutboxRecord(self._topic, chunk.value, key, headers) for chunk in chunks]
+        digest = content_digest(*chunks[0], table)
         self.digests.add(update.model, update.sequence, digest)
         return EncodedUpdate(update.model, records)
 

@@ -7,7 +7,7 @@ from typing import Any
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 def check_state(state: dict[str, Any], contract: Contract, readings_log: bytes) -> None:

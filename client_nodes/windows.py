@@ -62,6 +62,8 @@ class Windows:
         self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self._closed = 0
         """windows closed"""
+        self._marked = 0
+        """of these, as the ledger was told last"""
         self._places = 0
         """readings in them"""
         self._opened_at: float | None = None
@@ -143,8 +145,9 @@ class Windows:
 
     def stored(self) -> None:
         """The state is on the disk."""
-        if self._ledger is not None:
+        if self._ledger is not None and self._closed != self._marked:
             self._ledger.mark_stored(self._closed)
+            self._marked = self._closed
 
     @property
     def _size(self) -> int:

@@ -70,9 +70,10 @@ def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> N
 
 def turn_of(reference: Path, updates: int, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of this version and of the reference; every second turn begins with the reference."""
-    trees = (HERE, reference) if number % 2 == 0 else (reference, HERE)
-    found = {tree: measured(tree, updates, number) for tree in trees}
-    return found[HERE], found[reference]
+    if number % 2:
+        theirs = measured(reference, updates, number)
+        return measured(HERE, updates, number), theirs
+    return measured(HERE, updates, number), measured(reference, updates, number)
 
 
 def measured(tree: Path, updates: int, seed: int) -> dict[str, Any]:
@@ -107,8 +108,9 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# The path in two versions\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, lines),
-            f"{work.DIMENSIONS} features. Updates: FCAC, formal privacy, {work.CLIENTS} clients, {work.UPDATE_READINGS} "
-            f"readings in each. Answers: k-means, {work.ANSWERING} clients, windows of {work.WINDOW_ROWS} rows. "
+            f"{work.DIMENSIONS} features. Updates: FCAC, formal privacy, {work.CLIENTS} clients, "
+            f"{work.UPDATE_READINGS} readings in each. "
+            f"Answers: k-means, {work.ANSWERING} clients, windows of {work.WINDOW_ROWS} rows. "
             f"{result['updates']} of each in each of {result['turns']} turns; medians of the turns. "
             f"{same_work(result['nodes'])}\n",
             one_line(result["machine"]) + "\n",

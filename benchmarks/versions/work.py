@@ -154,8 +154,8 @@ def _open_clients(config: Config, clients: int, readings: int, seed: int) -> Ite
 
 def _set_secrets(generator: np.random.Generator) -> None:
     """Keys and identities by a seed: other noise would give the server another number of nodes, and other work."""
-    secrets.token_bytes = lambda n=32: generator.bytes(n or 32)
-    secrets.token_hex = lambda n=32: generator.bytes(n or 32).hex()
+    secrets.token_bytes = lambda nbytes=None: generator.bytes(nbytes or 32)
+    secrets.token_hex = lambda nbytes=None: generator.bytes(nbytes or 32).hex()
 
 
 def _write_readings(config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]) -> None:

@@ -74,6 +74,8 @@ class OpenBin:
     cells: dict[tuple[int, int], int] = field(default_factory=dict)
     """(client, identity) -> readings"""
     changed: bool = False
+    _columns: tuple[list[int], list[int], list[int]] | None = None
+    """the last ones made, until something is added: most bins stay as they are from one checkpoint to the next"""
 
     def add(self, client: int, parts: Mapping[int, int], with_cells: bool) -> None:
         """Add the readings of one update."""
@@ -83,7 +85,25 @@ class OpenBin:
             if with_cells:
                 cells[client, identity] = cells.get((client, identity), 0) + readings
         self.clients[client] = self.clients.get(client, 0) + sum(parts.values())
-        self.changed = True
+        self.changed, self._columns = True, None
+
+    def keep_largest(self) -> None:
+        """Leave out the smallest clusters and cells beyond what a message can carry."""
+        self.clusters = without_small(self.clusters, CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
+        heaviest = sorted(self.cells, key=lambda cell: (-self.cells[cell], cell))[:CELLS_MAX]
+        self.cells = {cell: self.cells[cell] for cell in sorted(heaviest)}
+        self._columns = None
+
+    def columns(self) -> tuple[list[int], list[int], list[int]]:
+        """The flat lists of clusters, clients and cells. Clients claim the readings, so sums are capped at what can be
+        encoded."""
+        if self._columns is None:
+            self._columns = (
+                [value for key, readings in sorted(self.clusters.items()) for value in (key, min(COUNT_MAX, readings))],
+                [value for key, readings in sorted(self.clients.items()) for value in (key, min(COUNT_MAX, readings))],
+                [value for key, readings in sorted(self.cells.items()) for value in (*key, min(COUNT_MAX, readings))],
+            )
+        return self._columns
 
 
 class Recorder:
@@ -161,7 +181,7 @@ class Recorder:
         """Plain values for `restore`."""
         return {
             "bins": [
-                [width, start, one.updates, one.changed, *_columns(one)] for (width, start), one in self._bins.items()
+                [width, start, one.updates, one.changed, *one.columns()] for (width, start), one in self._bins.items()
             ],
             "newest": [list(pair) for pair in self._newest.items()],
             "clients": list(self._clients),
@@ -224,20 +244,8 @@ class Recorder:
         return one
 
     def _message(self, width: int, start: int, one: OpenBin) -> HistoryBin:
-        one.clusters = without_small(one.clusters, CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
-        heaviest = sorted(one.cells, key=lambda cell: (-one.cells[cell], cell))[:CELLS_MAX]
-        one.cells = {cell: one.cells[cell] for cell in sorted(heaviest)}
-        return HistoryBin(*self._origin, width, start, one.updates, *_columns(one))
-
-
-def _columns(one: OpenBin) -> tuple[list[int], list[int], list[int]]:
-    """The flat lists of clusters, clients and cells. Clients claim the readings, so sums are capped at what can be
-    encoded."""
-    return (
-        [value for key, readings in sorted(one.clusters.items()) for value in (key, min(COUNT_MAX, readings))],
-        [value for key, readings in sorted(one.clients.items()) for value in (key, min(COUNT_MAX, readings))],
-        [value for key, readings in sorted(one.cells.items()) for value in (*key, min(COUNT_MAX, readings))],
-    )
+        one.keep_largest()
+        return HistoryBin(*self._origin, width, start, one.updates, *one.columns())
 
 
 def _of_message(published: HistoryBin) -> OpenBin:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -151,7 +151,7 @@ class Lineage:
             "next_identity": self.next_identity,
             "next_candidate": self.next_candidate,
             "readings": self.readings,
-            "clusters": [asdict(cluster) for cluster in self.clusters.values()],
+            "clusters": [dict(vars(cluster)) for cluster in self.clusters.values()],
             "of_node": _columns(self.of_node),
             "node_mass": _columns(self.node_mass, np.float64),
             "of_number": _columns(self.of_number),

@@ -49,6 +49,8 @@ class ModelPublisher:
         self, contract: Contract, model: Model, published_history: PublishedHistory = NOTHING_PUBLISHED
     ) -> None:
         self._contract = contract
+        # Computing the digest encodes every feature, so it is not done for each snapshot.
+        self._digest = contract.digest
         self._model = model
         self._algorithm = load_algorithm(model.algorithm)
         self.clients = Clients()
@@ -180,7 +182,7 @@ class ModelPublisher:
         self.snapshot_at = now
         snapshot = Snapshot(
             federation=self._contract.federation,
-            contract=self._contract.digest,
+            contract=self._digest,
             model=self._model.name,
             algorithm=self._model.algorithm,
             version=self.version,

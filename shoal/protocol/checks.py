@@ -19,6 +19,7 @@ MOMENT_MAX = 253_402_300_799
 """seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds lies beyond it"""
 CLUSTER_NAME_CHARACTERS_MAX = 60
 TEXT_CHARACTERS_MAX = 300
+_PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def require(holds: bool, reason: str, detail: str) -> None:
@@ -77,4 +78,4 @@ def is_pair(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    return type(value) in _PLAIN or isinstance(value, (bool, int, float, str))

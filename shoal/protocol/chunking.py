@@ -7,8 +7,9 @@ same in every chunk. Joined again, the chunks are the update as it was, to the b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,22 +25,37 @@ _LENGTH_BYTES = 8
 Table = Mapping[str, ArraySpec]
 
 
-def split_update(update: Update, table: Table, record_bytes_max: int) -> list[Update]:
+class EncodedChunk(NamedTuple):
+    """An update, or one chunk of it, and the same as it travels."""
+
+    update: Update
+    value: bytes
+
+
+def encode_update(update: Update, table: Table, record_bytes_max: int) -> list[EncodedChunk]:
     """The update itself if its record has at most `record_bytes_max` bytes, else the fewest chunks that have.
 
     Raises `MessageRejected` ("oversized") for an update that is too large even in chunks.
     """
     room = min(record_bytes_max - UPDATE_HEADERS_BYTES_MAX, MESSAGE_BYTES_MAX)
+    if sum(array.nbytes for array in update.arrays.values()) <= room:
+        with suppress(MessageRejected):  # what is too large for a message is cut
+            value = update.encode()
+            if len(value) <= room:
+                return [EncodedChunk(update, value)]
+    return [EncodedChunk(chunk, chunk.encode()) for chunk in _chunks(update, table, room)]
+
+
+def _chunks(update: Update, table: Table, room: int) -> list[Update]:
+    """The fewest chunks of an update of which each has at most `room` bytes. Raises `MessageRejected`."""
     cut = {name: array for name, array in update.arrays.items() if table[name].per_node}
     fixed = len(replace(update, arrays=_between(update.arrays, table, 0, 0)).encode()) + _LENGTH_BYTES * (len(cut) + 2)
     variable = sum(array.nbytes for array in cut.values())
-    if fixed + variable <= room:
-        return [update]
     node = sum(array[:1].nbytes for array in cut.values())
     nodes = max((len(array) for array in cut.values()), default=0)
     nodes_each = (room - fixed) // node if node else 0
     if nodes_each < 1:
-        detail = f"a node takes {node} bytes and the rest of the update {fixed}, a record takes {record_bytes_max}"
+        detail = f"a node takes {node} bytes and the rest of the update {fixed}, a record has room for {room}"
         raise MessageRejected("oversized", f"{detail}; raise the limit of the topic of updates")
     chunks = -(-nodes // nodes_each)
     if chunks > CHUNKS_MAX or chunks * fixed + variable > UPDATE_BYTES_MAX:

@@ -93,10 +93,11 @@ class Checkpoint:
             raise self._damaged("the state is not a mapping")
         return state
 
-    def save(self, state: dict[str, Any], records: Sequence[OutboxRecord] = (), published_up_to: int = 0) -> None:
+    def save(self, state: dict[str, Any], records: Sequence[OutboxRecord] = (), published_up_to: int = 0) -> int:
         """Replace the state, add `records` to the outbox and delete those up to number `published_up_to` from it.
 
-        All in one transaction. Raises `InvalidState` for a state above `STATE_BYTES_MAX`.
+        All in one transaction. Returns the number of the last record, 0 without any. Raises `InvalidState` for a state
+        above `STATE_BYTES_MAX`.
         """
         value = pack(state)
         if len(value) > STATE_BYTES_MAX:
@@ -104,14 +105,15 @@ class Checkpoint:
                 f"{self._path}: a state of {len(value)} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
                 "bound the models, with the option nodes_max for instance"
             )
-        packed = [pack(list(record)) for record in records]
+        packed, last = [pack(list(record)) for record in records], 0
         with self._explained(), self._transaction() as file:
             file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
             file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
             file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(value), value))
-            file.executemany(
-                "INSERT INTO outbox (digest, record) VALUES (?, ?)", [(_digest(record), record) for record in packed]
-            )
+            for record in packed:
+                added = file.execute("INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record))
+                last = added.lastrowid or last
+        return last
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
         """(number, record) of every record in the outbox with a number above `after`, in the order they were saved."""

@@ -28,6 +28,9 @@ class Outbox:
         self._log = log
         self._sign = sign
         self._published_up_to = 0
+        self._stored_up_to = 0
+        self._pending: list[OutboxRecord] | None = None
+        """those that are stored and not known to be published; None: not read from the checkpoint yet"""
         self._unstored = 0
         self._stored_at = -math.inf
 
@@ -45,7 +48,10 @@ class Outbox:
 
     def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
         """Save the state and its records in one transaction, and delete the records known to be published."""
-        self._checkpoint.save(state, records, self._published_up_to)
+        last = self._checkpoint.save(state, records, self._published_up_to)
+        if self._pending is not None and records:
+            self._pending += records
+            self._stored_up_to = last
         self._unstored, self._stored_at = 0, now
 
     def publish_pending(self) -> int:
@@ -53,10 +59,14 @@ class Outbox:
 
         A record published again after a kill has the same bytes. After `LogUnavailable` all of them stay stored.
         """
-        pending = self._checkpoint.pending(self._published_up_to)
-        for _, record in pending:
+        if self._pending is None:
+            stored = self._checkpoint.pending()
+            self._pending = [record for _, record in stored]
+            self._stored_up_to = stored[-1][0] if stored else 0
+        pending = self._pending
+        for record in pending:
             self._log.publish(record.topic, record.value, record.key, record.headers + self._sign(record))
         if pending:
             self._log.flush()
-            self._published_up_to = pending[-1][0]
+            self._published_up_to, self._pending = self._stored_up_to, []
         return len(pending)

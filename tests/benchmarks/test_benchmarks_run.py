@@ -166,7 +166,10 @@ def test_every_method_of_robust_combination_is_measured_with_its_price_and_recov
 
 def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
     result = run("versions", tmp_path, str(HERE))
-    assert set(result["parts"]) == {"client", "batches", "single"}
+    assert set(result["parts"]) == {"client", "batches", "single", "answer", "combine"}
+    ours, theirs = result["nodes"]
+    assert ours == theirs, "the noise is the same"
+    assert min(ours) > 0
     for part in result["parts"].values():
         assert all(is_spread(part[name]) for name in ("seconds", "reference_seconds", "ratio"))
 

@@ -18,7 +18,7 @@ from shoal.cli.keys import keys as keys_group
 from shoal.cli.rejected import rejected as rejected_group
 from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
-from shoal.protocol.chunking import split_update
+from shoal.protocol.chunking import encode_update
 from shoal.protocol.messages import Update, Wake
 from shoal.protocol.signatures import HEADER, read_keys, signature
 from shoal.protocol.topics import ensure_topics
@@ -262,14 +262,13 @@ def test_chunks_leave_room_for_the_signature(tmp_path: Path) -> None:
     run_to_end(file, ["attic"])
     update = Update.decode(*updates_of(config, "attic")[0])
     smallest = next(size for size in range(1000, 5000, 10) if _can(update, size))
-    for chunk in split_update(update, load_algorithm("fcac").update, smallest):
-        value = chunk.encode()
+    for _, value in encode_update(update, load_algorithm("fcac").update, smallest):
         headers = signed(config, value, key_of(file, "attic"))
         assert len(value) + len(b"clusters") + sum(len(name) + len(content) for name, content in headers) <= smallest
 
 
 def _can(update: Update, size: int) -> bool:
     try:
-        return len(split_update(update, load_algorithm("fcac").update, size)) > 0
+        return len(encode_update(update, load_algorithm("fcac").update, size)) > 0
     except MessageRejected:
         return False

@@ -17,7 +17,7 @@ from shoal.algorithms.registry import algorithm_names, load_algorithm
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.config.limits import UPDATE_BYTES_MAX, UPDATE_HEADERS_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.chunking import common_bytes, join_chunks, split_update
+from shoal.protocol.chunking import common_bytes, encode_update, join_chunks
 from shoal.protocol.messages import CHUNKS_MAX, Update
 from shoal.transports.limits import size_of
 from tests.small_plant import an_update, plant
@@ -68,9 +68,11 @@ def test_chunks_joined_are_the_update_to_the_bit_and_each_fits_its_record(
     ):
         # It may just fit or just not; what is certain is that it is not cut wrongly.
         with suppress(MessageRejected):
-            assert all(record_bytes(chunk) <= record for chunk in split_update(update, table, record))
+            assert all(record_bytes(chunk.update) <= record for chunk in encode_update(update, table, record))
         return
-    chunks = split_update(update, table, record)
+    encoded = encode_update(update, table, record)
+    chunks = [one.update for one in encoded]
+    assert [one.value for one in encoded] == [chunk.encode() for chunk in chunks]
     assert [(chunk.chunk, chunk.chunks) for chunk in chunks] == [(n + 1, len(chunks)) for n in range(len(chunks))]
     assert all(record_bytes(chunk) <= record for chunk in chunks)
     assert len({common_bytes(chunk, table) for chunk in chunks}) == 1
@@ -100,7 +102,7 @@ def test_what_is_not_cut_is_of_one_size_whatever_the_number_of_nodes(name: str) 
 def test_the_first_chunk_has_the_nodes_that_won_most_often() -> None:
     update = an_update(plant(), rows=400)
     few_nodes = len(replace(update, arrays=cut(update, 0, 5)).encode()) + UPDATE_HEADERS_BYTES_MAX + 50
-    chunks = split_update(update, load_algorithm("fcac").update, few_nodes)
+    chunks = [one.update for one in encode_update(update, load_algorithm("fcac").update, few_nodes)]
     assert len(chunks) > 3
     counts = [chunk.arrays["count"] for chunk in chunks]
     assert all(before.min() >= after.max() for before, after in pairwise(counts))
@@ -115,14 +117,14 @@ def test_what_cannot_travel_even_in_chunks_is_refused_where_it_is_made() -> None
     table = load_algorithm("fcac").update
     wide = update_of("fcac", {"weight": np.zeros((2, 300)), "count": np.ones(2, dtype=np.int64)})
     with pytest.raises(MessageRejected, match=r"oversized: a node takes 2408 bytes"):
-        split_update(wide, table, 3000)
+        encode_update(wide, table, 3000)
     n = UPDATE_BYTES_MAX // 24
     large = update_of("fcac", {"weight": np.zeros((n, 2)), "count": np.ones(n, dtype=np.int64)})
     with pytest.raises(MessageRejected, match=r"oversized.*fewer nodes"):
-        split_update(large, table, 960 * 1024)
+        encode_update(large, table, 960 * 1024)
     n = CHUNKS_MAX * 1000
     with pytest.raises(MessageRejected, match=f"limits are {CHUNKS_MAX} chunks"):
-        split_update(update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}), table, 1700)
+        encode_update(update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}), table, 1700)
 
 
 def test_parts_that_differ_in_anything_but_their_nodes_are_not_alike() -> None:

@@ -7,7 +7,7 @@ from functools import cache
 
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.limits import UPDATE_HEADERS_BYTES_MAX
-from shoal.protocol.chunking import split_update
+from shoal.protocol.chunking import encode_update
 from shoal.protocol.messages import Update
 from tests.small_plant import an_update, plant
 
@@ -19,7 +19,7 @@ def in_chunks(update: Update, nodes_each: int = 9) -> list[Update]:
     empty = {name: array[:0] for name, array in update.arrays.items()}
     node = sum(array[:1].nbytes for array in update.arrays.values())
     record = UPDATE_HEADERS_BYTES_MAX + len(replace(update, arrays=empty).encode()) + 32 + nodes_each * node
-    chunks = split_update(update, load_algorithm(update.algorithm).update, record)
+    chunks = [one.update for one in encode_update(update, load_algorithm(update.algorithm).update, record)]
     assert len(chunks) > 2
     return chunks
 

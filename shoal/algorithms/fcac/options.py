@@ -65,7 +65,7 @@ class FcacOptions:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for a saved state."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     def _check(self, name: str, holds: bool, wanted: str) -> None:
         if not holds:
