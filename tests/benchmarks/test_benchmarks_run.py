@@ -181,3 +181,17 @@ def test_a_folder_without_another_version_is_not_measured(tmp_path: Path) -> Non
     assert ended.returncode == 1
     assert "not the work of" in ended.stderr
     assert not (tmp_path / "versions.json").exists()
+
+
+@pytest.mark.needs("Chromium")
+def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_it(
+    chromium: str, tmp_path: Path
+) -> None:
+    page = run("page", tmp_path)
+    assert set(page["interactions"]) == {"choose a cluster", "move along the time", "zoom", "switch tabs"}
+    for measured in page["interactions"].values():
+        assert is_spread(measured["ms"])
+        assert measured["slowest_functions"][0]["ms"] > 0
+        assert measured["over_goal"] <= page["page"]["turns"]
+    chosen = {one["name"] for one in page["interactions"]["choose a cluster"]["slowest_functions"]}
+    assert any(name.endswith("(lives.js)") for name in chosen), "the bands show what is chosen"

@@ -1,0 +1,260 @@
+"""The live page in Chromium with 1000 nodes: from a press to the picture that it changes, and what takes longest.
+
+    python -m benchmarks.page           half a minute; needs Chromium
+
+The page is that of the server, with its own scripts, served as the server serves it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from benchmarks.machine import facts, one_line
+from benchmarks.results import rounded, spread, table, write
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.status import ClientStatus, StatusBoard
+from server_node.web import page_server
+from shoal.config.contract import Contract
+from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
+from tests.server_node.web_browser import Tab, browsing
+from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
+
+CLUSTERS, NODES, CLIENTS, FEATURES = 60, 1000, 200, 4
+MODELS = ("fcac", "other")
+BINS = {FINE_S: 288, COARSE_S: 1440}
+"""a day and a month"""
+GOAL_MS = 50.0
+WIDTH, HEIGHT = 1280, 2600
+"""so high that the map is on the screen: else its nodes would not be drawn"""
+SLOWEST = 8
+"""functions that are named"""
+MEASURE = """void (() => {
+window.measured = {paints: [], frames: []};
+const note = (event) => requestAnimationFrame(() => {
+  // The task after a frame begins when it has been painted.
+  const {port1, port2} = new MessageChannel();
+  port1.onmessage = () => measured.paints.push(performance.now() - event.timeStamp);
+  port2.postMessage(0);
+});
+for (const name of ['click', 'input']) addEventListener(name, note, {capture: true});
+new PerformanceObserver(list => list.getEntries().forEach(({duration, scripts}) =>
+  measured.frames.push([duration, scripts.map(({sourceFunctionName, sourceURL, duration: took}) =>
+    `${sourceFunctionName || 'script'} of ${sourceURL.split('/').pop()} ${Math.round(took)} ms`)])
+)).observe({type: 'long-animation-frame'});
+})()"""
+"""`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames over 50 ms"""
+SETTLED = (
+    "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() => done(true)), 50)))"
+)
+
+
+def press(tab: Tab, element: str) -> None:
+    """Click on the middle of an element, as a person would."""
+    x, y = tab.value_of(
+        f"(() => {{ const element = {element}; element.scrollIntoView({{block: 'center'}});"
+        "const {left, top, width, height} = element.getBoundingClientRect();"
+        "return [left + width / 2, top + height / 2]; })()"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+def choose_cluster(tab: Tab, turn: int) -> None:
+    """Press the name of a cluster: it opens, and the others fade."""
+    press(tab, f"document.querySelectorAll('#lives tbody button.pin')[{turn % 10}]")
+
+
+def move_along_time(tab: Tab, turn: int) -> None:
+    """Move the slider of the moment by a bar."""
+    if turn == 0:
+        tab.value_of("document.getElementById('moment').focus()")
+    tab.press("ArrowLeft")
+
+
+def switch_tab(tab: Tab, turn: int) -> None:
+    """Press the tab of the other model, and wait until it is shown with its map."""
+    press(tab, f"document.querySelectorAll('#models [role=tab]')[{(turn + 1) % len(MODELS)}]")
+
+
+def zoom(tab: Tab, turn: int) -> None:
+    """Press another span of time."""
+    press(tab, f"document.querySelectorAll('#spans button')[{turn % 4}]")
+
+
+INTERACTIONS: Final[dict[str, Callable[[Tab, int], None]]] = {
+    "choose a cluster": choose_cluster,
+    "move along the time": move_along_time,
+    "zoom": zoom,
+    "switch tabs": switch_tab,
+}
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for page.json and page.md.",
+)
+def main(quick: bool, out: Path) -> None:
+    """Measure interactions with the live page in Chromium."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        raise click.UsageError("there is no chromium on the PATH; on Debian: apt install chromium")
+    turns, started, machine = 3 if quick else 40, time.monotonic(), facts(("shoal", "starlette", "uvicorn"))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "browser").mkdir()
+        with served_page(Path(folder)) as url, browsing(chromium, Path(folder) / "browser") as browser:
+            version = browser.call("Browser.getVersion")["product"]
+            tab = browser.tab()
+            tab.resize(WIDTH, HEIGHT)
+            tab.open(url)
+            found = {name: measure(tab, act, turns) for name, act in opened(tab).items()}
+    result = {
+        "made_by": "python -m benchmarks.page" + " --quick" * quick,
+        "took_s": round(time.monotonic() - started),
+        "machine": machine,
+        "browser": version,
+        "page": {"clusters": CLUSTERS, "nodes": NODES, "clients": CLIENTS, "features": FEATURES, "turns": turns},
+        "interactions": found,
+        "goal": {"ms": GOAL_MS, "reached": all(each["ms"]["median"] < GOAL_MS for each in found.values())},
+    }
+    write(out, "page", result, markdown(result))
+    click.echo(f"written to {out}/page.json and {out}/page.md")
+
+
+def opened(tab: Tab) -> dict[str, Callable[[Tab, int], None]]:
+    """The interactions, once the page shows everything."""
+    tab.until("document.querySelectorAll('#lives tbody tr').length > 5")
+    tab.until("[...document.querySelectorAll('#lives path')].some(path => path.getAttribute('d'))")
+    tab.until("document.querySelectorAll('#models [role=tab]').length === 2")
+    tab.until("!document.getElementById('axes').hidden")  # the map is drawn
+    tab.value_of(MEASURE)
+    return INTERACTIONS
+
+
+def measure(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> dict[str, Any]:
+    """Interact so many times: once to warm up and profile, then to measure."""
+    tab.call("Profiler.enable")
+    tab.call("Profiler.start")
+    for turn in range(turns):
+        act(tab, turn)
+        tab.value_of(SETTLED)
+    slowest = functions_of(tab.call("Profiler.stop")["profile"], turns)
+    tab.call("Profiler.disable")
+    tab.value_of("void (measured.paints.length = measured.frames.length = 0)")
+    times = []
+    for turn in range(turns):
+        act(tab, turn)
+        tab.until("measured.paints.length")
+        times.append(tab.value_of("measured.paints.splice(0).at(-1)"))
+        tab.value_of(SETTLED)
+    frames = tab.value_of("measured.frames.splice(0)")
+    return {
+        "ms": spread(times),
+        "over_goal": sum(each >= GOAL_MS for each in times),
+        "long_frames": len(frames),
+        "longest_frame": max(frames, default=None),
+        "slowest_functions": slowest,
+    }
+
+
+def functions_of(profile: dict[str, Any], turns: int) -> list[dict[str, Any]]:
+    """The named functions of the page's scripts in which most time passes, per turn, what they call included."""
+    nodes = {node["id"]: node for node in profile["nodes"]}
+    parents = {child: node["id"] for node in profile["nodes"] for child in node.get("children", ())}
+    spent: Counter[str] = Counter()
+    for sample, took_us in zip(profile["samples"], profile["timeDeltas"], strict=True):
+        names, at = set(), sample
+        while at in nodes:
+            frame = nodes[at]["callFrame"]
+            if "127.0.0.1" in frame["url"] and frame["functionName"]:
+                names.add(f"{frame['functionName']} ({frame['url'].rpartition('/')[2] or 'page'})")
+            at = parents.get(at, -1)
+        for name in names:
+            spent[name] += took_us
+    return [{"name": name, "ms": took / 1000 / turns} for name, took in spent.most_common(SLOWEST)]
+
+
+@contextmanager
+def served_page(folder: Path) -> Iterator[str]:
+    """The URL of a page with two models of `CLUSTERS` clusters and `NODES` nodes, and a month of history."""
+    contract = a_contract(FEATURES, models=MODELS)
+    arrays = some_nodes(FEATURES, CLUSTERS, NODES)
+    clients = tuple(ClientStatus(f"client-{i:03}", NOW - i % 7, 410, 164_000, 9.3) for i in range(CLIENTS))
+    status = a_status(contract, [a_snapshot(contract, arrays, model=model) for model in MODELS], clients=clients)
+    web = page_server(StatusBoard(status), CollectorRegistry(), history=history(contract, folder))
+    port = web.start()
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        web.stop()
+
+
+def history(contract: Contract, folder: Path) -> HistoryReader:
+    """Bins in which all clusters have readings of all clients."""
+    rng = np.random.default_rng(1)
+    store = HistoryStore(contract, folder / HISTORY_FILE)
+    clusters: list[list[int | str]] = [[number, f"cluster number {number}", "Light high"] for number in range(CLUSTERS)]
+    names = [f"client-{i:03}" for i in range(CLIENTS)]
+    for model in MODELS:
+        origin = (contract.federation, contract.digest, model)
+        bins: list[HistoryBin | HistoryNames] = [HistoryNames(*origin, names, clusters)]
+        for width, number in BINS.items():
+            newest = int(NOW) // width * width
+            for start in range(newest - (number - 1) * width, newest + 1, width):
+                parts, sent = rng.poisson(width, CLUSTERS).tolist(), rng.poisson(width, CLIENTS).tolist()
+                cells = (
+                    [value for i in range(CLIENTS) for value in (i, i % CLUSTERS, sent[i])] if width == FINE_S else []
+                )
+                bins.append(HistoryBin(*origin, width, start, 1, flat(parts), flat(sent), cells))
+        store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.close()
+    return HistoryReader(folder / HISTORY_FILE)
+
+
+def flat(counts: list[int]) -> list[int]:
+    return [value for pair in enumerate(counts) for value in pair]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a page."""
+    shown = result["page"]
+    lines = [
+        [
+            name,
+            *(rounded(each["ms"][which]) for which in ("median", "high")),
+            f"{each['over_goal']} of {shown['turns']}",
+            ", ".join(f"{one['name']} {one['ms']:.1f}" for one in each["slowest_functions"][:3]),
+        ]
+        for name, each in result["interactions"].items()
+    ]
+    return "\n".join(
+        [
+            f"# The live page in a browser\n\nMade by `{result['made_by']}`; do not edit.\n",
+            table(["interaction", "median, ms", "most, ms", f"over {GOAL_MS:g} ms", "where, ms"], lines),
+            f"{shown['nodes']} nodes in {shown['clusters']} clusters, {shown['clients']} clients, {len(MODELS)} models "
+            f"and a month of history in {result['browser']}, a window of {WIDTH} x {HEIGHT}. From the event to the end "
+            "of the frame that shows it, which comes up to 17 ms later by itself. Where: milliseconds of a turn within "
+            "these functions, by a profile of other turns.\n",
+            f"Goal, under {GOAL_MS:g} ms: {'reached' if result['goal']['reached'] else 'missed'}.\n",
+            one_line(result["machine"]) + "\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
