@@ -10,6 +10,7 @@ import logging
 from bisect import bisect_right
 from typing import Any
 
+from client_nodes.windows import Windows
 from shoal.config.contract import Contract
 from shoal.config.privacy import learns_from_counts, model_epsilon, total_epsilon
 from shoal.config.settings import ClientSettings
@@ -33,6 +34,10 @@ class Budget:
         self._readings = settings.person_readings or None
         self._reached = False
         self._spending = Spending([], None, [])
+        self._by_window = contract.privacy.privacy_unit.is_user
+        """whether a person spends once for each window, as a user, and not once for each reading"""
+        self._windows: Windows | None = None
+        self._windows_before = 0
         counted = [model for model in contract.models if learns_from_counts(model)]
         self._counts_cost = sum(nano(model_epsilon(contract, model) or 0.0) for model in counted)
         rows = next((model_epsilon(contract, model) for model in contract.models if model not in counted), None)
@@ -48,11 +53,13 @@ class Budget:
         """Whether a client reads nothing more at the limit; otherwise it reads on and releases nothing."""
         return self._action == "pause"
 
-    def resume(self, ledger: Ledger | None, open_places: int) -> None:
-        """Begin with what the ledger holds, and the places of the open window, which are not charged yet."""
+    def resume(self, ledger: Ledger | None, windows: Windows) -> None:
+        """Begin with what the ledger holds, and the open window, which is not charged yet."""
         if self._limit and ledger is not None:
             self._spending = ledger.spending()
-            self._spending = self._with(0, open_places)
+            self._windows, self._windows_before = windows, windows.closed
+            if not self._by_window:
+                self._spending = self._with(0, windows.open_places)
 
     def allowance(self, places: int) -> int:
         """How many of the next `places` may be released. Logs once that the limit is reached."""
@@ -61,7 +68,7 @@ class Budget:
         # The most places with which a person has not spent more than the limit; -1 where one has already.
         allowed = bisect_right(range(places + 1), self._limit, key=self._spent_with) - 1
         if allowed <= 0 and not self._reached:
-            spent = self._spending.of_person(self._readings)
+            spent = self._spent_with(0)
             log_event(
                 "epsilon_max_reached", logging.WARNING, epsilon=spent, epsilon_max=self._limit, action=self._action
             )
@@ -70,15 +77,17 @@ class Budget:
 
     def reserve(self, places: int) -> None:
         """So many places more are released."""
-        if self._limit and places:
+        if self._limit and places and not self._by_window:
             self._spending = self._with(places, places)
 
     def _spent_with(self, places: int) -> float:
         """What a person will have spent at most once so many places more are released."""
-        return self._with(places, places).of_person(self._readings)
+        if self._windows is None or not self._by_window:
+            return self._with(places, places).of_person(self._readings)
+        return self._with(0, self._windows.begun_with(places) - self._windows_before).of_person(self._readings)
 
     def _with(self, rows: int, counted: int) -> Spending:
-        """The spending if so many noisy rows and so many counted places were charged as well."""
+        """The spending if so many noisy rows, and so many counted places or windows, were charged as well."""
         before = self._spending.rows or Noised(0, self._rows_epsilon)
         windows = dict(self._spending.windows)
         windows[self._counts_cost] = windows.get(self._counts_cost, 0) + counted

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from shoal.config.settings import ClientSettings
 from shoal.errors import MessageRejected
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
 from shoal.transports.base import Log, Positions, Record
 
-Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat"]
+Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat", "user"]
 TIMES_MAX: Final = 1000
 """newest distinct times of readings by which a repeated reading is recognised"""
 
@@ -47,6 +47,8 @@ class Batch(NamedTuple):
     """(n,) which of the `records` each of the n readings was, ascending"""
     record_times: Sequence[float | None] = ()
     """event time of each record, refused or not, where it has one that can be"""
+    users: Sequence[bytes] = ()
+    """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the client"""
     lost: int = 0
     """readings before these that retention had removed, and that `accept_gap` has skipped"""
 
@@ -64,11 +66,12 @@ def no_batch(width: int) -> Batch:
 class Intake:
     """Reads a client's readings log from a position on."""
 
-    def __init__(self, readings: Log, width: int, settings: ClientSettings) -> None:
-        """`width` is the number of features d."""
+    def __init__(self, readings: Log, width: int, settings: ClientSettings, needs_users: bool = False) -> None:
+        """`width` is the number of features d; `needs_users`: readings without a user id are rejected."""
         self._readings = readings
         self._width = width
         self._settings = settings
+        self._needs_users = needs_users
         self.positions: Positions = {}
         """the next offsets to read"""
         self._lost = 0
@@ -92,9 +95,9 @@ class Intake:
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
                 lost, self._lost = self._lost, 0
                 batch = decode_batch(records, self._width, self._settings.ahead_s)
-                return (self._without_repeats(batch, records) if self._settings.drop_repeats else batch)._replace(
-                    lost=lost
-                )
+                if self._settings.drop_repeats:
+                    batch = self._without_repeats(batch, records)
+                return (with_users(batch, records) if self._needs_users else batch)._replace(lost=lost)
 
     def _without_repeats(self, batch: Batch, records: Sequence[Record]) -> Batch:
         """The batch with every reading rejected that has the time of an earlier one.
@@ -109,19 +112,7 @@ class Intake:
             self.recent_times[time] = None
             if len(self.recent_times) > TIMES_MAX:
                 del self.recent_times[next(iter(self.recent_times))]
-        kept = [position for position, number in enumerate(batch.numbers) if not seen[number]]
-        repeats = [
-            RejectedReading(records[number], "repeat", batch.record_times[number])
-            for number in batch.numbers
-            if seen[number]
-        ]
-        return batch._replace(
-            values=batch.values[kept],
-            places=[batch.places[position] for position in kept],
-            times=[batch.times[position] for position in kept],
-            rejected=[*batch.rejected, *repeats],
-            numbers=[batch.numbers[position] for position in kept],
-        )
+        return _reject(batch, records, [bool(seen[number]) for number in batch.numbers], "repeat")
 
     def _count_lost(self, records: int) -> None:
         self._lost += records
@@ -161,6 +152,29 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
     kept = np.flatnonzero(accepted).tolist()
     places = [(records[number].partition, records[number].offset) for number in kept]
     return Batch(values[accepted], places, [times[number] for number in kept], rejected, kept, times)
+
+
+def with_users(batch: Batch, records: Sequence[Record]) -> Batch:
+    """The batch with the user id of every reading; a reading without one is rejected."""
+    users = [user_of(records[number].headers) for number in batch.numbers]
+    batch = _reject(batch, records, [user is None for user in users], "user")
+    return batch._replace(users=[user for user in users if user is not None])
+
+
+def _reject(batch: Batch, records: Sequence[Record], rejected: Sequence[bool], reason: Reason) -> Batch:
+    """The batch with those of its n readings rejected that are marked in `rejected` (n,)."""
+    kept = [position for position, one in enumerate(rejected) if not one]
+    numbers = [number for number, one in zip(batch.numbers, rejected, strict=True) if one]
+    return batch._replace(
+        values=batch.values[kept],
+        places=[batch.places[position] for position in kept],
+        times=[batch.times[position] for position in kept],
+        rejected=[
+            *batch.rejected,
+            *(RejectedReading(records[number], reason, batch.record_times[number]) for number in numbers),
+        ],
+        numbers=[batch.numbers[position] for position in kept],
+    )
 
 
 def _reject_future(

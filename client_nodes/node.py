@@ -78,7 +78,8 @@ class ClientNode:
         self.metrics = metrics
         validator = Validator(contract)
         self._publisher = publisher = Publisher(contract, validator, update_bytes_max)
-        self._intake = Intake(resources.readings, contract.width, settings)
+        needs_users = contract.privacy.privacy_unit.is_user
+        self._intake = Intake(resources.readings, contract.width, settings, needs_users)
         self._budget = Budget(contract, settings, resources.ledger)
         rows_epsilon = privacy_mode(contract).epsilon_per_reading()
         self._row_charges = RowCharges(resources.ledger, rows_epsilon if self._learns_rows else None)
@@ -133,7 +134,7 @@ class ClientNode:
             if self._labels is not None:
                 self._labels.reset_identities()
         self._own_updates.check(self._publisher.digests)
-        self._budget.resume(self._resources.ledger, self._windows.open_places)
+        self._budget.resume(self._resources.ledger, self._windows)
         self._monitoring.resumed(
             privacy.statement(),
             epsilon_spent(self._contract),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from client_nodes.contributions import Contributions
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
@@ -60,7 +61,8 @@ class Windows:
         self._models = [ModelCounter(contract, model, client, publisher, noise_key, readings_log) for model in counted]
         self._rows: Rows = np.empty((0, contract.width))
         self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        self._closed = 0
+        self._contributions = Contributions(contract.privacy.privacy_unit)
+        self.closed = 0
         """windows closed"""
         self._marked = 0
         """of these, as the ledger was told last"""
@@ -84,7 +86,7 @@ class Windows:
         """
         if not self._models:
             return []
-        rows, valid, times = self._in_order(batch)
+        rows, valid, users, times = self._in_order(batch)
         updates: list[EncodedUpdate] = []
         start = 0
         while start < len(rows):
@@ -92,7 +94,8 @@ class Windows:
             if self._opened_at is None:
                 self._opened_at = now
             self._rows = np.concatenate([self._rows, rows[start:stop]])
-            self._valid = np.concatenate([self._valid, valid[start:stop]])
+            counted = self._contributions.admit(valid[start:stop], users[start:stop])
+            self._valid = np.concatenate([self._valid, counted])
             known = [time for time in (*times[start:stop], self._newest_reading_at) if time is not None]
             self._newest_reading_at = max(known, default=None)
             start = stop
@@ -106,7 +109,8 @@ class Windows:
         return {
             "rows": self._rows,
             "valid": self._valid.astype(np.uint8),
-            "closed": self._closed,
+            "contributions": self._contributions.state(),
+            "closed": self.closed,
             "places": self._places,
             "opened_at": self._opened_at,
             "newest_reading_at": self._newest_reading_at,
@@ -127,9 +131,10 @@ class Windows:
                     "Restore those it was made with, or start under a new client name"
                 )
             self._rows, self._valid = rows, valid
-            self._closed, self._places = state["closed"], state["places"]
+            self._contributions.restore(state["contributions"])
+            self.closed, self._places = state["closed"], state["places"]
             self._opened_at, self._newest_reading_at = state["opened_at"], state["newest_reading_at"]
-        except (AttributeError, KeyError, TypeError) as broken:
+        except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the open window is damaged: {broken}") from None
         self.check_ledger()
 
@@ -141,19 +146,25 @@ class Windows:
     def check_ledger(self) -> None:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is not None:
-            self._ledger.check_windows([model.stream for model in self._models], self._closed)
+            self._ledger.check_windows([model.stream for model in self._models], self.closed)
 
     def stored(self) -> None:
         """The state is on the disk."""
-        if self._ledger is not None and self._closed != self._marked:
-            self._ledger.mark_stored(self._closed)
-            self._marked = self._closed
+        if self._ledger is not None and self.closed != self._marked:
+            self._ledger.mark_stored(self.closed)
+            self._marked = self.closed
+
+    def begun_with(self, places: int) -> int:
+        """How many windows there will be, the open one included, once so many places more are read."""
+        places += len(self._rows)
+        full, first = self._contract.privacy.window_readings, self._size
+        return self.closed + min(1, places) + -(-max(0, places - first) // full)
 
     @property
     def _size(self) -> int:
         """Readings of the open window when it is full."""
         full = self._contract.privacy.window_readings
-        if self._closed:
+        if self.closed:
             return full
         phase = int.from_bytes(hashlib.sha256(self._client.encode()).digest()[:4], "little") % full
         return max(phase, full // FIRST_WINDOW_PART, 1)
@@ -168,23 +179,29 @@ class Windows:
     def _close(self, now: float) -> list[EncodedUpdate]:
         """Count the open window for every model, charge it, and begin the next one."""
         self._snapshots.follow()
-        window = ClosedWindow(self._rows, self._valid, self._closed, self._places, now, self._newest_reading_at)
+        window = ClosedWindow(self._rows, self._valid, self.closed, self._places, now, self._newest_reading_at)
         updates = [model.make_update(window, self._snapshots, self._ledger) for model in self._models]
-        self._closed += 1
+        self.closed += 1
         self._places += len(self._rows)
         self._rows, self._valid, self._opened_at = self._rows[:0].copy(), self._valid[:0].copy(), None
+        self._contributions.clear()
         return updates
 
-    def _in_order(self, batch: Batch) -> tuple[Rows, NDArray[np.bool_], list[float | None]]:
-        """All records of a batch in the order of their places: rows in unit coordinates, which are valid, times."""
+    def _in_order(self, batch: Batch) -> tuple[Rows, NDArray[np.bool_], list[bytes], list[float | None]]:
+        """All records of a batch in the order of their places.
+
+        Rows in unit coordinates, which are valid, user ids (empty where there are none), times.
+        """
         refused = [(one.record.partition, one.record.offset) for one in batch.rejected]
         places = np.array([*batch.places, *refused], dtype=np.int64).reshape(-1, 2)
         inside, self.clipped = self._bounds.clip(batch.values)
         rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(refused), self._contract.width))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]
+        users = [*batch.users, *[b""] * (len(places) - len(batch.users))]
         order = np.lexsort((places[:, 1], places[:, 0]))
-        return rows[order], valid[order], [times[i] for i in order.tolist()]
+        numbers = order.tolist()
+        return rows[order], valid[order], [users[i] for i in numbers], [times[i] for i in numbers]
 
 
 class ClosedWindow:
@@ -257,9 +274,10 @@ class ModelCounter:
             private = self._mechanism.release(private, places, plan)
             digest = hashlib.sha256(private.astype("<i8").tobytes()).digest()
             epsilon = float(self._statement["epsilon"])
-            ledger.charge(
-                [Release(self.stream, window.number, plan, digest, len(window.rows), epsilon)], window.closed_at
+            release = Release(
+                self.stream, window.number, plan, digest, len(window.rows), epsilon, self._contract.privacy.unit
             )
+            ledger.charge([release], window.closed_at)
         update = Update(
             federation=self._contract.federation,
             contract=self._digest,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from producers.source import SourceRow
 from shoal.errors import OffsetOutOfRange, SettingsError
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
-from shoal.transports.base import Log, Record, TopicSettings
+from shoal.transports.base import Headers, Log, Record, TopicSettings
 
 PARTITION = 0
 SCAN_RECORDS = 2000
@@ -60,7 +60,9 @@ class ReadingsPublisher:
     def publish(self, row: int, row_values: SourceRow) -> None:
         """Append a row; it is stored for certain only after `flush`."""
         reading = Reading(row_values.time, row_values.values)
-        marks = (("source", self._source), ("row", str(row).encode()))
+        marks: Headers = (("source", self._source), ("row", str(row).encode()))
+        if row_values.user:
+            marks += ((USER_ID, row_values.user.encode()),)
         self._log.publish(self._topic, reading.encode(), headers=Reading.headers() + marks, partition=PARTITION)
         self.last_row = row
 

@@ -20,6 +20,8 @@ class SourceRow(NamedTuple):
     """d numbers in the order of the contract; a list when a cell was not a number, an empty one for a broken row"""
     label: str | None = None
     """true class, for evaluation only; it is never part of the reading"""
+    user: str | None = None
+    """user id: which person or device the reading is from. It stays with the reading, on the client's site"""
 
 
 class Source(Protocol):

@@ -57,6 +57,10 @@ class SourceType:
         """The one client it feeds; None when there may be several."""
         return None
 
+    def gives_users(self, options: Mapping[str, Any]) -> bool:
+        """Whether its readings have user ids, without which nothing is learnt where the privacy unit is a user."""
+        return False
+
     def federation_file(self, options: Mapping[str, Any]) -> str:
         """A federation file (TOML) that fits the source, if it can write one. Raises `SettingsError` if it cannot."""
         raise SettingsError(f"--print-federation means nothing with {self.label}; leave it out")

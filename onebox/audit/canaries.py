@@ -18,6 +18,8 @@ from shoal.transports import open_log
 from shoal.transports.base import beginning
 
 READINGS = 300
+USER_ID_BYTES = 12
+"""of the user id of each canary, in hexadecimal digits: an id that occurs nowhere else"""
 
 
 def audit_canaries(config: Config, folder: Path, generator: np.random.Generator) -> EventFinding:
@@ -27,16 +29,17 @@ def audit_canaries(config: Config, folder: Path, generator: np.random.Generator)
     audited = audited.model_copy(update={"client": client})
     bounds = declared_bounds(audited.contract)
     readings = canary_readings(bounds, READINGS, generator)
+    users = [generator.bytes(USER_ID_BYTES).hex().encode() for _ in readings]
     with AuditedClient(audited) as node:
-        node.publish(readings)
+        node.publish(readings, users)
     with OneBox(audited, [NAME], lambda: NOW) as box:
         box.run_until_idle()
-    wanted = traces(readings, bounds)
+    wanted = traces(readings, bounds) | frozenset(users)
     left = b"\0".join(_what_left(audited))
     subject = ", ".join(model.name for model in audited.contract.models)
-    return EventFinding(
-        "canaries", subject, readings.size, "values", occurrences(left, wanted), "traces of them outside the client"
-    )
+    planted = readings.size + len(users)
+    found = occurrences(left, wanted)
+    return EventFinding("canaries", subject, planted, "values, user ids", found, "traces of them outside the client")
 
 
 def _what_left(config: Config) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from client_nodes.node import ClientNode
 from shoal.config.contract import Model
 from shoal.config.settings import ClientSettings, Config, LogSettings, ReadingsSettings
 from shoal.protocol.messages import Update
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.readings_log import open_readings
 from shoal.transports import open_log
@@ -66,11 +66,16 @@ class AuditedClient:
             self._stack = opening.pop_all()
         self._number = 0
 
-    def publish(self, readings: NDArray[np.float64]) -> list[Update]:
-        """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is refused."""
-        for values in readings:
+    def publish(self, readings: NDArray[np.float64], users: Sequence[bytes] = ()) -> list[Update]:
+        """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is refused.
+
+        `users` (n,): the user id of each reading; without them every reading is from a user of its own.
+        """
+        for place, values in enumerate(readings):
             self._number += 1
-            self._readings.publish(READINGS, Reading(NOW + self._number, values).encode(), headers=Reading.headers())
+            user = (USER_ID, users[place] if users else str(self._number).encode())
+            reading = Reading(NOW + self._number, values)
+            self._readings.publish(READINGS, reading.encode(), headers=(*Reading.headers(), user))
         self._readings.flush()
         while self.node.step():
             pass

@@ -17,6 +17,7 @@ from shoal.config.settings import Config, load_config
 from shoal.privacy.audit.finding import Finding
 from shoal.privacy.audit.statistics import ALPHA
 
+SHIPPED = ("federation.toml", "users.toml")
 REFUTED = 1
 """exit code when a claim is refuted"""
 
@@ -26,7 +27,8 @@ REFUTED = 1
     "--config",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The federation file whose claims are audited; without it those of a small federation that comes with shoal.",
+    help="The federation file whose claims are audited; without it those of two small federations that come with "
+    "shoal, whose privacy units are a reading and a user.",
 )
 @click.option(
     "--trials", type=click.IntRange(min=10), default=2000, show_default=True, help="Trials of each attack on epsilon."
@@ -49,13 +51,15 @@ def audit(context: click.Context, file: Path | None, trials: int, kills: int, se
     best, the lower bound of epsilon that they prove (Clopper-Pearson, wrong in at most one of 1000 audits), and the
     verdict. An audit can refute a claim and never prove it. The exit code is 1 if a claim is refuted.
     """
-    config = _config(file)
     findings: list[Finding] = []
+    generator = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="shoal-audit-") as folder:
-        for finding in run_audits(config, Path(folder), trials, kills, np.random.default_rng(seed)):
-            findings.append(finding)
-            if not as_json:
-                click.echo(finding.line())
+        for config in _configs(file, Path(folder)):
+            scratch = Path(folder) / config.contract.federation
+            for finding in run_audits(config, scratch, trials, kills, generator):
+                findings.append(finding)
+                if not as_json:
+                    click.echo(finding.line())
     refuted = [finding for finding in findings if finding.refuted]
     if as_json:
         found = {"alpha": ALPHA, "refuted": len(refuted), "audits": [finding.as_dict() for finding in findings]}
@@ -66,12 +70,14 @@ def audit(context: click.Context, file: Path | None, trials: int, kills: int, se
         context.exit(REFUTED)
 
 
-def _config(file: Path | None) -> Config:
+def _configs(file: Path | None, folder: Path) -> list[Config]:
+    """The federations to audit: that of the file, or those that come with shoal, which are written into `folder`."""
+    chosen = [file]
     if file is None:
-        with tempfile.TemporaryDirectory(prefix="shoal-audit-") as folder:
-            file = Path(folder) / "federation.toml"
-            file.write_text(files("onebox.audit").joinpath("federation.toml").read_text("utf-8"), encoding="utf-8")
-            return load_config(file)
-    config = load_config(file)
-    check_models(config.contract)
-    return config
+        chosen = [folder / name for name in SHIPPED]
+        for name in SHIPPED:
+            (folder / name).write_text(files("onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8")
+    configs = [load_config(each) for each in chosen if each is not None]
+    for config in configs:
+        check_models(config.contract)
+    return configs

@@ -29,7 +29,7 @@ from shoal.privacy.ledger import LEDGER
 from shoal.privacy.spending import Spent, read_spending
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.readings_log import open_readings
 from shoal.transports import open_log
@@ -132,8 +132,9 @@ def _write_readings(config: Config, generator: np.random.Generator) -> None:
     (config.client.folder / NAME).mkdir(parents=True, exist_ok=True)
     with closing(open_readings(config, NAME)) as readings:
         readings.ensure(READINGS, readings_settings(config.client))
-        for values in bounds.from_unit(unit):
-            readings.publish(READINGS, Reading(NOW, values).encode(), headers=Reading.headers())
+        for number, values in enumerate(bounds.from_unit(unit)):
+            user = (USER_ID, str(number).encode())
+            readings.publish(READINGS, Reading(NOW, values).encode(), headers=(*Reading.headers(), user))
         readings.flush()
 
 

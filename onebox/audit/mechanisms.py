@@ -30,10 +30,11 @@ def audit_count_mechanism(
     """Two cells, a window released again, and a client that would have another one's noise."""
     epsilon = model_epsilon(contract, model) or 0.0
     one, other = (_count_release(contract, model, client, generator) for client in ("audited", "attacker"))
+    readings = contract.privacy.privacy_unit.readings_max
     losses = {
-        "two cells": audit_two_cells(one, epsilon, trials, generator),
-        "two cells, released twice": audit_two_cells(one, epsilon, trials, generator, repeats=2),
-        "noise of another client": audit_independent_counts(one, other, trials, generator),
+        "two cells": audit_two_cells(one, epsilon, trials, generator, readings=readings),
+        "two cells, released twice": audit_two_cells(one, epsilon, trials, generator, repeats=2, readings=readings),
+        "noise of another client": audit_independent_counts(one, other, trials, generator, readings),
     }
     return [LossFinding(audit, model.name, epsilon, loss) for audit, loss in losses.items()]
 

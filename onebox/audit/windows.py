@@ -1,5 +1,5 @@
 """The audit of whole windows: what a real client publishes of a window, attacked by somebody who knows all but one
-reading of it.
+reading of it, or all but the readings of one user where a user is the privacy unit.
 
 The window goes through the client's readings log, its counter, its noise, its ledger and its checkpoint. Everything
 published until the client is idle again is attacked together, so that a second answer to a window tells.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,22 @@ MIDDLE = (0.4, 0.6)
 """unit coordinates between which all readings of a window but the audited one lie"""
 FIRST, SECOND = 0.02, 0.98
 """unit coordinates of the audited reading: both lie in cells that are empty otherwise"""
+BEYOND = 3
+"""readings that the audited user has above those that a window counts: they must not tell"""
+USER = b"audited user"
 REFUSED_SHARE = 0.3
 """share of the readings that are refused where that must not show"""
+
+
+class Neighbours(NamedTuple):
+    """Two windows that differ in one privacy unit: one reading, or all readings of one user."""
+
+    windows: tuple[Rows, Rows]
+    """(size, d) each, in unit coordinates"""
+    users: list[bytes]
+    """(size,) user ids, the same in both"""
+    counted: NDArray[np.bool_]
+    """(size,) which valid readings are counted, by the privacy unit"""
 
 
 class CountsAttack:
@@ -48,11 +62,12 @@ class CountsAttack:
         self._counter: Counter = algorithm.counter(model_options(contract, model), contract.width)
         self._client = NAME.encode() + b"\0" + model.name.encode()
         self._width = contract.width
-        self._epsilon = model_epsilon(contract, model) or 0.0
+        unit = contract.privacy.privacy_unit
+        self._epsilon = (model_epsilon(contract, model) or 0.0) / unit.readings_max
 
-    def score(self, updates: Sequence[Update], windows: tuple[Rows, Rows]) -> float:
-        """The log-likelihood ratio of two windows (n, d) in unit coordinates, over all that was published of them."""
-        return sum(self._score(update, windows) for update in updates)
+    def score(self, updates: Sequence[Update], neighbours: Neighbours) -> float:
+        """The log-likelihood ratio of two windows, over all that was published of them."""
+        return sum(self._score(update, neighbours) for update in updates)
 
     def public_part(self, update: Update) -> bytes:
         """All of an update but its counts: it must not depend on readings."""
@@ -66,13 +81,14 @@ class CountsAttack:
         none, one = (counted.update(counted.counts + more) for more in (0, 1))
         return frozenset(name for name in none if not np.array_equal(none[name], one[name]))
 
-    def _score(self, update: Update, windows: tuple[Rows, Rows]) -> float:
+    def _score(self, update: Update, neighbours: Neighbours) -> float:
         published = np.concatenate([update.arrays[name] for name in sorted(self.count_names)])
-        first, second = (self._true_counts(rows, update.sequence - 1) for rows in windows)
+        number = update.sequence - 1
+        first, second = (self._true_counts(rows, neighbours.counted, number) for rows in neighbours.windows)
         return counts_score(published, first, second, self._epsilon) if published.shape == first.shape else 0.0
 
-    def _true_counts(self, rows: Rows, number: int) -> Counts:
-        valid: NDArray[np.bool_] = np.asarray(np.isfinite(rows).all(axis=1))
+    def _true_counts(self, rows: Rows, counted: NDArray[np.bool_], number: int) -> Counts:
+        valid: NDArray[np.bool_] = np.asarray(np.isfinite(rows).all(axis=1)) & counted
         return self._counter.count(np.where(valid[:, None], rows, 0.0), valid, self._client, number).counts
 
 
@@ -84,22 +100,23 @@ def audit_windows(
     generator: np.random.Generator,
     second: Literal["elsewhere", "refused"] = "elsewhere",
 ) -> LossFinding:
-    """Guess whether a reading of a window was at one place, or `second`: elsewhere, or not a number at all.
+    """Guess whether a privacy unit of a window was at one place, or `second`: elsewhere, or not a number at all.
 
     Every trial is one window of `window_readings` readings of a client in `folder`.
     """
     audited = in_folder(config, folder, [model])
     contract, bounds = audited.contract, declared_bounds(audited.contract)
-    attack, size = CountsAttack(contract, model), contract.privacy.window_readings
+    attack, unit = CountsAttack(contract, model), contract.privacy.privacy_unit
     was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
     scores = np.empty(trials)
     with AuditedClient(audited) as client:
         _fill_first_window(client, contract)
         for trial in range(trials):
-            windows = _neighbours(generator, size, contract.width, second)
-            updates = client.publish(bounds.from_unit(windows[0 if was_first[trial] else 1]))
-            scores[trial] = attack.score(updates, windows)
-    name = "whole windows, one reading " + ("moved" if second == "elsewhere" else "refused")
+            neighbours = _neighbours(generator, contract, second)
+            window = neighbours.windows[0 if was_first[trial] else 1]
+            updates = client.publish(bounds.from_unit(window), neighbours.users)
+            scores[trial] = attack.score(updates, neighbours)
+    name = f"whole windows, one {unit.name} " + ("moved" if second == "elsewhere" else "refused")
     return LossFinding(name, model.name, model_epsilon(contract, model) or 0.0, loss_from_scores(scores, was_first))
 
 
@@ -134,10 +151,16 @@ def _fill_first_window(client: AuditedClient, contract: Contract) -> None:
     client.publish(np.repeat(middle, size, axis=0))
 
 
-def _neighbours(generator: np.random.Generator, size: int, d: int, second: str) -> tuple[Rows, Rows]:
-    """Two windows (size, d) in unit coordinates that differ in one reading."""
-    window = generator.uniform(*MIDDLE, size=(size, d))
-    other, place = window.copy(), int(generator.integers(size))
-    window[place] = FIRST
-    other[place] = SECOND if second == "elsewhere" else np.nan
-    return window, other
+def _neighbours(generator: np.random.Generator, contract: Contract, second: str) -> Neighbours:
+    """Two windows that differ in one reading, or in all readings of one user, who has more than a window counts."""
+    size, unit = contract.privacy.window_readings, contract.privacy.privacy_unit
+    window = generator.uniform(*MIDDLE, size=(size, contract.width))
+    own = min(size, unit.readings_max + BEYOND) if unit.is_user else 1
+    places = np.sort(generator.choice(size, size=own, replace=False))
+    other = window.copy()
+    window[places] = FIRST
+    other[places] = SECOND if second == "elsewhere" else np.nan
+    users = [USER if place in places else str(place).encode() for place in range(size)]
+    counted = np.ones(size, dtype=np.bool_)
+    counted[places[unit.readings_max :]] = False
+    return Neighbours((window, other), users, counted)

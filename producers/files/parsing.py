@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
@@ -83,6 +84,14 @@ def _time_of_text(cell: str) -> float | datetime | None:
         return datetime.fromisoformat(cell)
     except ValueError:
         return None
+
+
+def user_of(cell: Any) -> str | None:
+    """A cell as a user id; None for an empty cell. A long one is replaced by a digest of it: all of it counts."""
+    text = text_of(cell).encode("utf-8", "replace").decode()
+    if len(text) > CELL_CHARS_MAX:
+        return hashlib.sha256(text.encode()).hexdigest()
+    return text or None
 
 
 def text_of(cell: Any) -> str:

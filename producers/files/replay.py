@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from producers.files.parsing import seconds_of, text_of, values_of
+from producers.files.parsing import seconds_of, text_of, user_of, values_of
 from producers.files.split import CLASSES_MAX, Split
 from producers.files.tables import Cells, open_table, require_columns
 from producers.source import SourceRow, identity_of
@@ -29,6 +29,7 @@ class Columns:
     """d columns in the order of the contract"""
     time: str | None = None
     label: str | None = None
+    user: str | None = None
 
 
 class Replay:
@@ -55,7 +56,7 @@ class Replay:
         self._tables = [open_table(Path(file), self._faults) for file in files]
         self._columns, self._split = columns, split
         self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
-        extra = (columns.time, columns.label, split.column)
+        extra = (columns.time, columns.label, columns.user, split.column)
         self._wanted = [*columns.features, *(name for name in extra if name is not None)]
         for table in self._tables:
             # An empty file has no rows that lack a column: one day without rows must not stop the replay of a year.
@@ -192,16 +193,16 @@ class Replay:
     def _sourced(self, client: str, cells: Cells | None) -> SourceRow:
         if cells is None:
             return SourceRow(client, None, [])
-        features = len(self._columns.features)
+        columns, features = self._columns, len(self._columns.features)
         time = self._time(cells)
         if time is not None:
             time += self._shift_s
-        elif self._columns.time is not None:
+        elif columns.time is not None:
             self._faults["no_time"] += 1
-        label = None
-        if self._columns.label is not None:
-            label = text_of(cells[features + (self._columns.time is not None)])
-        return SourceRow(client, time, values_of(cells[:features]), label)
+        label_at = features + (columns.time is not None)
+        label = None if columns.label is None else text_of(cells[label_at])
+        user = None if columns.user is None else user_of(cells[label_at + (columns.label is not None)])
+        return SourceRow(client, time, values_of(cells[:features]), label, user)
 
     def _time(self, cells: Cells | None) -> float | None:
         if self._columns.time is None or cells is None:

@@ -43,6 +43,11 @@ class FilesSource(PumpedSource):
             ["--label-column"],
             help="The column of classes, for the splits by label; it is not part of the readings.",
         ),
+        click.Option(
+            ["--user-column"],
+            help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it stays on the '
+            "client's site.",
+        ),
         click.Option(["--loop"], is_flag=True, help="Start again after the last row, with later times."),
         click.Option(["--shuffle"], is_flag=True, help="In random order; this needs memory for all rows."),
         SEED,
@@ -63,11 +68,16 @@ class FilesSource(PumpedSource):
         only: str | None = options["only"]
         return only
 
+    def gives_users(self, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.gives_users`."""
+        return options["user_column"] is not None
+
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
         """See `PumpedSource.open`."""
         names = [feature.name for feature in contract.features]
         split = split_of(options["split"], options["clients"], options["seed"], options["label_column"])
-        columns = Columns(_columns(names, options["columns"]), options["time_column"], options["label_column"])
+        extra = (options[f"{name}_column"] for name in ("time", "label", "user"))
+        columns = Columns(_columns(names, options["columns"]), *extra)
         order = {name: options[name] for name in ("loop", "shuffle", "seed")}
         return Replay([*options["data"], *options["files"]], columns, split, **order, only=options["only"])
 

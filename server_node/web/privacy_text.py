@@ -16,8 +16,9 @@ FEATURES_MAX = 64
 def privacy_text(contract: Contract) -> dict[str, Any]:
     """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
 
-    `epsilon` is the sum over all models, None when the mode has no epsilons; with `nominal` they guarantee
-    nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that is not known.
+    `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
+    `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that
+    is not known.
     """
     mode = privacy_mode(contract)
     description, statement = mode.describe(), mode.statement()
@@ -31,6 +32,7 @@ def privacy_text(contract: Contract) -> dict[str, Any]:
         "sentences": list(description.sentences),
         "not_covered": list(description.not_covered),
         "epsilon": math.fsum(epsilons) if statement["nominal"] else total_epsilon(contract),
+        "per": mode.unit.phrase,
         "nominal": statement["nominal"],
         "models": [
             {name: model[name] for name in ("name", "learns_from", "unit", "epsilon", "window_readings")}

@@ -53,6 +53,7 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
 def _contract_lines(config: Config) -> list[str]:
     contract = config.contract
     epsilons = privacy_mode(contract).epsilon_per_feature() or [None] * contract.width
+    unit = contract.privacy.privacy_unit
     lines = [f"federation  {contract.federation}  (contract {contract.digest})"]
     for feature, epsilon in zip(contract.features, epsilons, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
@@ -60,7 +61,7 @@ def _contract_lines(config: Config) -> list[str]:
     for model in contract.models:
         baseline = "  (baseline of a paper, only for comparison)" if load_algorithm(model.algorithm).paper_only else ""
         epsilon = model_epsilon(contract, model)
-        budget = "" if epsilon is None else f"  epsilon {epsilon:g} per reading, {_source(model)}"
+        budget = "" if epsilon is None else f"  epsilon {epsilon:g} per {unit.phrase}, {_source(model)}"
         lines.append(f"model       {model.name}  {model.algorithm}  {_options(model.options)}{baseline}{budget}")
         if (target := target_of(model, contract)) is not None:
             lines.append(f"predicts    {contract.features[target].name}  (other models learn it as any feature)")
@@ -69,7 +70,8 @@ def _contract_lines(config: Config) -> list[str]:
     total = total_epsilon(contract)
     if total is not None:
         lines.append(
-            f"privacy     epsilon {total:g} per reading in all; noisy rows count once, so does each stream of counts"
+            f"privacy     epsilon {total:g} per {unit.phrase} in all; noisy rows count once, so does each stream of "
+            "counts"
         )
     return lines
 

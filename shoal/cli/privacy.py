@@ -17,6 +17,7 @@ from shoal.config.settings import ClientSettings, load_config
 from shoal.errors import InvalidState
 from shoal.privacy.ledger import LEDGER
 from shoal.privacy.spending import Spending, read_spending
+from shoal.privacy.unit import PrivacyUnit
 
 
 @click.group()
@@ -30,23 +31,40 @@ def privacy() -> None:
 @click.option(
     "--readings",
     type=click.IntRange(min=1),
-    help="Also print what a person with so many readings has spent at most; otherwise one with all of a client.",
+    help="Print what a person with so many readings has spent at most; otherwise one with all of a client.",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(min=1),
+    help="Print what a person has spent at most whose readings all lie in so many windows in a row.",
 )
 @json_option
-def report(file: Path, name: str | None, readings: int | None, as_json: bool) -> None:
+def report(file: Path, name: str | None, readings: int | None, windows: int | None, as_json: bool) -> None:
     """Print the guarantee of each model and their sum, what is not covered, and what the ledgers here hold.
 
     A ledger is in the folder of its client, so this prints what was spent only where clients run.
     """
     config = load_config(file)
     check_models(config.contract)
+    if readings and windows:
+        raise click.UsageError("--readings and --windows are two ways to say how many readings a person has; give one")
     found = privacy_report(config.contract)
+    unit, window_readings = config.contract.privacy.privacy_unit, config.contract.privacy.window_readings
+    if windows:
+        # A user spends once for each window, however many readings are in it.
+        readings = windows * (1 if unit.is_user else window_readings)
     ledgers = {client: read_spending(path) for client, path in _ledgers(config.client, name).items()}
     if as_json:
         clients = {client: _spent(spending, readings) for client, spending in ledgers.items()}
         click.echo(json.dumps({**found, "clients": clients}, indent=2, ensure_ascii=False))
         return
-    click.echo("\n".join([*_guarantee_lines(found), *_ledger_lines(ledgers, readings)]))
+    whose = "all these readings" if readings is None else _number(readings, "reading")
+    whose = _number(windows, "window") + " in a row" if windows else whose
+    click.echo("\n".join([*_guarantee_lines(found, unit), *_ledger_lines(ledgers, readings, whose, unit)]))
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _ledgers(settings: ClientSettings, name: str | None) -> dict[str, Path]:
@@ -72,7 +90,7 @@ def _spent(spending: Spending, readings: int | None) -> dict[str, Any]:
     }
 
 
-def _guarantee_lines(found: Mapping[str, Any]) -> list[str]:
+def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
     lines = [f"privacy     {found['title']}", *(f"            {sentence}" for sentence in found["sentences"])]
     for feature in found["bounds"]:
         lines.append(
@@ -81,9 +99,11 @@ def _guarantee_lines(found: Mapping[str, Any]) -> list[str]:
     lines += [_model_line(model) for model in found["models"]]
     if found["epsilon"] is not None:
         lines.append(
-            f"sum         epsilon {found['epsilon']:g} per reading in all models, by the noise tables "
+            f"sum         epsilon {found['epsilon']:g} per {unit.phrase} in all models, by the noise tables "
             f"{found['epsilon_spent']:.6g}; noisy rows count once, so does each stream of counts"
         )
+    if unit.is_user:
+        lines.append(f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in a window")
     return lines + [f"not covered {sentence}" for sentence in found["not_covered"]]
 
 
@@ -98,17 +118,17 @@ def _model_line(model: Mapping[str, Any]) -> str:
     return line
 
 
-def _ledger_lines(ledgers: Mapping[str, Spending], readings: int | None) -> list[str]:
+def _ledger_lines(ledgers: Mapping[str, Spending], readings: int | None, whose: str, unit: PrivacyUnit) -> list[str]:
     lines = []
     for client, spending in ledgers.items():
         for model in spending.models:
             lines.append(
                 f"spent       {client}  {model.model}  {model.windows} windows, {model.releases} releases, "
                 f"{model.places} readings, epsilon {model.epsilon:g} at most for one"
+                f"{' user in a window' if unit.is_user else ''}"
             )
         if spending.rows is not None:
             rows = spending.rows
             lines.append(f"spent       {client}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one")
-        whose = "all these readings" if readings is None else f"{readings} readings"
         lines.append(f"person      {client}  with {whose}: epsilon {spending.of_person(readings):g} at most")
     return lines or ["spent       no ledger here: a ledger is in the folder of its client, on the client's machine"]

@@ -14,9 +14,9 @@ ROWS_EPSILON_MIN: Final = 100.0
 WEAK_EPSILON: Final = 10.0
 """per reading: beyond, there is hardly any protection"""
 GRID_EPSILON_MIN: Final = 1.0
-"""per reading: with less, a grid of counts needs far more than 20,000 readings"""
+"""for each reading that a privacy unit may have in a window: with less, a grid needs far more than 20,000 readings"""
 WINDOW_READINGS_MIN: Final = 100
-"""in smaller windows there is more noise than readings"""
+"""for each reading that a user may have in one: in smaller windows there is more noise than readings"""
 
 
 class Advice(NamedTuple):
@@ -58,12 +58,18 @@ def _on_rows(contract: Contract, epsilon: float) -> list[str]:
 
 def _on_counts(contract: Contract, model: Model, epsilon: float) -> list[str]:
     found = []
-    if counting_algorithm(model.algorithm).stream == STREAM and epsilon < GRID_EPSILON_MIN:
+    window, unit = contract.privacy.window_readings, contract.privacy.privacy_unit
+    if counting_algorithm(model.algorithm).stream == STREAM and epsilon < GRID_EPSILON_MIN * unit.readings_max:
         found.append(
             f"a grid of counts at epsilon {epsilon:g} needs very many readings until clusters show: take density_tree, "
-            f"or an epsilon of {GRID_EPSILON_MIN:g} and more"
+            f"or an epsilon of {GRID_EPSILON_MIN * unit.readings_max:g} and more"
         )
-    window = contract.privacy.window_readings
+    if WINDOW_READINGS_MIN <= window < WINDOW_READINGS_MIN * unit.readings_max:
+        found.append(
+            f"noise for {unit.readings_max} readings of a user is more than the readings of a window of {window}: take "
+            "a smaller readings_per_window_max, or window_readings of "
+            f"{WINDOW_READINGS_MIN * unit.readings_max} and more"
+        )
     if window < WINDOW_READINGS_MIN:
         found.append(
             f"windows of {window} readings have more noise than readings: take window_readings of "

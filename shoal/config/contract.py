@@ -20,6 +20,7 @@ from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, rea
 from shoal.errors import SettingsError
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.privacy.registry import load_mode
+from shoal.privacy.unit import PrivacyUnit, UnitName
 
 FEATURES_MAX = 4096
 MODELS_MAX = 64
@@ -62,7 +63,7 @@ class Privacy(Table):
         default=None,
         ge=EPSILON_MIN,
         le=EPSILON_MAX,
-        description="what a reading may cost in each model that learns from counts, with `formal`",
+        description="what a reading, or a `unit`, may cost in each model that learns from counts, with `formal`",
     )
     window_readings: Whole = Field(
         default=400,
@@ -76,14 +77,36 @@ class Privacy(Table):
         le=86400 * 7,
         description="seconds after which a window is counted that is not full",
     )
+    unit: UnitName = Field(
+        default="reading",
+        description="the privacy unit, of which `counts_epsilon` is: one `reading`, or all readings that one `user` "
+        "(a person, a device) has in a window; readings then need a user id",
+    )
+    readings_per_window_max: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        description='with `unit = "user"`: most readings of one user that are counted in a window; the noise is so '
+        "many times larger",
+    )
 
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         try:
-            load_mode(self.mode).check_terms(self.terms, self.counts_epsilon)
+            load_mode(self.mode).check_terms(self.terms, self.counts_epsilon, self.unit)
+            if self.unit == "user" and self.readings_per_window_max is None:
+                raise SettingsError('unit = "user" needs readings_per_window_max; 1 adds the least noise')
+            if (self.readings_per_window_max or 1) > self.window_readings:
+                raise SettingsError(f"readings_per_window_max must be at most window_readings, {self.window_readings}")
+            _ = self.privacy_unit
         except SettingsError as error:
             raise ValueError(str(error)) from None
         return self
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        """What an epsilon of counts is of."""
+        return PrivacyUnit(self.unit, self.readings_per_window_max or 1)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -201,7 +224,7 @@ class Contract(Table):
                 del written["rounds"]
             if model.counts_epsilon is None:
                 del written["counts_epsilon"]
-        for name in ("counts_epsilon", "window_readings", "window_s"):
+        for name in ("counts_epsilon", "window_readings", "window_s", "unit", "readings_per_window_max"):
             if getattr(self.privacy, name) == Privacy.model_fields[name].default:
                 del agreed["privacy"][name]
         canonical = json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

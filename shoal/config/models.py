@@ -73,6 +73,11 @@ def _check_privacy(model: Model, contract: Contract) -> None:
         if privacy.window_readings > model.readings_max:
             raise SettingsError(f"readings_max must be at least window_readings, {privacy.window_readings}")
         return
+    if privacy.unit == "user":
+        raise SettingsError(
+            f'{model.algorithm} learns from noisy rows, which protect readings one by one: with unit = "user" take '
+            "models that learn from counts, such as density_tree"
+        )
     if model.counts_epsilon is not None:
         raise SettingsError(
             f"{model.algorithm} learns from noisy rows, which all such models share; its epsilon is "

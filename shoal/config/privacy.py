@@ -1,4 +1,4 @@
-"""The privacy mode and the bounds that a contract declares, and what a reading costs in each model."""
+"""The privacy mode and the bounds that a contract declares, and what a privacy unit costs in each model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def privacy_mode(contract: Contract) -> PrivacyMode:
     """The contract's privacy mode with its terms. Raises `SettingsError`."""
     privacy = contract.privacy
     shares = [feature.share for feature in contract.features]
-    return load_mode(privacy.mode)(declared_bounds(contract), privacy.terms, shares, privacy.counts_epsilon)
+    return load_mode(privacy.mode)(
+        declared_bounds(contract), privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit
+    )
 
 
 def declared_bounds(contract: Contract) -> Bounds:
@@ -65,7 +67,7 @@ def model_statement(contract: Contract, model: Model) -> dict[str, Any]:
 
 
 def model_epsilon(contract: Contract, model: Model) -> float | None:
-    """The guaranteed epsilon of one reading in what is published for a model; None without a guarantee.
+    """The guaranteed epsilon of a privacy unit in what is published for a model; None without a guarantee.
 
     Models that share noisy rows, or a stream of counts, share their epsilon: it counts once in `total_epsilon`.
     """
@@ -75,7 +77,10 @@ def model_epsilon(contract: Contract, model: Model) -> float | None:
 
 
 def total_epsilon(contract: Contract) -> float | None:
-    """What a reading costs in all that is published: each stream of counts, and noisy rows once. None: no guarantee."""
+    """What a privacy unit costs in all that is published: each stream of counts, and noisy rows once.
+
+    None without a guarantee.
+    """
     parts = {
         count_stream(contract, model) if learns_from_counts(model) else "": model_epsilon(contract, model)
         for model in contract.models
@@ -85,9 +90,9 @@ def total_epsilon(contract: Contract) -> float | None:
 
 
 def epsilon_spent(contract: Contract) -> tuple[float, float]:
-    """Epsilon that a reading really costs in all that is published, and that it may cost; infinite without a guarantee.
+    """Epsilon that a privacy unit really costs in all that is published, and that it may cost.
 
-    The first is computed from the noise tables themselves.
+    Both are infinite without a guarantee. The first is computed from the noise tables themselves.
     """
     mode = privacy_mode(contract)
     if not mode.formal:
@@ -98,19 +103,20 @@ def epsilon_spent(contract: Contract) -> tuple[float, float]:
         for model in contract.models
         if learns_from_counts(model)
     }
-    spent = [certified_count_epsilon(noise) for noise in noises.values() if noise is not None]
+    readings_max = mode.unit.readings_max
+    spent = [certified_count_epsilon(noise, readings_max) for noise in noises.values() if noise is not None]
     return math.fsum([rows[0], *spent]), total_epsilon(contract) or 0.0
 
 
 def model_spent(contract: Contract, model: Model) -> float | None:
-    """Epsilon that a reading really costs in a model, computed from the noise tables; None without a guarantee."""
+    """Epsilon that a privacy unit really costs in a model, computed from the noise tables; None without a guarantee."""
     mode = privacy_mode(contract)
     if not mode.formal:
         return None
     if not learns_from_counts(model):
         return mode.epsilon_spent()[0]
     noise = model_noise(contract, model)
-    return None if noise is None else certified_count_epsilon(noise)
+    return None if noise is None else certified_count_epsilon(noise, mode.unit.readings_max)
 
 
 def _counts_epsilon(contract: Contract, model: Model) -> float | None:

@@ -19,7 +19,7 @@ from shoal.config.privacy import (
 def privacy_report(contract: Contract) -> dict[str, Any]:
     """The guarantee of the federation, of each of its models, and what it does not cover. Raises `SettingsError`.
 
-    `epsilon` is the sum over all models, of which noisy rows count once and each stream of counts once;
+    `epsilon`, of a `unit`, is the sum over all models, of which noisy rows count once and each stream of counts once;
     None without a guarantee. `epsilon_spent` is what the noise tables really cost, which is at most that.
     """
     mode = privacy_mode(contract)
@@ -30,6 +30,7 @@ def privacy_report(contract: Contract) -> dict[str, Any]:
         "formal": mode.formal,
         "title": description.title,
         "sentences": list(description.sentences),
+        **mode.unit.statement(),
         "epsilon": total_epsilon(contract),
         "epsilon_spent": spent if math.isfinite(spent) else None,
         "bounds": [

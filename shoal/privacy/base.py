@@ -17,6 +17,7 @@ from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.bounds import Bounds
 from shoal.privacy.count_noise import CountNoise
 from shoal.privacy.keyed import Places
+from shoal.privacy.unit import READING, PrivacyUnit, UnitName
 
 COUNT_MECHANISM = "geometric-counts"
 """travels in every message of a model that learns from private counts"""
@@ -28,6 +29,12 @@ NOT_COVERED = (
     "noise, so their epsilons add up too.",
 )
 """what no mode protects that treats each reading by itself"""
+NOT_COVERED_OF_USERS = (
+    "That a reading was taken, when, and how many there are.",
+    "A user in several windows: each window is protected, but their epsilons add up.",
+    "A user with readings under several user ids, or at several clients: their epsilons add up too.",
+)
+"""what is not protected where the privacy unit is a user"""
 
 
 class RowRange(NamedTuple):
@@ -117,26 +124,37 @@ class PrivacyMode(ABC):
         values: Mapping[str, float] | None = None,
         shares: Sequence[float] | None = None,
         counts_epsilon: float | None = None,
+        unit: PrivacyUnit = READING,
     ) -> None:
         """`values` of the terms; `shares` are the weights of the d features in the budget, equal if None.
 
-        `counts_epsilon` is what a reading may cost in each model that learns from counts; with it the terms, which are
+        `counts_epsilon` is what a `unit` may cost in each model that learns from counts; with it the terms, which are
         those of rows, may be left out. Raises `SettingsError`.
         """
         self.bounds = bounds
         self.values = dict(values or {})
-        self.counts_epsilon = counts_epsilon
-        self.check_terms(self.values, counts_epsilon)
+        self.counts_epsilon, self.unit = counts_epsilon, unit
+        self.check_terms(self.values, counts_epsilon, unit.name)
         self.shares = tuple(shares or (1.0,) * bounds.d)
         if len(self.shares) != bounds.d or not all(math.isfinite(share) and share > 0 for share in self.shares):
             raise SettingsError(f"shares must be {bounds.d} finite numbers above 0, one for each feature")
 
     @classmethod
-    def check_terms(cls, values: Mapping[str, float], counts_epsilon: float | None = None) -> None:
+    def check_terms(
+        cls, values: Mapping[str, float], counts_epsilon: float | None = None, unit: UnitName = "reading"
+    ) -> None:
         """Raises `SettingsError` unless these are the terms of the mode, each within its range.
 
-        Terms may be missing where no row is released: where there is an epsilon of counts.
+        Terms may be missing where no row is released: where there is an epsilon of counts. They must be missing where
+        the unit is a user: a noisy row protects a reading alone.
         """
+        if unit == "user" and not (cls.counts and cls.formal):
+            raise SettingsError(f'unit = "user" means nothing in mode = "{cls.name}"; leave it out')
+        if unit == "user" and values:
+            raise SettingsError(
+                f'{next(iter(values))} is of noisy rows, which protect readings one by one: with unit = "user" leave '
+                "it out, and take models that learn from counts"
+            )
         if counts_epsilon is not None and not (cls.counts and cls.formal):
             raise SettingsError(f'counts_epsilon means nothing in mode = "{cls.name}"; leave it out')
         if counts_epsilon is not None and not values:
@@ -183,7 +201,7 @@ class PrivacyMode(ABC):
         return None
 
     def count_noise(self, epsilon: float | None) -> CountNoise | None:
-        """The noise of the counts of a model whose readings may cost `epsilon` each; None for none.
+        """The noise of the counts of a model in which a privacy unit may cost `epsilon`; None for none.
 
         Raises `SettingsError` for a mode in which no model may learn from counts, and for an epsilon out of range.
         """
@@ -195,7 +213,7 @@ class PrivacyMode(ABC):
             "mode": self.name,
             "mechanism": "none" if self.count_noise(epsilon) is None else COUNT_MECHANISM,
             "formal": self.formal,
-            "unit": "reading",
+            **self.unit.statement(),
             "epsilon": epsilon,
             "epsilon_per_feature": [],
             "nominal": False,

@@ -2,7 +2,8 @@
 
 Replacing one reading moves two counts of a window by one each: its old cell loses it, its new cell gains it. With
 P(k) proportional to exp(-|k| * epsilon / 2) on every count, empty ones included, the probabilities of any published
-window differ by a factor of at most exp(epsilon).
+window differ by a factor of at most exp(epsilon). Where the privacy unit is a user with at most N readings in a window,
+replacing them all moves the counts by 2 N in sum, and P(k) is proportional to exp(-|k| * epsilon / (2 N)).
 
 The tables are the mechanism, as in `shoal.privacy.laplace`: a 64-bit word is looked up in a table of integers that sums
 to exactly 2^63, so no floating point lies between a true count and a published one. A table ends with an escape on
@@ -83,11 +84,19 @@ class CountNoise:
 
 
 @lru_cache(maxsize=64)
-def count_noise(epsilon: float) -> CountNoise:
-    """The noise for a window whose every reading may cost `epsilon`. Raises `SettingsError` outside 0.02..40."""
+def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
+    """The noise for a window in which a privacy unit with at most `readings_max` readings may cost `epsilon`.
+
+    Raises `SettingsError` for an epsilon outside 0.02..40, also if it is so only when divided by `readings_max`.
+    """
     if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
         raise SettingsError(f"epsilon {epsilon:g} of counts is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}")
-    scale = Decimal(2) / Decimal(epsilon) * SCALE_SLACK
+    if epsilon < EPSILON_MIN * readings_max:
+        raise SettingsError(
+            f"epsilon {epsilon:g} of counts for {readings_max} readings of one user is less than {EPSILON_MIN:g} for "
+            "each: take a smaller readings_per_window_max, or a larger epsilon"
+        )
+    scale = Decimal(2 * readings_max) / Decimal(epsilon) * SCALE_SLACK
     ratio = _EXACT.exp(-1 / scale)
     reach = max(1, int(TABLE_SCALES * scale))
     power = [Decimal(1)]
@@ -103,11 +112,13 @@ def count_noise(epsilon: float) -> CountNoise:
     )
 
 
-def certified_count_epsilon(noise: CountNoise) -> float:
-    """The true epsilon of one reading, computed from the integers of the tables: no statistics, no derivation.
+def certified_count_epsilon(noise: CountNoise, readings_max: int = 1) -> float:
+    """The true epsilon of a privacy unit with at most `readings_max` readings in a window, computed from the integers
+    of the tables: no statistics, no derivation.
 
-    It is twice the largest |ln P(k) - ln P(k + 1)| over all whole numbers k, because a reading moves two counts by
-    one. Beyond the tables' ends the ratios repeat with every further draw, so that a finite number of them is all.
+    It is 2 `readings_max` times the largest |ln P(k) - ln P(k + 1)| over all whole numbers k, because a reading moves
+    two counts by one. Beyond the tables' ends the ratios repeat with every further draw, so that a finite number of
+    them is all.
     """
     two_sided = np.log(noise.weights.astype(np.float64))
     one_sided = np.log(noise.weights_beyond.astype(np.float64)) - TABLE_BITS * math.log(2)
@@ -117,7 +128,7 @@ def certified_count_epsilon(noise: CountNoise) -> float:
     right = [*(two_sided[-1] + one_sided[:n]), two_sided[-1] + one_sided[n] + one_sided[0]]
     steps = np.abs(np.diff([*left, *two_sided[1:-1], *right]))
     # further levels: the same one-sided steps, and the escape of each level
-    return 2.0 * float(steps.max())
+    return 2.0 * readings_max * float(steps.max())
 
 
 def _table(cumulative: list[Decimal]) -> NDArray[np.uint64]:

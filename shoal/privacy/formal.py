@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shoal.errors import SettingsError
 from shoal.privacy.base import (
     NOT_COVERED,
+    NOT_COVERED_OF_USERS,
     Description,
     Mechanism,
     PrivacyMode,
@@ -27,6 +28,7 @@ from shoal.privacy.certificate import certified_epsilon
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon, count_noise
 from shoal.privacy.keyed import KeyedRandomness, Places
 from shoal.privacy.laplace import DiscreteLaplace, check_epsilon, discrete_laplace
+from shoal.privacy.unit import READING, PrivacyUnit
 
 STATE_VERSION = 1
 REFUSED_ROWS = (
@@ -57,8 +59,9 @@ class Formal(PrivacyMode):
         values: Mapping[str, float] | None = None,
         shares: Sequence[float] | None = None,
         counts_epsilon: float | None = None,
+        unit: PrivacyUnit = READING,
     ) -> None:
-        super().__init__(bounds, values, shares, counts_epsilon)
+        super().__init__(bounds, values, shares, counts_epsilon, unit)
         for epsilon in self.epsilon_per_feature():
             check_epsilon(epsilon)
         if counts_epsilon is not None:
@@ -100,8 +103,8 @@ class Formal(PrivacyMode):
         """See `PrivacyMode.count_noise`. Also raises `SettingsError` if the tables cost more than declared."""
         if epsilon is None:
             raise SettingsError('mode = "formal" needs counts_epsilon for models that learn from counts')
-        noise = count_noise(epsilon)
-        if certified_count_epsilon(noise) > epsilon:
+        noise = count_noise(epsilon, self.unit.readings_max)
+        if certified_count_epsilon(noise, self.unit.readings_max) > epsilon:
             raise SettingsError("the noise tables of counts give more than is declared: do not use this build of shoal")
         return noise
 
@@ -146,19 +149,38 @@ class Formal(PrivacyMode):
 
     def _describe_counts(self) -> Description:
         assert self.counts_epsilon is not None
-        epsilon = self.counts_epsilon
+        epsilon, is_user = self.counts_epsilon, self.unit.is_user
         weak = epsilon > EPSILON_WEAK
+        guarantee = self._guarantee_of_users() if is_user else self._guarantee_of_readings()
         return Description(
-            "Formal guarantee, hardly any protection" if weak else "Formal guarantee for every reading",
+            "Formal guarantee, hardly any protection" if weak else f"Formal guarantee for every {self.unit.name}",
             "warn" if weak else "good",
             (
                 "Every client counts its readings in windows, and adds random noise to every count before it is "
                 "published, to empty ones too. Neither a reading nor a noisy reading ever leaves the client.",
-                f"Epsilon is {epsilon:g} per reading and model, whatever the number of features.",
-                f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading than with any "
-                f"other in its place, whatever else an observer knows. {protection(epsilon)}",
+                *guarantee,
             ),
-            NOT_COVERED,
+            NOT_COVERED_OF_USERS if is_user else NOT_COVERED,
+        )
+
+    def _guarantee_of_readings(self) -> tuple[str, ...]:
+        epsilon = self.counts_epsilon or 0.0
+        return (
+            f"Epsilon is {epsilon:g} per reading and model, whatever the number of features.",
+            f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading than with any "
+            f"other in its place, whatever else an observer knows. {protection(epsilon)}",
+        )
+
+    def _guarantee_of_users(self) -> tuple[str, ...]:
+        epsilon, readings = self.counts_epsilon or 0.0, self.unit.readings_max
+        return (
+            f"Epsilon is {epsilon:g} per user, window and model, whatever the number of features. At most {readings} "
+            f"of the readings that a user has in a window {'is' if readings == 1 else 'are'} counted; a reading "
+            "without a user id is refused. User ids never leave the client.",
+            f"Whatever a model publishes of a window was at most {_times(epsilon)} likelier with the readings of this "
+            "user in it than with any others of the same user in their places, whatever else an observer knows. "
+            f"{protection(epsilon)}",
+            f"A user in w windows spends at most w times that in each model: {10 * epsilon:g} in 10 windows in a row.",
         )
 
 

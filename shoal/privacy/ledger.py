@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
 from shoal.privacy.spending import Spending, nano, spending, unreadable
+from shoal.privacy.unit import UnitName
 
 LEDGER: Final = "ledger.db"
 """the file in a client's folder"""
 FORMAT: Final = "1"
-Unit = Literal["reading", "source"]
-"""what an epsilon is of: one reading, or all readings that one source has in a window"""
 _TABLES: Final = frozenset({"about", "releases", "noised"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -49,11 +48,11 @@ class Release(NamedTuple):
     """digest of its private counts"""
     places: int
     epsilon: float
-    unit: Unit = "reading"
+    unit: UnitName = "reading"
 
     @property
     def units(self) -> int:
-        """How often one person can spend the epsilon: once for each reading, or once."""
+        """How often one person can spend the epsilon: once for each reading, or once as a user of the window."""
         return self.places if self.unit == "reading" else 1
 
 

@@ -25,7 +25,7 @@ class Spent(NamedTuple):
     places: int
     """readings in the windows, refused ones included"""
     epsilon: float
-    """of one reading at most, in the unit "source" of one source in one window: of the window that has cost most"""
+    """of one reading, or of one user in a window: of the window that has cost most"""
 
 
 class Noised(NamedTuple):

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from shoal.transports.base import Headers, Record
 
 NUMBER_BYTES = 8
 MARKER_TIME = 1234567890.123
+USER_ID: Final = "user_id"
+"""header of a reading: which user (person, device) it is from. It never leaves the client's site"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Reading(Envelope):
         fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
         fits &= np.isfinite(values).all(axis=1) & (times >= -MOMENT_MAX) & (times <= MOMENT_MAX)
         return DecodedReadings(np.array(candidates, dtype=np.intp)[fits], times[fits], values[fits])
+
+
+def user_of(headers: Headers) -> bytes | None:
+    """The user id of a reading; None without one. Of several headers with this name the last one counts."""
+    return dict(headers).get(USER_ID) or None
 
 
 class DecodedReadings(NamedTuple):

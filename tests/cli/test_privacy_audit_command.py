@@ -76,10 +76,12 @@ def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPa
     assert two_cells["epsilon_low"] > two_cells["epsilon_declared"] == 1
 
 
-def test_the_federation_that_comes_with_shoal_has_counts_rows_and_rounds() -> None:
-    contract = command._config(None).contract
-    assert [model.algorithm for model in contract.models] == ["density_tree", "fcac", "kmeans"]
-    assert contract.privacy.mode == "formal"
+def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(tmp_path: Path) -> None:
+    readings, users = (config.contract for config in command._configs(None, tmp_path))
+    assert [model.algorithm for model in readings.models] == ["density_tree", "fcac", "kmeans"]
+    assert [model.algorithm for model in users.models] == ["density_tree"]
+    assert (readings.privacy.unit, users.privacy.unit) == ("reading", "user")
+    assert readings.privacy.mode == users.privacy.mode == "formal"
 
 
 def test_the_folder_of_the_federation_file_is_not_touched(

@@ -53,6 +53,30 @@ def test_the_report_in_words_says_what_a_person_with_some_readings_has_spent(tmp
     assert words.count("not covered") >= 2
 
 
+def test_the_report_of_users_says_what_windows_in_a_row_cost(tmp_path: Path) -> None:
+    terms = 'counts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 3'
+    file = create(tmp_path, 400, privacy=terms)
+    run(file)
+    words = run_report(file, "--name", "attic", "--windows", "2").stdout
+    assert "person      attic  with 2 windows in a row: epsilon 8 at most" in words
+    assert "epsilon 4 per user and window in all models" in words
+    assert "unit        user: at most 3 readings of one counted in a window" in words
+    found = json.loads(run_report(file, "--json").stdout)
+    assert (found["unit"], found["readings_per_window_max"]) == ("user", 3)
+    (model,) = found["clients"]["attic"]["models"]
+    assert found["clients"]["attic"]["person_epsilon"] == 4 * model["windows"] < 4 * model["places"]
+
+
+def test_windows_of_readings_cost_all_readings_in_them(tmp_path: Path) -> None:
+    file = create(tmp_path, 400)
+    run(file)
+    words = run_report(file, "--name", "attic", "--windows", "2").stdout
+    assert "with 2 windows in a row: epsilon 400 at most" in words
+    both = CliRunner().invoke(report, ["--config", str(file), "--windows", "2", "--readings", "7"])
+    assert both.exit_code == 2
+    assert "give one" in both.output
+
+
 def test_without_a_guarantee_the_report_has_no_epsilon(tmp_path: Path) -> None:
     file = create(tmp_path, 100, mode="off", privacy="")
     found = json.loads(run_report(file, "--json").stdout)

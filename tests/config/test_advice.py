@@ -63,6 +63,19 @@ def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algori
         assert advice_on(agreed(algorithm, d, counts_epsilon=4)) == []
 
 
+def test_windows_that_are_small_for_the_readings_of_a_user_are_poor() -> None:
+    def users(readings: int, algorithm: str = "density_tree", **more: Any) -> Contract:
+        return agreed(algorithm, counts_epsilon=4, unit="user", readings_per_window_max=readings, **more)
+
+    assert advice_on(users(4)) == []
+    assert advice_on(users(5, window_readings=500)) == []
+    (found,) = advice_on(users(5))
+    assert "window_readings of 500 and more" in found.text
+    assert advice_on(users(4, "cluster_tree_from_counts")) == []
+    (found,) = advice_on(users(5, "cluster_tree_from_counts", window_readings=500))
+    assert "take density_tree, or an epsilon of 5 and more" in found.text
+
+
 def test_a_grid_at_a_small_epsilon_is_poor() -> None:
     (found,) = advice_on(agreed("fcac_from_counts", counts_epsilon=0.5))
     assert "take density_tree, or an epsilon of 1 and more" in found.text

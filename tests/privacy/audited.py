@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import itertools
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,9 +14,12 @@ from shoal.privacy.count_noise import CountNoise, Counts, count_noise
 from shoal.privacy.counts import CountMechanism
 
 
-def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False) -> Config:
-    """The federation that `shoal privacy audit` examines, with this epsilon of counts, or without any noise."""
-    text = files("onebox.audit").joinpath("federation.toml").read_text("utf-8")
+def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False, users: bool = False) -> Config:
+    """A federation that `shoal privacy audit` examines, with this epsilon of counts, or without any noise.
+
+    `users`: the one whose privacy unit is a user.
+    """
+    text = files("onebox.audit").joinpath("users.toml" if users else "federation.toml").read_text("utf-8")
     text = text.replace("counts_epsilon = 2", f"counts_epsilon = {epsilon}")
     if off:
         text = text.replace('"formal"', '"off"')
@@ -34,7 +37,7 @@ def model_of(config: Config, algorithm: str) -> Model:
 
 
 def halve_the_noise(monkeypatch: pytest.MonkeyPatch, epsilon: float) -> None:
-    """Every mechanism draws from the tables of twice the epsilon."""
+    """Every mechanism draws from the tables of twice the epsilon, for single readings."""
     real = CountMechanism.__init__
 
     def halved(self: CountMechanism, noise: CountNoise, key: bytes, client: str, source: bytes, model: str) -> None:
@@ -66,10 +69,11 @@ def leave_windows_with_a_refused_reading_without_noise(monkeypatch: pytest.Monke
 
 
 def draw_fresh_noise_for_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = CountMechanism.release
+    """As under another plan each time."""
+    real, plans = CountMechanism.release, itertools.count()
 
     def release(self: CountMechanism, counts: Counts, window: tuple[int, int, int], plan: bytes) -> Counts:
-        return real(self, counts, window, secrets.token_bytes(len(plan)))
+        return real(self, counts, window, next(plans).to_bytes(len(plan), "little"))
 
     monkeypatch.setattr(CountMechanism, "release", release)
 

@@ -13,7 +13,7 @@ from shoal.privacy.audit.finding import Finding, LossFinding
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 
-TRIALS = 3000
+TRIALS = 5000
 
 
 def findings(folder: Path, epsilon: float) -> dict[str, Finding]:

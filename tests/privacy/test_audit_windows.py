@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from client_nodes.contributions import Contributions
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate
 from client_nodes.windows import Windows
 from onebox.audit.windows import audit_refused, audit_windows
 from shoal.privacy.audit.finding import LossFinding
+from shoal.privacy.count_noise import CountNoise, count_noise
+from shoal.privacy.counts import CountMechanism
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 
@@ -21,8 +24,8 @@ TRIALS = 500
 EPSILON = 2.0
 
 
-def attacked(folder: Path, **more: Any) -> LossFinding:
-    config = audited_config(folder, EPSILON)
+def attacked(folder: Path, users: bool = False, **more: Any) -> LossFinding:
+    config = audited_config(folder, EPSILON, users=users)
     return audit_windows(
         config, model_of(config, "density_tree"), folder / "run", TRIALS, np.random.default_rng(0), **more
     )
@@ -39,6 +42,36 @@ def test_a_refused_reading_in_place_of_a_valid_one_is_not_told_apart_better(memo
     finding = attacked(memory_folder, second="refused")
     assert not finding.refuted, finding.line()
     assert finding.loss.low < EPSILON / 2 < finding.loss.high
+
+
+def test_windows_that_differ_in_all_readings_of_a_user_are_not_told_apart_better_than_declared(
+    memory_folder: Path,
+) -> None:
+    finding = attacked(memory_folder, users=True)
+    assert not finding.refuted, finding.line()
+    assert finding.loss.low > 0.5 * EPSILON, "the attack must come near, or it would notice no fault"
+
+
+def draw_noise_for_one_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = CountMechanism.__init__
+
+    def weak(self: CountMechanism, noise: CountNoise, *more: Any) -> None:
+        real(self, count_noise(EPSILON), *more)
+
+    monkeypatch.setattr(CountMechanism, "__init__", weak)
+
+
+def count_every_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contributions, "admit", lambda _, valid, users: valid)
+
+
+@pytest.mark.parametrize("fault", [draw_noise_for_one_reading_of_a_user, count_every_reading_of_a_user])
+def test_too_little_noise_for_the_readings_of_a_user_is_refuted(
+    fault: Callable[[pytest.MonkeyPatch], None], memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    finding = attacked(memory_folder, users=True)
+    assert finding.refuted, finding.line()
 
 
 def answer_every_window_twice(monkeypatch: pytest.MonkeyPatch) -> None:

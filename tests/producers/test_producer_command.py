@@ -20,8 +20,10 @@ from click.testing import CliRunner
 
 from producers.command import producer
 from shoal.errors import ShoalError
+from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
+from shoal.transports.base import beginning
 from tests.producers.running_producer import csv_of, plain_rows, stored_in
 
 FEDERATION = """
@@ -104,6 +106,23 @@ def test_a_column_names_the_clients_and_another_one_a_feature(config: Path, tmp_
     done = totals_of("--config", config, path, "--column", "b=bb", "--split", "column:room", "--readings", readings)
     assert list(done["clients"]) == ["hall", "room-1-e28e96c7614f"]
     assert [reading.values for reading in stored_in(readings)["hall"]] == [[3.0, 4.0]]
+
+
+def test_a_user_column_is_stored_with_the_readings_and_needed_where_users_are_protected(
+    config: Path, tmp_path: Path
+) -> None:
+    path = csv_of(tmp_path / "a.csv", [(1, 2, "anna"), (3, 4, "")], header="a,b,who")
+    plain = config.read_text()
+    mode = next(line for line in plain.splitlines() if line.startswith("mode"))
+    terms = 'mode = "formal"\ncounts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 2'
+    assert 'algorithm = "fcac"' in plain
+    config.write_text(plain.replace(mode, terms).replace('algorithm = "fcac"', 'algorithm = "density_tree"'))
+    assert "--user-column" in rejected("--config", config, path)
+    readings = tmp_path / "readings"
+    totals_of("--config", config, path, "--user-column", "who", "--readings", readings)
+    with closing(open_log(f"sqlite:{readings / 'client-1' / 'readings.db'}")) as log:
+        records, _ = log.read(READINGS, beginning(log, READINGS))
+    assert [dict(record.headers).get(USER_ID) for record in records] == [b"anna", None]
 
 
 def test_faults_of_rows_are_described_and_no_value_is_printed(config: Path, tmp_path: Path) -> None:

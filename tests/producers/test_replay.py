@@ -47,6 +47,20 @@ def test_one_row_is_a_reading_with_its_client_time_and_label(tmp_path: Path) -> 
     assert isinstance(row.values, np.ndarray)
 
 
+@pytest.mark.parametrize(("time", "label"), [("t", "label"), (None, "label"), ("t", None), (None, None)])
+def test_a_column_holds_the_user_of_a_reading(tmp_path: Path, time: str | None, label: str | None) -> None:
+    rows = [(1, 1.5, 2, "x", "anna"), (2, 1.5, 2, "x", " "), (3, 1.5, 2, "x", "b" * 300), (4, 1.5, 2, "x", "b" * 299)]
+    path = csv_of(tmp_path / "a.csv", rows, header="t,a,b,label,who")
+    split = split_of("column:label", 1, 0, None)
+    source = Replay([path], Columns(("a", "b"), time, label, "who"), split)
+    first, none, long, other = all_of(source)
+    assert (first.user, first.client, first.label, list(first.values)) == ("anna", "x", label and "x", [1.5, 2.0])
+    assert none.user is None
+    assert long.user is not None
+    assert other.user not in {None, long.user}, "all of a long id counts"
+    assert len(long.user) < 300
+
+
 def test_rows_come_in_the_order_of_the_files_with_columns_by_name(three: list[Path]) -> None:
     source = replay(*three)
     assert source.total == 100

@@ -84,8 +84,8 @@ function complete(status, now, connected) {
   return ["warn", `${named}${others} silent; ${heard}${more}.`];
 }
 
-function privacy({ tone, title, epsilon, nominal }) {
-  const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(epsilon)} per reading in all. `;
+function privacy({ tone, title, epsilon, per, nominal }) {
+  const price = epsilon === null ? "" : `${nominal ? "Nominal ε" : "ε"} ${value(epsilon)} per ${per} in all. `;
   return [tone === "good" ? "good" : "warn", `${price}${title}.`];
 }
 

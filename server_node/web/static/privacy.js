@@ -34,7 +34,7 @@ export function showPrivacy(privacy) {
   const facts = [["Mode", privacy.mode]];
   if (privacy.epsilon !== null) {
     const several = privacy.models.length > 1 ? ", all models" : "";
-    facts.push([`${privacy.nominal ? "Nominal ε" : "ε"} per reading${several}`, value(privacy.epsilon)]);
+    facts.push([`${privacy.nominal ? "Nominal ε" : "ε"} per ${privacy.per}${several}`, value(privacy.epsilon)]);
     for (const model of privacy.models) facts.push([model.name, modelText(model)]);
   }
   parts.push(make("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)])));

@@ -1,0 +1,123 @@
+"""The privacy unit of counts: what a contract must say of it, and how much noise it takes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.config.contract import Contract, parse_contract
+from shoal.config.models import check_models
+from shoal.config.privacy import epsilon_spent, model_noise, model_options, model_statement, privacy_mode
+from shoal.config.privacy_report import privacy_report
+from shoal.errors import SettingsError
+from shoal.privacy.count_noise import certified_count_epsilon, count_noise
+from shoal.privacy.unit import PrivacyUnit
+
+COUNTED = {"name": "counted", "algorithm": "density_tree"}
+ROWS = {"name": "rows", "algorithm": "fcac"}
+
+
+def agreed(*models: dict[str, Any], mode: str = "formal", **privacy: Any) -> Contract:
+    return parse_contract({
+        "federation": {"name": "plant"},
+        "features": [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}],
+        "privacy": {"mode": mode, **privacy},
+        "models": list(models),
+    })  # fmt: skip
+
+
+def of_users(readings: int = 5, **more: Any) -> Contract:
+    terms = {"counts_epsilon": 2.0, "unit": "user", "readings_per_window_max": readings, **more}
+    return agreed(COUNTED, **terms)
+
+
+@pytest.mark.parametrize("readings", [1, 2, 7, 50])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 40.0])
+def test_the_tables_of_a_user_cost_hardly_less_and_never_more_than_declared(epsilon: float, readings: int) -> None:
+    noise = count_noise(epsilon, readings)
+    assert 0.999 * epsilon < certified_count_epsilon(noise, readings) <= epsilon
+    assert certified_count_epsilon(noise) == pytest.approx(epsilon / readings, rel=1e-3), "a single reading costs less"
+
+
+def test_the_scale_of_the_noise_grows_with_the_readings_of_a_user() -> None:
+    one, five = (count_noise(2.0, readings).variance for readings in (1, 5))
+    assert math.sqrt(five / one) == pytest.approx(5, rel=0.05)
+
+
+@pytest.mark.parametrize("readings", [2, 5])
+def test_no_window_of_a_user_is_more_likely_than_declared_with_other_readings(readings: int) -> None:
+    """All readings of the user move from one cell to another: the worst ratio of probabilities, from the tables."""
+    noise = count_noise(2.0, readings)
+    weights = np.log(noise.weights.astype(np.float64))
+    n = noise.reach
+    inside = np.arange(-n + 1 + readings, n - readings)
+    moved = np.abs(weights[inside + n] - weights[inside + readings + n]).max()
+    assert 0.99 * 2.0 < 2 * moved <= 2.0
+
+
+def test_the_noise_of_a_contract_and_its_certificate_are_those_of_its_unit() -> None:
+    contract = of_users(5)
+    noise = model_noise(contract, contract.models[0])
+    assert noise is not None
+    assert noise.digest() == count_noise(2.0, 5).digest()
+    assert model_options(contract, contract.models[0])["noise_variance"] == noise.variance
+    spent, declared = epsilon_spent(contract)
+    assert 0.999 * declared < spent <= declared == 2.0
+
+
+def test_messages_state_the_unit() -> None:
+    contract, plain = of_users(5), agreed(COUNTED, counts_epsilon=2.0)
+    stated = model_statement(contract, contract.models[0])
+    assert (stated["unit"], stated["readings_per_window_max"], stated["epsilon"]) == ("user", 5, 2.0)
+    assert model_statement(plain, plain.models[0])["unit"] == "reading"
+    assert len({plain.digest, contract.digest, of_users(4).digest}) == 3
+
+
+def test_the_guarantee_in_words_says_whom_it_protects_and_what_windows_cost() -> None:
+    report = privacy_report(of_users(5))
+    words = " ".join(report["sentences"])
+    assert "2 per user, window and model" in words
+    assert "At most 5 of the readings that a user has in a window are counted" in words
+    assert "20 in 10 windows in a row" in words
+    assert (report["title"], report["unit"]) == ("Formal guarantee for every user", "user")
+    assert any("several windows" in sentence for sentence in report["not_covered"])
+
+
+@pytest.mark.parametrize(
+    ("privacy", "why"),
+    [
+        ({"counts_epsilon": 2, "unit": "user"}, "needs readings_per_window_max"),
+        ({"counts_epsilon": 2, "readings_per_window_max": 5}, 'is for unit = "user"'),
+        ({"counts_epsilon": 2, "unit": "user", "readings_per_window_max": 0}, "greater than or equal to 1"),
+        ({"counts_epsilon": 2, "unit": "user", "readings_per_window_max": 401}, "at most window_readings, 400"),
+        ({"counts_epsilon": 2, "unit": "device", "readings_per_window_max": 5}, "'reading' or 'user'"),
+        (
+            {"counts_epsilon": 2, "unit": "user", "readings_per_window_max": 5, "epsilon_per_reading": 100},
+            "noisy rows, which protect readings one by one",
+        ),
+        ({"mode": "off", "unit": "user", "readings_per_window_max": 5}, 'means nothing in mode = "off"'),
+        ({"mode": "paper", "epsilon_per_feature": 15, "unit": "user", "readings_per_window_max": 5}, "means nothing"),
+    ],
+)
+def test_a_unit_that_cannot_be_promised_is_refused_with_what_to_do(privacy: dict[str, Any], why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        agreed(COUNTED, **privacy)
+
+
+def test_too_many_readings_of_a_user_for_the_epsilon_are_refused() -> None:
+    with pytest.raises(SettingsError, match="smaller readings_per_window_max"):
+        privacy_mode(of_users(400))
+
+
+def test_models_of_noisy_rows_are_refused_beside_users() -> None:
+    contract = agreed(COUNTED, ROWS, counts_epsilon=2, unit="user", readings_per_window_max=5)
+    with pytest.raises(SettingsError, match=r"models\.rows: fcac learns from noisy rows.*density_tree"):
+        check_models(contract)
+
+
+def test_a_unit_of_readings_has_one_of_them() -> None:
+    with pytest.raises(SettingsError, match='unit = "user"'):
+        PrivacyUnit("reading", 2)
