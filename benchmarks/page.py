@@ -220,7 +220,7 @@ def history(contract: Contract, folder: Path) -> HistoryReader:
                 cells = (
                     [value for i in range(CLIENTS) for value in (i, i % CLUSTERS, sent[i])] if width == FINE_S else []
                 )
-                bins.append(HistoryBin(*origin, width, start, 1, flat(parts), flat(sent), cells))
+                bins.append(HistoryBin.of(*origin, width, start, 1, flat(parts), flat(sent), cells))
         store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from server_node.history.attribution import without_small
+from server_node.history.open_bin import OpenBin
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
-from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.history import (
     BINS_KEPT,
-    CELLS_MAX,
     CLIENTS_MAX,
     CLUSTERS_MAX,
-    CLUSTERS_PER_BIN_MAX,
     FINE_S,
-    NO_CLUSTER,
     OTHER_CLIENTS,
     BinKey,
     HistoryBin,
     HistoryNames,
-    pairs,
-    triples,
 )
 
 OPEN_MAX = 16
@@ -61,49 +54,6 @@ class _NothingPublished:
 
 
 NOTHING_PUBLISHED: Final[PublishedHistory] = _NothingPublished()
-
-
-@dataclass
-class OpenBin:
-    """A bin that is being counted."""
-
-    updates: int = 0
-    """of the model, as it was last published: those up to this number are in it"""
-    clusters: dict[int, int] = field(default_factory=dict)
-    clients: dict[int, int] = field(default_factory=dict)
-    cells: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(client, identity) -> readings"""
-    changed: bool = False
-    _columns: tuple[list[int], list[int], list[int]] | None = None
-    """the last ones made, until something is added: most bins stay as they are from one checkpoint to the next"""
-
-    def add(self, client: int, parts: Mapping[int, int], with_cells: bool) -> None:
-        """Add the readings of one update."""
-        clusters, cells = self.clusters, self.cells
-        for identity, readings in parts.items():
-            clusters[identity] = clusters.get(identity, 0) + readings
-            if with_cells:
-                cells[client, identity] = cells.get((client, identity), 0) + readings
-        self.clients[client] = self.clients.get(client, 0) + sum(parts.values())
-        self.changed, self._columns = True, None
-
-    def keep_largest(self) -> None:
-        """Leave out the smallest clusters and cells beyond what a message can carry."""
-        self.clusters = without_small(self.clusters, CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
-        heaviest = sorted(self.cells, key=lambda cell: (-self.cells[cell], cell))[:CELLS_MAX]
-        self.cells = {cell: self.cells[cell] for cell in sorted(heaviest)}
-        self._columns = None
-
-    def columns(self) -> tuple[list[int], list[int], list[int]]:
-        """The flat lists of clusters, clients and cells. Clients claim the readings, so sums are capped at what can be
-        encoded."""
-        if self._columns is None:
-            self._columns = (
-                [value for key, readings in sorted(self.clusters.items()) for value in (key, min(COUNT_MAX, readings))],
-                [value for key, readings in sorted(self.clients.items()) for value in (key, min(COUNT_MAX, readings))],
-                [value for key, readings in sorted(self.cells.items()) for value in (*key, min(COUNT_MAX, readings))],
-            )
-        return self._columns
 
 
 class Recorder:
@@ -143,6 +93,11 @@ class Recorder:
             if one.updates < update:
                 one.add(number, parts, with_cells=width == FINE_S)
 
+    @property
+    def open_bins(self) -> int:
+        """Bins in memory."""
+        return len(self._bins)
+
     def begin_again(self) -> None:
         """Forget everything: a client is unlearned, and bins do not show which of their readings were its own."""
         self._bins.clear()
@@ -166,8 +121,7 @@ class Recorder:
             del self._bins[width, start]
         for (width, start), one in sorted(self._bins.items()):
             if one.changed:
-                one.changed, one.updates = False, updates
-                changed.append(self._message(width, start, one))
+                changed.append(HistoryBin(*self._origin, width, start, updates, *one.take(updates)))
         self.begins_again = False
         while len(self._bins) > OPEN_MAX:
             self._bins.popitem(last=False)
@@ -178,11 +132,9 @@ class Recorder:
         return changed
 
     def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
+        """Plain values and arrays for `restore`. Bins as they were published are read again where they were."""
         return {
-            "bins": [
-                [width, start, one.updates, one.changed, *one.columns()] for (width, start), one in self._bins.items()
-            ],
+            "bins": [[*key, *one.state()] for key, one in self._bins.items() if one.changed],
             "newest": [list(pair) for pair in self._newest.items()],
             "clients": list(self._clients),
             "clusters": [[identity, *texts] for identity, texts in self._clusters.items()],
@@ -194,8 +146,7 @@ class Recorder:
         """Become the saved one. Raises `InvalidState`."""
         try:
             self._bins = OrderedDict(
-                ((width, start), _opened(updates, *columns, changed=changed))
-                for width, start, updates, changed, *columns in state["bins"]
+                ((width, start), OpenBin.restored(saved)) for width, start, *saved in state["bins"]
             )
             self._newest = dict(state["newest"])
             self._clients = list(state["clients"])
@@ -238,20 +189,7 @@ class Recorder:
         if one is None:
             key = BinKey(self._model, width, start)
             published = None if self.begins_again else self._published.bin(key)
-            one = OpenBin() if published is None else _of_message(published)
+            one = OpenBin() if published is None else OpenBin.of(published)
             self._bins[width, start] = one
         self._bins.move_to_end((width, start))
         return one
-
-    def _message(self, width: int, start: int, one: OpenBin) -> HistoryBin:
-        one.keep_largest()
-        return HistoryBin(*self._origin, width, start, one.updates, *one.columns())
-
-
-def _of_message(published: HistoryBin) -> OpenBin:
-    return _opened(published.updates, published.clusters, published.clients, published.cells, changed=False)
-
-
-def _opened(updates: int, clusters: list[int], clients: list[int], cells: list[int], *, changed: bool) -> OpenBin:
-    counted = {(client, identity): readings for client, identity, readings in triples(cells)}
-    return OpenBin(updates, dict(pairs(clusters)), dict(pairs(clients)), counted, changed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,14 +21,15 @@ from shoal.transports.base import Log, Positions, Record, beginning
 
 HISTORY_FILE = "history.db"
 """in the server's folder"""
-FORMAT = "1"
+FORMAT = "2"
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+    # With row ids: without them, SQLite keeps a value of a quarter of a page on pages of its own.
     "CREATE TABLE IF NOT EXISTS bins (model TEXT, width INTEGER, start INTEGER, value BLOB NOT NULL, "
-    "PRIMARY KEY (model, width, start)) WITHOUT ROWID",
+    "PRIMARY KEY (model, width, start))",
 )
 
 
@@ -215,9 +215,9 @@ class HistoryStore:
         with self._transaction() as file:
             for key, message in records:
                 if isinstance(message, HistoryNames):
-                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, _packed(message)))
+                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, message.encode()))
                 elif message is not None:
-                    file.execute("INSERT OR REPLACE INTO bins VALUES (?, ?, ?, ?)", (*message.key, _packed(message)))
+                    file.execute("INSERT OR REPLACE INTO bins VALUES (?, ?, ?, ?)", (*message.key, message.encode()))
                 elif (gone := key_of(key)) is not None:
                     file.execute("DELETE FROM bins WHERE model = ? AND width = ? AND start = ?", gone)
             if at is not None:
@@ -255,10 +255,6 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
     return HistoryRecord(record.key, message)
 
 
-def _packed(message: HistoryBin | HistoryNames) -> bytes:
-    return zlib.compress(message.encode())
-
-
 def _bins(file: sqlite3.Connection, model: str, width: int, span: tuple[float, float], limit: int) -> list[HistoryBin]:
     query = "SELECT value FROM bins WHERE model = ? AND width = ? AND start BETWEEN ? AND ? ORDER BY start LIMIT ?"
     rows = file.execute(query, (model, width, *span, limit))
@@ -266,12 +262,12 @@ def _bins(file: sqlite3.Connection, model: str, width: int, span: tuple[float, f
 
 
 def _unpacked(value: bytes) -> HistoryBin:
-    return HistoryBin.decode(zlib.decompress(value), HistoryBin.headers())
+    return HistoryBin.decode(value, HistoryBin.headers())
 
 
 def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:
     row = file.execute("SELECT value FROM names WHERE model = ?", (model,)).fetchone()
-    return None if row is None else HistoryNames.decode(zlib.decompress(row[0]), HistoryNames.headers())
+    return None if row is None else HistoryNames.decode(row[0], HistoryNames.headers())
 
 
 @contextmanager
@@ -281,7 +277,7 @@ def _explained(path: Path | None) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except (sqlite3.Error, OSError, zlib.error, MessageRejected) as error:
+    except (sqlite3.Error, OSError, MessageRejected) as error:
         raise LogUnavailable(
             f"{path}: cannot be read or written ({error}); make room, or delete it: the server makes it again"
         ) from None

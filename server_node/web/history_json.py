@@ -43,7 +43,7 @@ def history_json(reader: HistoryReader, model: str, asked: QueryParams) -> dict[
 
 
 def _rows(
-    bins: Sequence[HistoryBin], of: Callable[[HistoryBin], list[int]], fields: Callable[[int], dict[str, Any]]
+    bins: Sequence[HistoryBin], of: Callable[[HistoryBin], bytes], fields: Callable[[int], dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """One row for each number that occurs, with its readings in each bin."""
     counts = [Counter(dict(pairs(of(one)))) for one in bins]

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Self
 
-from shoal.protocol.checks import TEXT_CHARACTERS_MAX, is_cluster_name, is_count, is_name, require
+import numpy as np
+
+from shoal.protocol.checks import COUNT_MAX, TEXT_CHARACTERS_MAX, is_cluster_name, is_count, is_name, require
 from shoal.protocol.messages import ModelMessage
+from shoal.protocol.tables import Table, pack_table, unpack_table
 
 FINE_S: Final = 300
 COARSE_S: Final = 1800
@@ -45,7 +48,7 @@ class BinKey(NamedTuple):
 class HistoryBin(ModelMessage):
     """The readings behind the updates of one bin, in whole numbers. Raises `MessageRejected` ("malformed").
 
-    Lists are flat, so that a year of bins stays small: `clusters` is identity, readings, identity, readings, ...
+    Tables are packed (`shoal.protocol.tables`), so that a year of bins stays small; `pairs` and `triples` read them.
     """
 
     TYPE: ClassVar[str] = "history_bin"
@@ -55,12 +58,12 @@ class HistoryBin(ModelMessage):
     """seconds since 1970, a multiple of `width_s`"""
     updates: int
     """updates that the model had absorbed when this was published: later ones are not in it"""
-    clusters: list[int]
-    """identity and readings of each cluster; `NO_CLUSTER` for readings of no known cluster"""
-    clients: list[int]
-    """number and readings of each client; its number is its place in the `HistoryNames` of the model"""
-    cells: list[int]
-    """number, identity and readings of each client and cluster, the largest ones; only in bins of `FINE_S`"""
+    clusters: bytes
+    """a packed table: identity and readings of each cluster; `NO_CLUSTER` for readings of no known cluster"""
+    clients: bytes
+    """a packed table: number and readings of each client; its number is its place in the `HistoryNames` of the model"""
+    cells: bytes
+    """a packed table: number, identity and readings of each client and cluster, the largest; none in coarse bins"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +73,24 @@ class HistoryBin(ModelMessage):
         require(whole and self.start % self.width_s == 0, "malformed", "start")
         require(is_count(self.updates), "malformed", "updates")
         for name, columns in (("clusters", 2), ("clients", 2), ("cells", 3)):
-            require(_is_flat_table(getattr(self, name), columns), "malformed", name)
+            require(_is_table(getattr(self, name), columns), "malformed", name)
+
+    @classmethod
+    def of(  # noqa: PLR0913, PLR0917 - the fields of a bin
+        cls,
+        federation: str,
+        contract: str,
+        model: str,
+        width_s: int,
+        start: int,
+        updates: int,
+        clusters: Sequence[int],
+        clients: Sequence[int],
+        cells: Sequence[int],
+    ) -> Self:
+        """A bin whose tables are given as flat lists: identity, readings, identity, readings, ..."""
+        tables = _packed(clusters, 2), _packed(clients, 2), _packed(cells, 3)
+        return cls(federation, contract, model, width_s, start, updates, *tables)
 
     @property
     def key(self) -> BinKey:
@@ -116,21 +136,30 @@ def key_of(record_key: bytes) -> BinKey | None:
         return None
 
 
-def pairs(flat: Sequence[int]) -> list[tuple[int, int]]:
-    """A flat list of two columns as rows."""
-    return list(zip(flat[::2], flat[1::2], strict=True))
+def _packed(flat: Sequence[int], columns: int) -> bytes:
+    return pack_table(np.array(flat, dtype=np.int64).reshape(-1, columns))
 
 
-def triples(flat: Sequence[int]) -> list[tuple[int, int, int]]:
-    """A flat list of three columns as rows."""
-    return list(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+def pairs(table: bytes) -> list[tuple[int, int]]:
+    """The rows of a packed table of two columns."""
+    return [(key, readings) for key, readings in _unpacked(table, 2).tolist()]
 
 
-def _is_flat_table(value: object, columns: int) -> bool:
-    if not isinstance(value, list) or len(value) % columns or len(value) > columns * CELLS_MAX:
+def triples(table: bytes) -> list[tuple[int, int, int]]:
+    """The rows of a packed table of three columns."""
+    return [(client, identity, readings) for client, identity, readings in _unpacked(table, 3).tolist()]
+
+
+def _unpacked(table: bytes, columns: int) -> Table:
+    return unpack_table(table, columns, CELLS_MAX)
+
+
+def _is_table(value: object, columns: int) -> bool:
+    if not isinstance(value, bytes):
         return False
-    numbers = (one for place, one in enumerate(value) if place % columns < columns - 1)
-    return all(is_count(one, -1) for one in numbers) and all(map(is_count, value[columns - 1 :: columns]))
+    rows = _unpacked(value, columns)
+    low, high = rows.min(initial=0, axis=0), int(rows.max(initial=0))
+    return bool((low[:-1] >= NO_CLUSTER).all() and low[-1] >= 0 and high <= COUNT_MAX)
 
 
 def _is_cluster(value: object) -> bool:

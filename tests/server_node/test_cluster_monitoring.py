@@ -106,7 +106,7 @@ def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -
     monitoring = ClusterMonitoring(metrics, contract)
 
     def one(width: int, start: int, clusters: list[int]) -> HistoryBin:
-        return HistoryBin(contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], [])
+        return HistoryBin.of(contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], [])
 
     def share() -> float | None:
         return metrics.registry.get_sample_value("shoal_unknown_share", {"model": "fcac"})

@@ -44,7 +44,7 @@ def config(file: Path) -> Config:
 def a_bin(config: Config, start: int, clusters: dict[int, int], width: int = COARSE_S) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
     contract, model = config.contract, config.contract.models[0].name
-    return HistoryBin(contract.federation, contract.digest, model, width, start, 1, flat, [], [])
+    return HistoryBin.of(contract.federation, contract.digest, model, width, start, 1, flat, [], [])
 
 
 def publish(config: Config, clusters: int, *bins: HistoryBin) -> None:

@@ -24,7 +24,7 @@ def days_before(now: int, days: int) -> int:
 
 def a_bin(start: int, clusters: dict[int, int], width: int = COARSE_S) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
-    return HistoryBin(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [], [])
+    return HistoryBin.of(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [], [])
 
 
 def found(folder: Path, *bins: HistoryBin) -> Usual:

@@ -36,9 +36,9 @@ def the_bins(contract: Any = CONTRACT) -> list[HistoryBin | HistoryNames]:
     origin = (contract.federation, contract.digest, "fcac")
     clusters = [[1, "night", "light low"], [2, "", "light high"]]
     return [
-        HistoryBin(*origin, FINE_S, START, 1, [1, 30, 2, 10], [0, 40], [0, 1, 30, 0, 2, 10]),
-        HistoryBin(*origin, FINE_S, START + 300, 2, [1, 10, NO_CLUSTER, 10], [0, 5, 1, 15], [1, 1, 10]),
-        HistoryBin(*origin, COARSE_S, START, 2, [1, 40, 2, 10, NO_CLUSTER, 10], [0, 45, 1, 15], []),
+        HistoryBin.of(*origin, FINE_S, START, 1, [1, 30, 2, 10], [0, 40], [0, 1, 30, 0, 2, 10]),
+        HistoryBin.of(*origin, FINE_S, START + 300, 2, [1, 10, NO_CLUSTER, 10], [0, 5, 1, 15], [1, 1, 10]),
+        HistoryBin.of(*origin, COARSE_S, START, 2, [1, 40, 2, 10, NO_CLUSTER, 10], [0, 45, 1, 15], []),
         HistoryNames(*origin, ["attic", "cellar"], clusters),
     ]
 
@@ -101,7 +101,7 @@ def test_an_unknown_model_no_history_and_a_file_that_is_away(tmp_path: Path) -> 
 
 def test_a_long_history_comes_in_pieces(tmp_path: Path) -> None:
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
-    many = [HistoryBin(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], []) for n in range(BINS_MAX + 5)]
+    many = [HistoryBin.of(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], []) for n in range(BINS_MAX + 5)]
     client = client_of(stored(tmp_path, [*many]))
     body = client.get("/v1/history").json()
     assert len(body["starts"]) == BINS_MAX

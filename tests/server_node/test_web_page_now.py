@@ -38,7 +38,7 @@ ANSWERS += "[row.children[0].textContent, [row.className, row.children[2].textCo
 
 def a_bin(start: int, clusters: dict[int, int], width: int, cells: tuple[int, ...] = ()) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
-    return HistoryBin(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [0, 1], list(cells))
+    return HistoryBin.of(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [0, 1], list(cells))
 
 
 def days_before(days: int) -> int:

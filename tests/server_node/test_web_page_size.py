@@ -48,7 +48,7 @@ def history(folder: Path, more: int = 0, newest: int = NEWEST) -> HistoryReader:
             ]
             start = newest - back * width
             bins.append(
-                HistoryBin(
+                HistoryBin.of(
                     CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1 + more, clusters, [0, 1], cells
                 )
             )
