@@ -14,7 +14,7 @@ import pytest
 HOUSE = Path(__file__).parent.parent
 PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox")
 FLOORS = """
-errors files plugins | kernels | algorithms privacy config
+databases errors files plugins | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators evaluation cli
 producers client_nodes server_node | onebox
 """

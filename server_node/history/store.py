@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.config.contract import Contract
+from shoal.databases import writing
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
 from shoal.runtime.checkpoint import OutboxRecord
@@ -226,15 +227,8 @@ class HistoryStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _explained(self._path):
-            self._file.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._file
-                self._file.execute("COMMIT")
-            except BaseException:
-                if self._file.in_transaction:
-                    self._file.execute("ROLLBACK")
-                raise
+        with _explained(self._path), writing(self._file):
+            yield self._file
 
 
 def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:

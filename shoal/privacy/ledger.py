@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from shoal.databases import FULL, LOCKED, primary_code, writing
 from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
 from shoal.privacy.spending import Spending, nano, spending, unreadable
 from shoal.privacy.unit import UnitName
@@ -32,8 +33,6 @@ _SCHEMA: Final = (
     "CREATE TABLE noised ("
     "partition INTEGER PRIMARY KEY, stop INTEGER NOT NULL, places INTEGER NOT NULL, epsilon INTEGER NOT NULL)",
 )
-_FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
-_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class Release(NamedTuple):
@@ -189,15 +188,8 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._explained():
-            self._file.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._file
-                self._file.execute("COMMIT")
-            except BaseException:
-                if self._file.in_transaction:
-                    self._file.execute("ROLLBACK")
-                raise
+        with self._explained(), writing(self._file):
+            yield self._file
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -207,12 +199,12 @@ class Ledger:
         except sqlite3.ProgrammingError:
             raise
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-            if code in _LOCKED:
+            code = primary_code(error)
+            if code in LOCKED:
                 raise CheckpointInUse(
                     f"{self._path}: in use by another process; is this client running already?"
                 ) from None
-            if code in _FULL:
+            if code in FULL:
                 raise LogUnavailable(
                     f"{self._path}: cannot be written: {error}; make room or repair the disk"
                 ) from None

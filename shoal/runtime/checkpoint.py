@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from shoal.databases import FULL, LOCKED, NO_ACCESS, primary_code, writing
 from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.files import atomic_file
 from shoal.protocol.codec import pack, unpack
@@ -32,10 +33,7 @@ _SCHEMA = (
     "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
-_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_NO_ACCESS = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
 
 
 class OutboxRecord(NamedTuple):
@@ -106,12 +104,14 @@ class Checkpoint:
                 "bound the models, with the option nodes_max for instance"
             )
         packed, last = [pack(list(record)) for record in records], 0
-        with self._explained(), self._transaction() as file:
-            file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
-            file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
-            file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(value), value))
+        with self._explained(), writing(self._file):
+            self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
+            self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
+            self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(value), value))
             for record in packed:
-                added = file.execute("INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record))
+                added = self._file.execute(
+                    "INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record)
+                )
                 last = added.lastrowid or last
         return last
 
@@ -189,17 +189,6 @@ class Checkpoint:
             )
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._file.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._file
-            self._file.execute("COMMIT")
-        except BaseException:
-            if self._file.in_transaction:
-                self._file.execute("ROLLBACK")
-            raise
-
-    @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turns errors of SQLite into ours, except for the use of a closed checkpoint, which is a programming error."""
         try:
@@ -207,16 +196,16 @@ class Checkpoint:
         except sqlite3.ProgrammingError:
             raise
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-            if code in _LOCKED:
+            code = primary_code(error)
+            if code in LOCKED:
                 raise CheckpointInUse(
                     f"{self._path}: in use by another process; is {self._owner} running already?"
                 ) from None
-            if code in _FULL:
+            if code in FULL:
                 raise LogUnavailable(
                     f"{self._path}: cannot be written: {error}; make room or repair the disk"
                 ) from None
-            if code in _NO_ACCESS:
+            if code in NO_ACCESS:
                 raise SettingsError(
                     f"{self._path}: cannot be opened ({error}); it must be a file that this user may write, in a "
                     "folder that this user may write"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from shoal.databases import writing
 from shoal.errors import LogError
 from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
 from shoal.transports.limits import check_record, check_settings, differences
@@ -23,7 +24,7 @@ from shoal.transports.sqlite import topics
 from shoal.transports.sqlite.log_time import log_time_ms
 from shoal.transports.sqlite.records import Pending, pack, read_records
 from shoal.transports.sqlite.retention import MIB, release_free_pages, store
-from shoal.transports.sqlite.schema import connect, explained, reading, writing
+from shoal.transports.sqlite.schema import connect, explained, reading
 from shoal.transports.sqlite.topics import Topic
 
 PENDING_BYTES = 256

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal.databases import primary_code, writing
 from shoal.errors import LogError, LogUnavailable, SettingsError, ShoalError
 from shoal.transports.sqlite import log_time
 
@@ -67,21 +68,8 @@ def explained(path: Path) -> Iterator[None]:
         advice = _MEANINGS[sqlite3.SQLITE_CORRUPT][1]
         raise LogError(f"log {path}: {advice} (its table names are not text)") from error
     except sqlite3.Error as error:
-        kind, advice = _MEANINGS.get(_primary(error), (LogError, "SQLite refused"))
+        kind, advice = _MEANINGS.get(primary_code(error), (LogError, "SQLite refused"))
         raise kind(f"log {path}: {advice} ({error})") from error
-
-
-@contextmanager
-def writing(db: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction. The lock is taken at its start, so that it cannot fail for a lock half-way."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # after some errors SQLite has already rolled back
-            db.execute("ROLLBACK")
-        raise
 
 
 @contextmanager
@@ -125,7 +113,7 @@ def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
         try:
             return _prepare(db, path)
         except sqlite3.OperationalError as error:
-            if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
             time.sleep(0.005)
 
@@ -159,7 +147,3 @@ def _check(db: sqlite3.Connection, path: Path) -> bool:
             f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"
         )
     return False
-
-
-def _primary(error: sqlite3.Error) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
