@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Learnt:
     updates: list[Arrays]
 
 
-def windows_of(stream: Stream) -> Iterator[tuple[str, int, Labels]]:
+def windows_of(stream: Stream, window: int = WINDOW) -> Iterator[tuple[str, int, Labels]]:
     """(client, number of its window, rows of the window), in the order in which windows fill up.
 
     The last window of a client holds what is left.
@@ -36,23 +37,36 @@ def windows_of(stream: Stream) -> Iterator[tuple[str, int, Labels]]:
     for client in np.unique(stream.owner).tolist():
         own = np.flatnonzero(stream.owner == client)
         # The first window of a client is shorter, so that clients do not all publish at once.
-        first = 1 + (client * 97) % WINDOW
-        edges = [0, *range(first, len(own), WINDOW), len(own)]
+        first = 1 + (client * 97) % window
+        edges = [0, *range(first, len(own), window), len(own)]
         for number, (start, end) in enumerate(pairwise(edges)):
             full.append((int(own[end - 1]), f"client-{client}", number, own[start:end]))
     for _, name, number, rows in sorted(full, key=lambda each: each[:3]):
         yield name, number, rows
 
 
-def learn(algorithm: CountingAlgorithm, stream: Stream, epsilon: float | None, seed: int) -> Learnt:
-    """Let the algorithm, with default options, learn a stream from private counts."""
-    noise, key = None if epsilon is None else count_noise(epsilon), np.random.default_rng(seed).bytes(32)
-    options = {"noise_variance": 0.0 if noise is None else noise.variance, "window_readings": WINDOW}
+def learn(
+    algorithm: CountingAlgorithm,
+    stream: Stream,
+    epsilon: float | None,
+    seed: int,
+    *,
+    window: int = WINDOW,
+    readings_of_a_user: int = 1,
+    **own: Any,
+) -> Learnt:
+    """Let the algorithm, with its `own` options or default ones, learn a stream from private counts.
+
+    The noise is for so many readings of a user in a window.
+    """
+    noise = None if epsilon is None else count_noise(epsilon, readings_of_a_user)
+    key = np.random.default_rng(seed).bytes(32)
+    options = {**own, "noise_variance": 0.0 if noise is None else noise.variance, "window_readings": window}
     d = stream.rows.shape[1]
     counter, server = algorithm.counter(options, d), algorithm.server(options, d)
     counter.adopt(server.snapshot())
     updates = []
-    for name, number, rows in windows_of(stream):
+    for name, number, rows in windows_of(stream, window):
         valid = np.ones(len(rows), dtype=np.bool_)
         counted = counter.count(stream.rows[rows], valid, name.encode(), number)
         private = counted.counts

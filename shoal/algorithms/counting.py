@@ -83,6 +83,8 @@ class CountingAlgorithm(StreamingAlgorithm):
     stream: str | None = None
     """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
     models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
+    epsilon_advised: float = 0.0
+    """per reading: with less, another algorithm that learns from counts finds more"""
     counted_points: Callable[[Arrays, Arrays], tuple[Rows, NDArray[np.float64]]] | None = None
     """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update has counted at each;
     None: an update does not show at which points its readings lie"""

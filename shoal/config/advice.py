@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from shoal.algorithms.from_counts.grid import FEATURES_MAX, STREAM
+from shoal.algorithms.from_counts.grid import FEATURES_MAX
 from shoal.algorithms.registry import counting_algorithm
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode
@@ -13,8 +13,6 @@ ROWS_EPSILON_MIN: Final = 100.0
 """per reading: with less, noise on rows hides clusters of several features"""
 WEAK_EPSILON: Final = 10.0
 """per reading: beyond, there is hardly any protection"""
-GRID_EPSILON_MIN: Final = 1.0
-"""for each reading that a privacy unit may have in a window: with less, a grid needs far more than 20,000 readings"""
 WINDOW_READINGS_MIN: Final = 100
 """for each reading that a user may have in one: in smaller windows there is more noise than readings"""
 
@@ -59,10 +57,11 @@ def _on_rows(contract: Contract, epsilon: float) -> list[str]:
 def _on_counts(contract: Contract, model: Model, epsilon: float) -> list[str]:
     found = []
     window, unit = contract.privacy.window_readings, contract.privacy.privacy_unit
-    if counting_algorithm(model.algorithm).stream == STREAM and epsilon < GRID_EPSILON_MIN * unit.readings_max:
+    least = counting_algorithm(model.algorithm).epsilon_advised * unit.readings_max
+    if epsilon < least:
         found.append(
-            f"a grid of counts at epsilon {epsilon:g} needs very many readings until clusters show: take density_tree, "
-            f"or an epsilon of {GRID_EPSILON_MIN * unit.readings_max:g} and more"
+            f"{model.algorithm} at epsilon {epsilon:g} needs very many readings until it finds clusters: take "
+            f"density_tree, or an epsilon of {least:g} and more"
         )
     if WINDOW_READINGS_MIN <= window < WINDOW_READINGS_MIN * unit.readings_max:
         found.append(

@@ -154,6 +154,18 @@ def test_both_algorithms_are_measured_on_counts_on_noisy_rows_and_without_noise(
         assert noisy < 0.1
 
 
+def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
+    cells = {
+        (cell["part"], cell["learner"], cell["epsilon"]): cell for cell in run("privacy_choices", tmp_path)["cells"]
+    }
+    for learner in ("kmeans", "fcm", "gmm"):
+        (drawn,) = cells["rounds", f"{learner}_from_counts", 4.0]["ari"]
+        (noisy,) = cells["rounds", learner, 4.0]["ari"]
+        assert drawn > 0.9
+        assert noisy < 0.5
+    assert ("users", "4 in windows of 2000", 4.0) in cells
+
+
 def test_every_method_of_robust_combination_is_measured_with_its_price_and_recovery(tmp_path: Path) -> None:
     result = run("robustness", tmp_path)
     assert {case["robust"] for case in result["rounds"]} == {"none", "median", "trimmed", "clip"}

@@ -80,6 +80,9 @@ def test_a_grid_at_a_small_epsilon_is_poor() -> None:
     (found,) = advice_on(agreed("fcac_from_counts", counts_epsilon=0.5))
     assert "take density_tree, or an epsilon of 1 and more" in found.text
     assert advice_on(agreed("fcac_from_counts", counts_epsilon=1)) == []
+    (found,) = advice_on(agreed("kmeans_from_counts", d=8, counts_epsilon=1))
+    assert "take density_tree, or an epsilon of 2 and more" in found.text
+    assert advice_on(agreed("kmeans_from_counts", d=8, counts_epsilon=2)) == []
     assert advice_on(agreed("density_tree", counts_epsilon=0.5)) == []
 
 

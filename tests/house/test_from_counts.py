@@ -53,6 +53,21 @@ def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsil
         assert len(server.models()["clusters"].view.centres) == 3
 
 
+def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(tmp_path: Path) -> None:
+    models = (
+        '[[models]]\nname = "told"\nalgorithm = "kmeans_from_counts"\noptions = { clusters = 3, grow_readings = 500 }\n'
+    )
+    file = create(tmp_path, 3000, window=200, models=models)
+    run(file)
+    config = load_config(file)
+    assert total_epsilon(config.contract) == 8, "it has counts of its own"
+    with open_server(config, clock=clock) as server:
+        view = server.models()["told"].view
+        assert view is not None
+        assert len(view.centres) == 3
+        assert np.abs(view.centres[:, None] - MIDDLES).sum(axis=2).min(axis=0).max() < 0.05
+
+
 def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp_path: Path) -> None:
     file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL)
     run(file)

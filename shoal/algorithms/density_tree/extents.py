@@ -64,15 +64,44 @@ def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[tupl
         yield node, ancestors
 
 
+def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
+    """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy counts show.
+
+    `mass` (l,) are the shares of the readings in the leaves, from left to right. Features are independent within a
+    leaf. The rows follow from the tree and the seed.
+    """
+    generator, drawn = np.random.default_rng(seed), []
+    for (leaf, ancestors), own in zip(_with_ancestors(root), np.rint(mass * n).astype(np.int64).tolist(), strict=True):
+        even = (np.arange(own) + 0.5) / max(own, 1)
+        columns = []
+        for feature in range(leaf.d):
+            shown = _shown(leaf, ancestors, feature)
+            edge = shown.edge if shown else np.array([leaf.low[feature], leaf.high[feature]])
+            held = shown.counts if shown else np.ones(1)
+            reached = np.concatenate([[0.0], np.cumsum(held)]) / held.sum()
+            columns.append(np.interp(generator.permutation(even), reached, edge))
+        drawn.append(np.stack(columns, axis=1))
+    return np.concatenate(drawn)
+
+
 def _extent(leaf: Leaf, ancestors: Sequence[Leaf], feature: int) -> tuple[float, float, float]:
     """Mean, low and high on one feature; of the whole box where nothing is significant."""
+    shown = _shown(leaf, ancestors, feature)
+    if shown is not None:
+        return _summary(shown)
+    low, high = float(leaf.low[feature]), float(leaf.high[feature])
+    return (low + high) / 2, low + MIDDLE[0] * (high - low), low + MIDDLE[1] * (high - low)
+
+
+def _shown(leaf: Leaf, ancestors: Sequence[Leaf], feature: int) -> _Histogram | None:
+    """What is known of a leaf's readings on one feature: counts of at least 0; None where nothing is significant."""
     low, high = float(leaf.low[feature]), float(leaf.high[feature])
     for source in (leaf, *ancestors):
         within = _within(_histogram(source, feature), low, high)
         mass = float(within.counts.sum())
         if mass > max(MASS_SIGNIFICANCE * math.sqrt(within.noise.sum()), 0.0):
-            return _summary(within)
-    return (low + high) / 2, low + MIDDLE[0] * (high - low), low + MIDDLE[1] * (high - low)
+            return within._replace(counts=_held(within))
+    return None
 
 
 def _histogram(leaf: Leaf, feature: int) -> _Histogram:
@@ -107,12 +136,18 @@ def _within(histogram: _Histogram, low: float, high: float) -> _Histogram:
     return _Histogram(edge, counts, noise)
 
 
-def _summary(histogram: _Histogram) -> tuple[float, float, float]:
-    """Mean and quantiles of a histogram with mass, without what lies at its edges and is not significant."""
+def _held(histogram: _Histogram) -> Floats:
+    """The counts (n,) of a histogram with mass, at least 0, without what lies at its edges and is not significant."""
     held = np.maximum(histogram.counts, 0.0)
     is_sure = histogram.counts > EDGE_SIGNIFICANCE * np.sqrt(histogram.noise)
     sure = np.flatnonzero(is_sure if is_sure.any() else histogram.counts == histogram.counts.max())
     held[: sure[0]] = held[sure[-1] + 1 :] = 0.0
+    return np.asarray(held)
+
+
+def _summary(histogram: _Histogram) -> tuple[float, float, float]:
+    """Mean and quantiles of counts of at least 0."""
+    held = histogram.counts
     middle = (histogram.edge[:-1] + histogram.edge[1:]) / 2
     reached = np.concatenate([[0.0], np.cumsum(held)]) / held.sum()
     low, high = (float(np.interp(share, reached, histogram.edge)) for share in MIDDLE)

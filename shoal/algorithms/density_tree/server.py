@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from shoal.algorithms.density_tree.arrays import SNAPSHOT, Block, blocks_of
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
+from shoal.algorithms.density_tree.extents import draw_rows
 from shoal.algorithms.density_tree.identities import Identities
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Leaf
 from shoal.algorithms.density_tree.options import DensityTreeOptions
@@ -22,7 +23,7 @@ from shoal.algorithms.density_tree.snapshot import cluster_arrays, plan_arrays, 
 from shoal.algorithms.density_tree.tree import Cut, Node, cut_leaf, cuts_of, is_filled, leaves_of, new_leaf, take_back
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, State
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State
 
 STATE_VERSION: Final = 1
 FADE_READINGS: Final = 400
@@ -122,6 +123,13 @@ class DensityTreeServer:
         Raises `InvalidData`.
         """
         return predict(self._snapshot, check_rows(rows, self.d))
+
+    def draw_rows(self, n: int) -> Rows:
+        """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy counts show.
+
+        They follow from the tree and its counts alone.
+        """
+        return draw_rows(self._root, masses(self._leaves), n, seed=0)
 
     def snapshot(self) -> Arrays:
         """The `SNAPSHOT` arrays as of the last change of the tree, as copies."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.from_counts.grid import FEATURES_MAX, STREAM, UPDATE, GridCounter, check_claims
+from shoal.algorithms.from_counts.grid import EPSILON_ADVISED, FEATURES_MAX, STREAM, UPDATE, GridCounter, check_claims
 from shoal.algorithms.from_counts.server import GridServer
 from shoal.algorithms.streaming import StreamingAlgorithm
 from shoal.errors import SettingsError
@@ -42,4 +42,5 @@ def from_counts(
         check_claims=check_claims,
         features_max=FEATURES_MAX,
         stream=STREAM,
+        epsilon_advised=EPSILON_ADVISED,
     )

@@ -28,6 +28,8 @@ CELLS_ALONG: Final = {1: 64, 2: 32, 3: 16}
 FEATURES_MAX: Final = max(CELLS_ALONG)
 STREAM: Final = "grid"
 """see `shoal.algorithms.counting.CountingAlgorithm.stream`"""
+EPSILON_ADVISED: Final = 1.0
+"""see `shoal.algorithms.counting.CountingAlgorithm`: with less, a grid needs far more than 20,000 readings"""
 UPDATE: Final = {
     "places": ArraySpec("<i8", (1,), at_least_one=True),
     "count": ArraySpec("<i4", ("n",)),

@@ -29,7 +29,10 @@ CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    "density_tree": {"grow_readings": CLIENTS * PORTION},
+    **{
+        name: {"grow_readings": CLIENTS * PORTION}
+        for name in ("density_tree", "kmeans_from_counts", "fcm_from_counts", "gmm_from_counts")
+    },
     "gmm": {"covariance": "full"},
     "gmm_local": {"covariance": "full"},
 }

@@ -1,0 +1,149 @@
+"""Algorithms in rounds on rows drawn from private counts: the server draws the rows and runs the rounds by itself.
+
+Clients count under the plan of a density_tree, whose server half adds the counts up. Whenever its tree has changed,
+rows are drawn from its counts, and the algorithm runs on them from the beginning. Rows drawn from private counts are
+post-processing: they cost no epsilon, and no client is asked for anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.algorithms.claims import Claims
+from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.density_tree.algorithm import check_claims
+from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
+from shoal.algorithms.density_tree.arrays import UPDATE
+from shoal.algorithms.density_tree.counter import DensityTreeCounter
+from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
+from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.options import CRITERIA, resolve_options
+from shoal.algorithms.rounds.simulation import run_rounds
+from shoal.algorithms.rows import check_rows
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, Contribution, State
+from shoal.errors import SettingsError
+
+STATE_VERSION: Final = 1
+DRAWN_ROWS: Final = 4000
+"""more rows hardly change what is found in them"""
+ROUNDS_MAX: Final = 50
+TOLERANCE: Final = 1e-3
+EPSILON_ADVISED: Final = 2.0
+"""see `shoal.algorithms.counting.CountingAlgorithm.epsilon_advised`"""
+
+Options = Mapping[str, Any]
+
+
+def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
+    """The algorithm `NAME_from_counts`: `learner` on rows drawn from private counts of any number of features.
+
+    It takes the options of the learner and those of density_tree. With `clusters = "auto"` it looks for as many
+    clusters as the tree has found.
+    """
+
+    def server(options: Options, dimensions: int | None) -> DrawnRowsServer:
+        if dimensions is None:
+            raise SettingsError(f"{learner.name}_from_counts needs the number of features before the first reading")
+        return DrawnRowsServer(learner, dimensions, options)
+
+    def counter(options: Options, dimensions: int) -> DensityTreeCounter:
+        return DensityTreeCounter(dimensions, **_parted(learner, options)[1])
+
+    def check(options: Options, arrays: Arrays, claims: Claims) -> None:
+        check_claims(_parted(learner, options)[1], arrays, claims)
+
+    return CountingAlgorithm(
+        name=f"{learner.name}_from_counts",
+        counter=counter,
+        server=server,
+        update=UPDATE,
+        snapshot={**{name: TREE_SNAPSHOT[name] for name in PLAN_ARRAYS}, **learner.snapshot},
+        predict=learner.predict,
+        view=learner.view,
+        check_claims=check,
+        epsilon_advised=EPSILON_ADVISED,
+    )
+
+
+class DrawnRowsServer:
+    """Adds up counts in a tree, and runs an algorithm in rounds on rows drawn from them whenever the tree has changed.
+
+    The state is a function of the contributions in their order. Raises `SettingsError`.
+    """
+
+    def __init__(self, learner: RoundsAlgorithm, dimensions: int, options: Options) -> None:
+        self.half = f"{learner.name}_from_counts server"
+        self._learner, self._options = learner, dict(options)
+        self._own, tree_options = _parted(learner, options)
+        self._tree = DensityTreeServer(dimensions, **tree_options)
+        self._d = dimensions
+        self._params: Arrays = {}
+        self._learn()
+
+    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
+        """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        before = self._tree.plan_version
+        self._tree.absorb(contributions, key)
+        if self._tree.plan_version != before:
+            self._learn()
+
+    def predict(self, rows: ArrayLike) -> NDArray[np.int64]:
+        """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises `InvalidData`."""
+        return self._learner.predict(self._params, check_rows(rows, self._d))
+
+    def snapshot(self) -> Arrays:
+        """The plan under which clients count, and the learner's parameters, as copies."""
+        tree = self._tree.snapshot()
+        return {**{name: tree[name] for name in PLAN_ARRAYS}, **_copies(self._params)}
+
+    def state(self) -> State:
+        """Everything that further learning depends on, as copies."""
+        return {
+            "version": STATE_VERSION,
+            "half": self.half,
+            "options": dict(self._options),
+            "width": self._d,
+            "tree": self._tree.state(),
+            "params": _copies(self._params),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=self.half, options=dict(self._options), width=self._d)
+        params = state.get("params")
+        saved.check(isinstance(params, Mapping) and set(params) == set(self._params), "its parameters lack arrays")
+        saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
+        tree = DensityTreeServer(self._d, **_parted(self._learner, self._options)[1])
+        tree.restore(state["tree"])
+        self._tree, self._params = tree, {name: np.array(array) for name, array in state["params"].items()}
+
+    def _learn(self) -> None:
+        """Run the algorithm on rows drawn from the tree as it is now."""
+        rows = self._tree.draw_rows(DRAWN_ROWS)
+        centres = self._tree.snapshot()["centre"]
+        points = centres if self._own["clusters"] == "auto" else rows
+        hint = InitHint(np.zeros(self._d), np.ones(self._d), points=points)
+        params = self._learner.start(self._own, self._d, hint)
+        self._params = run_rounds(self._learner, params, [rows], rounds_max=ROUNDS_MAX, tolerance=TOLERANCE).params
+
+
+def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the learner with its defaults, and those of the tree. Raises `SettingsError`."""
+    own = {name: value for name, value in options.items() if name in learner.options}
+    if own.get("clusters") in CRITERIA:
+        raise SettingsError(
+            f'clusters = "{own["clusters"]}" chooses from the nodes of another model, and {learner.name}_from_counts '
+            'has none; give a number, or "auto" for as many as the tree of its counts shows'
+        )
+    tree = {name: value for name, value in options.items() if name not in learner.options}
+    return resolve_options(f"{learner.name}_from_counts", learner.options, own), tree
+
+
+def _copies(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    return {name: array.copy() for name, array in arrays.items()}
