@@ -229,7 +229,7 @@ class PrivacyMode(ABC):
             "mode": self.name,
             "mechanism": self.mechanism_name,
             "formal": self.formal,
-            "unit": "reading",
+            **self.unit.statement(),
             "epsilon": self.epsilon_per_reading(),
             "epsilon_per_feature": list(self.epsilon_per_feature()),
             "nominal": bool(self.epsilon_per_feature()) and not self.formal,

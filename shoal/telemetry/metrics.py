@@ -84,12 +84,12 @@ class ClientMetrics(ProcessMetrics):
         )
         self.epsilon_spent = Gauge(
             "shoal_privacy_epsilon_spent",
-            "Epsilon spent on each reading, computed from the noise tables in use",
+            "Epsilon spent on each privacy unit, such as a reading, computed from the noise tables in use",
             registry=self.registry,
         )
         self.epsilon_limit = Gauge(
             "shoal_privacy_epsilon_limit",
-            "Epsilon that the contract allows for each reading; infinite without a guarantee",
+            "Epsilon that the contract allows for each privacy unit; infinite without a guarantee",
             registry=self.registry,
         )
         self.guarantee = Gauge(

@@ -72,6 +72,7 @@ def test_messages_state_the_unit() -> None:
     contract, plain = of_users(5), agreed(COUNTED, counts_epsilon=2.0)
     stated = model_statement(contract, contract.models[0])
     assert (stated["unit"], stated["readings_per_window_max"], stated["epsilon"]) == ("user", 5, 2.0)
+    assert privacy_mode(contract).statement()["unit"] == "user"
     assert model_statement(plain, plain.models[0])["unit"] == "reading"
     assert len({plain.digest, contract.digest, of_users(4).digest}) == 3
 
