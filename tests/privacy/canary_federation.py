@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 import urllib.error
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import rounds_algorithm, rounds_names, streaming_names
+from shoal.algorithms.registry import counting_names, rounds_algorithm, rounds_names, streaming_names
 from shoal.config.privacy import declared_bounds
 from shoal.config.settings import Config, load_config
 from shoal.privacy.audit.canaries import canary_readings
@@ -62,7 +63,9 @@ address = "sqlite:federation.db"
 PRIVACY = {
     "off": 'mode = "off"',
     "formal": 'mode = "formal"\nepsilon_per_reading = 4\ncounts_epsilon = 4',
+    "users": 'mode = "formal"\ncounts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 2',
 }
+"""what stands in [privacy]; with "users" there are only models that learn from counts"""
 
 
 class Left(NamedTuple):
@@ -70,6 +73,8 @@ class Left(NamedTuple):
 
     config: Config
     canaries: NDArray[np.float64]
+    user_ids: frozenset[bytes]
+    """of the readings, where a user is the privacy unit"""
     records: dict[str, bytes]
     """topic -> all records"""
     files: dict[str, bytes]
@@ -82,7 +87,7 @@ class Left(NamedTuple):
 
 def run_with_canaries(folder: Path, mode: str) -> Left:
     """Run it until every client has published for every model and labelled all readings; then stop the processes."""
-    names = [*streaming_names(), *rounds_names()]
+    names = [*counting_names()] if mode == "users" else [*streaming_names(), *rounds_names()]
     ports = dict(zip((*CLIENTS, "server"), free_ports(3), strict=True))
     for client in CLIENTS:
         text = FILE.format(
@@ -91,7 +96,8 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
         (folder / f"{client}.toml").write_text(text, encoding="utf-8")
     config = load_config(folder / "attic.toml")
     canaries = canary_readings(declared_bounds(config.contract), 2 * READINGS, np.random.default_rng(5))
-    _write_csv(folder / "site.csv", canaries)
+    users = [secrets.token_hex(12) for _ in range(2 * READINGS)] if mode == "users" else []
+    _write_csv(folder / "site.csv", canaries, users)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract)
     processes: dict[str, Process] = {}
@@ -100,6 +106,7 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
         producer = _Recorded(
             folder / "producer.txt", "producer", "--config", str(folder / "attic.toml"), str(folder / "site.csv"),
             *("--split", "column:site", "--time-column", "time", "--speed", "max"),
+            *(("--user-column", "who") if users else ()),
         )  # fmt: skip
         producer.end()
         for name in CLIENTS:
@@ -112,7 +119,8 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
         assert [process.stop() for process in processes.values()] == [0, 0, 0]
     finally:
         kill_all(process for process in processes.values() if process.running())
-    return Left(config, canaries, _records(config), _files(config, folder), pages, _logs(folder), metrics)
+    ids = frozenset(user.encode() for user in users)
+    return Left(config, canaries, ids, _records(config), _files(config, folder), pages, _logs(folder), metrics)
 
 
 class _Recorded(Process):
@@ -138,13 +146,13 @@ def _models(names: list[str]) -> str:
     return "".join(tables)
 
 
-def _write_csv(path: Path, canaries: NDArray[np.float64]) -> None:
-    """The canaries of both clients in turn."""
+def _write_csv(path: Path, canaries: NDArray[np.float64], users: list[str]) -> None:
+    """The canaries of both clients in turn, each of a user of its own if there are any."""
     lines = [
-        f"{1e9 + number},{CLIENTS[number % 2]},{warm!r},{damp!r}"
+        f"{1e9 + number},{CLIENTS[number % 2]},{warm!r},{damp!r},{users[number] if users else ''}"
         for number, (warm, damp) in enumerate(canaries.tolist())
     ]
-    path.write_text("\n".join(["time,site,warm,damp", *lines]) + "\n", encoding="utf-8")
+    path.write_text("\n".join(["time,site,warm,damp,who", *lines]) + "\n", encoding="utf-8")
 
 
 def _is_done(config: Config, algorithms: set[str]) -> bool:

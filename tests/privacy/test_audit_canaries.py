@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from client_nodes.contributions import Contributions
 from onebox.audit.canaries import audit_canaries
 from shoal.config.privacy import declared_bounds
 from shoal.privacy import Bounds
 from shoal.privacy.audit.canaries import canary_readings, occurrences, traces
+from shoal.protocol.messages import Update
+from shoal.protocol.readings import USER_ID
 from tests.privacy.audited import audited_config
 from tests.privacy.canary_federation import READINGS, Left, run_with_canaries
 
@@ -36,6 +41,39 @@ def test_real_processes_with_every_algorithm_leave_no_canary_outside_the_client(
     assert parts
     for name, content in parts.items():
         assert occurrences(content, wanted) == 0, name
+
+
+def test_no_user_id_leaves_the_client_either(tmp_path: Path) -> None:
+    left = run_with_canaries(tmp_path, "users")
+    wanted = traces(left.canaries, declared_bounds(left.config.contract)) | left.user_ids
+    for place in PLACES:
+        parts: dict[str, bytes] = getattr(left, place)
+        for name, content in parts.items():
+            assert occurrences(content, wanted) == 0, name
+    readings = (left.config.client.folder / "attic" / "readings.db").read_bytes()
+    assert occurrences(readings, left.user_ids) > READINGS // 10, "the search finds them where they are"
+
+
+def publish_user_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a header of every update, as a reading has it in the client's own log."""
+    seen: list[bytes] = []
+    admit, headers = Contributions.admit, Update.headers()
+
+    def noting(self: Contributions, valid: NDArray[np.bool_], users: Sequence[bytes]) -> NDArray[np.bool_]:
+        seen.extend(users)
+        return admit(self, valid, users)
+
+    monkeypatch.setattr(Contributions, "admit", noting)
+    monkeypatch.setattr(Update, "headers", lambda: (*headers, (USER_ID, seen[-1])))
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_the_audit_seeks_user_ids(faulty: bool, memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if faulty:
+        publish_user_ids(monkeypatch)
+    config = audited_config(memory_folder, users=True)
+    finding = audit_canaries(config, memory_folder / "run", np.random.default_rng(0))
+    assert finding.refuted == faulty, finding.line()
 
 
 def test_logs_and_metrics_have_not_even_the_first_digits_of_a_canary(formal: Left) -> None:
