@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import settings
 
 from deploy.kafka.broker import what_is_missing
+from shoal.algorithms.fcac import art_network
+from shoal.kernels.forms import COMPILED, NUMPY, VARIABLE, Forms
 from tests.deploy.docker_engine import what_is_missing as what_an_engine_lacks
 from tests.kafka_broker import Broker
 from tests.mosquitto_broker import Mosquitto, mosquitto
@@ -23,6 +26,10 @@ from tests.mosquitto_broker import Mosquitto, mosquitto
 # runs elsewhere go on looking for new ones.
 settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("shoal")
+
+# A process chooses its form of the kernels by itself, in the background. Both give the same bits, but a test should
+# not depend on which one was used: the fixture `form` has those that compare them.
+os.environ.setdefault(VARIABLE, NUMPY)
 
 
 EXTERNAL = frozenset(
@@ -74,6 +81,16 @@ def logging_as_it_was() -> Iterator[None]:
     before = logger.handlers[:], logger.level, logger.propagate
     yield
     logger.handlers[:], logger.level, logger.propagate = before
+
+
+@pytest.fixture(params=[NUMPY, COMPILED])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test runs with NumPy's form of the kernels, and with the compiled one."""
+    chosen: str = request.param
+    if chosen == COMPILED and importlib.util.find_spec("numba") is None:
+        without("numba", "it is not installed")
+    monkeypatch.setattr(art_network, "PROCESS", Forms(chosen))
+    return chosen
 
 
 @pytest.fixture(scope="session")

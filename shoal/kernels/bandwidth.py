@@ -25,4 +25,9 @@ def bandwidth(points: NDArray[np.float64]) -> float:
     spread[spread == 0.0] = ZERO_SPREAD
     spread.sort()
     median = float(0.5 * (spread[(d - 1) // 2] + spread[d // 2]))
-    return max(math.pow(4.0 / (2.0 + d), 1.0 / (4.0 + d)) * math.pow(m, -1.0 / (4.0 + d)) * median, SIGMA_MIN)
+    return max(bandwidth_factor(m, d) * median, SIGMA_MIN)
+
+
+def bandwidth_factor(m: int, d: int) -> float:
+    """The bandwidth of m points of d features over the median of their standard deviations."""
+    return math.pow(4.0 / (2.0 + d), 1.0 / (4.0 + d)) * math.pow(m, -1.0 / (4.0 + d))

@@ -6,14 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.algorithms.fcac.art_network import REFILL, Step
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.correntropy import ignore_underflow
 
 Floats = NDArray[np.float64]
 HALVES = [CAPlus, CAEFC]
 Half = type[CAPlus] | type[CAEFC]
+
+
+def step(network: CAPlus | CAEFC, row: ArrayLike) -> Step:
+    """Learn one input; its effect."""
+    with ignore_underflow():
+        return network._step(np.asarray(row))
 
 
 def blobs(n: int, d: int = 2, seed: int = 0) -> Floats:
@@ -84,9 +92,7 @@ def test_of_equal_winners_the_first_one_wins(half: Half) -> None:
     # Ten nodes in five pairs of copies: every winner is tied with its copy.
     network.learn(np.repeat(np.arange(5.0) * 10, 2)[:, None])
     assert network.n_active == 10
-    network.learn([[30.0]])
-    assert network.last_step[:3] == (3, 6, 7)
-    assert network.last_step[3:] == (0.0, 0.0)
+    assert step(network, [30.0]) == (3, 6, 7, 0.0, 0.0)
     assert network.counts.tolist() == [1] * 6 + [2] + [1] * 3
     assert network.weights[6:8].tolist() == [[30.0], [30.0]]
 
@@ -96,9 +102,8 @@ def test_a_row_exactly_at_the_vigilance_passes_the_test(half: Half) -> None:
     network = half()
     # Equal rows have no nearest other: the vigilance is 1, which a far row has from every node.
     network.learn(np.zeros((10, 2)))
-    network.learn([[1e9, 1e9]])
+    assert step(network, [1e9, 1e9]) == (3, 0, 1, 1.0, 1.0)
     assert network.vigilance == 1.0
-    assert network.last_step == (3, 0, 1, 1.0, 1.0)
 
 
 def test_a_server_that_loses_all_nodes_continues() -> None:
@@ -117,8 +122,7 @@ def test_a_server_that_loses_all_nodes_continues() -> None:
     twin = CAEFC()
     twin.restore(server.state())
     for network in (server, twin):
-        network.learn(spread[3:4])
-        assert network.last_step.case == 4
+        assert step(network, spread[3]).case == REFILL
         assert network.node_ids.tolist() == [0]
         assert network.predict(spread).tolist() == [0] * 10
         network.learn(spread)
@@ -150,11 +154,13 @@ def test_in_a_full_network_the_nearest_node_learns_a_row_that_would_be_a_new_nod
     for row in np.random.default_rng(0).standard_cauchy(size=(1500, 3)):
         before, counts = network.saturated, network.counts.sum()
         size = network.size
-        network.learn(row[None])
+        effect = step(network, row) if network.n_learnt else None
+        if effect is None:
+            network.learn(row[None])
         largest = max(largest, network.size)
-        if network.saturated > before:
-            assert network.last_step.case == 2
-            assert network.last_step.distance_first > network.vigilance
+        if effect is not None and network.saturated > before:
+            assert effect.case == 2
+            assert effect.distance_first > network.vigilance
             assert size == nodes_max
             if network.size == size:
                 assert network.counts.sum() == counts + 1

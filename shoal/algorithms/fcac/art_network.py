@@ -20,13 +20,24 @@ from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidData, InvalidState, SettingsError
-from shoal.kernels.bandwidth import bandwidth
+from shoal.kernels.bandwidth import bandwidth, bandwidth_factor
 from shoal.kernels.correntropy import Floats, cim, correntropy, ignore_underflow, mean_nearest_other
+from shoal.kernels.forms import PROCESS, CompiledKernels
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
 """cases of an input that became a node without the vigilance test: before the vigilance is set, and after nodes were
 removed"""
+
+class Scalars(NamedTuple):
+    """The numbers that a compiled kernel needs and changes (`shoal.kernels.compiled.places`)."""
+
+    whole: NDArray[np.int64]
+    """nodes, inputs, inputs that found the network full; of CAEFC edges deleted and their summed age"""
+    real: Floats
+    """last bandwidth, mean bandwidth, vigilance"""
+    limits: NDArray[np.int64]
+    """active nodes; most nodes, -1 for no limit"""
 
 
 class Step(NamedTuple):
@@ -63,7 +74,6 @@ class ArtNetwork(ABC):
         self._vigilance = 1.0
         self._n_active: int | None = None
         self._saturated = 0
-        self._last_step = Step(FILL, -1, -1, math.nan, math.nan)
 
     # Attributes; arrays are read-only views.
 
@@ -137,11 +147,6 @@ class ArtNetwork(ABC):
         """Inputs that did not become a node only because `nodes_max` was reached."""
         return self._saturated
 
-    @property
-    def last_step(self) -> Step:
-        """The effect of the last input."""
-        return self._last_step
-
     def recent_ids(self) -> NDArray[np.int64]:
         """(K,) ids, the most recently created or won first."""
         return self._nodes.ids[np.argsort(self._nodes.stamps)[::-1]]
@@ -183,22 +188,56 @@ class ArtNetwork(ABC):
         self._learn_each(rows)
 
     def _learn_each(self, rows: Floats) -> None:
+        compiled = PROCESS.compiled_for(len(rows)) if self._has_compiled_form() else None
         with ignore_underflow():
-            for row in rows:
-                self._step(row)
+            if compiled is None:
+                for row in rows:
+                    self._step(row)
+            else:
+                self._learn_compiled(np.ascontiguousarray(rows), compiled)
 
-    def _step(self, row: Floats) -> None:
+    def _learn_compiled(self, rows: Floats, compiled: CompiledKernels) -> None:
+        """Learn rows with a compiled kernel. It leaves those that need more room, and the first nodes, to NumPy's form."""
+        learnt = 0
+        while learnt < len(rows):
+            if self._n_active is not None:
+                learnt += self._learn_chunk(rows[learnt:], self._n_active, compiled)
+            if learnt < len(rows):
+                self._step(rows[learnt])
+                learnt += 1
+
+    def _learn_chunk(self, rows: Floats, n_active: int, compiled: CompiledKernels) -> int:
+        """Learn rows (n, d) with a compiled kernel, up to one that it leaves to NumPy's form. Returns how many."""
+        nodes = self._nodes
+        scalars = Scalars(
+            np.array([nodes.size, self._counter, self._saturated, 0, 0]),
+            np.array([self._last_sigma, nodes.mean_sigma, self._vigilance]),
+            np.array([n_active, self.options.nodes_max or -1]),
+        )
+        learnt = self._run_kernel(compiled, rows, scalars, bandwidth_factor(n_active, rows.shape[1]))
+        size, self._counter, self._saturated = scalars.whole[:3].tolist()
+        self._last_sigma, _, self._vigilance = scalars.real.tolist()
+        nodes.resized(size)
+        return learnt
+
+    def _has_compiled_form(self) -> bool:
+        """Whether the options leave everything to what the compiled kernel does."""
+        return True
+
+    @abstractmethod
+    def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
+        """Call the compiled kernel, which changes nodes and scalars."""
+
+    def _step(self, row: Floats) -> Step:
         """Learn one input (Algorithm 1, lines 2-37)."""
         self._counter += 1
         if self._n_active is None or self._nodes.size < self._n_active:
-            self._insert_directly(row)
-        else:
-            self._compete(row, self._n_active)
+            return self._insert_directly(row)
+        return self._compete(row, self._n_active)
 
-    def _insert_directly(self, row: Floats) -> None:
+    def _insert_directly(self, row: Floats) -> Step:
         """Make the input a node without a test (lines 3-11); the last one needed sets the vigilance."""
         case = FILL if self._n_active is None else REFILL
-        self._last_step = Step(case, -1, -1, math.nan, math.nan)
         self._create_node(row)
         if self._diversity is not None:
             self._update_diversity(self._diversity)
@@ -206,6 +245,7 @@ class ArtNetwork(ABC):
             self._last_sigma = bandwidth(self._nodes.recent(self._n_active))
             self._nodes.set_all_sigmas(self._last_sigma)
             self._vigilance = mean_nearest_other(self._nodes.weights, self._nodes.mean_sigma)
+        return Step(case, -1, -1, math.nan, math.nan)
 
     def _create_node(self, row: Floats) -> None:
         assert self._last_sigma is not None
@@ -229,7 +269,7 @@ class ArtNetwork(ABC):
             return np.exp(1.0 - cim(row, earlier, self._last_sigma, out, scratch))
         return np.exp(correntropy(row, earlier, self._last_sigma, out, scratch))
 
-    def _compete(self, row: Floats, n_active: int) -> None:
+    def _compete(self, row: Floats, n_active: int) -> Step:
         """Find the two nearest nodes and test the vigilance (lines 13-30). n_active is at least 2, so there are two."""
         nodes = self._nodes
         distances = cim(row, nodes.weights, nodes.mean_sigma, nodes.distances, nodes.scratch)
@@ -252,7 +292,7 @@ class ArtNetwork(ABC):
             winner += (row - winner) / count
             nodes.stamps[first] = self._counter
             self._adapt(row, first, second if case == 3 else None)
-        self._last_step = Step(case, first, second, distance_first, distance_second)
+        return Step(case, first, second, distance_first, distance_second)
 
     def _is_full(self) -> bool:
         if self._nodes.size != self.options.nodes_max:

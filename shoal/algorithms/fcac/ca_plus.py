@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.algorithms.fcac.art_network import ArtNetwork
+from shoal.algorithms.fcac.art_network import ArtNetwork, Scalars
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.correntropy import Floats
+from shoal.kernels.forms import CompiledKernels
 
 
 class CAPlus(ArtNetwork):
@@ -24,6 +25,10 @@ class CAPlus(ArtNetwork):
         if second is not None:
             neighbour = self._nodes.weights[second]
             neighbour += (row - neighbour) * (self.options.second_winner_factor / self._nodes.counts[second])
+
+    def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
+        factors = np.array([bandwidth_factor, self.options.second_winner_factor])
+        return compiled.learn_ca_plus(rows, self._nodes.arrays, *scalars, factors, compiled.loops)
 
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the nodes created or won since the last call, or of all (option `contribute`).

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.fcac.art_network import ArtNetwork
+from shoal.algorithms.fcac.art_network import ArtNetwork, Scalars, Step
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed_permutation
 from shoal.algorithms.fcac.origins import Origins
@@ -16,6 +16,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import InvalidData
 from shoal.kernels.correntropy import Floats, ignore_underflow, nearest
+from shoal.kernels.forms import CompiledKernels
 
 
 class CAEFC(ArtNetwork):
@@ -117,13 +118,25 @@ class CAEFC(ArtNetwork):
             self._origins.expect(clients or [""] * len(rows))
         super()._learn(rows)
 
-    def _step(self, row: Floats) -> None:
-        super()._step(row)
+    def _step(self, row: Floats) -> Step:
+        step = super()._step(row)
         if self._origins is not None:
-            winner = self.last_step.first if self.last_step.case in (2, 3) else self.size - 1
-            self._origins.count(winner)
+            self._origins.count(step.first if step.case in (2, 3) else self.size - 1)
         if self.lambda_ is not None and self._counter % self.lambda_ == 0 and self._nodes.size > 1:
             self._remove_isolated()
+        return step
+
+    def _has_compiled_form(self) -> bool:
+        return self._origins is None
+
+    def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
+        nodes, edges, whole = self._nodes.arrays, self._edges, scalars.whole
+        whole[3:] = edges.n_deleted, edges.deleted_age_sum
+        factors = np.array([bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor])
+        learnt = compiled.learn_caefc(rows, nodes, edges.table(len(nodes[0])), *scalars, factors, compiled.loops)
+        edges.resized(int(whole[0]))
+        edges.n_deleted, edges.deleted_age_sum = whole[3:].tolist()
+        return learnt
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
         """Age the winner's edges, connect the second winner, move the neighbours, remove old edges (lines 24-37)."""

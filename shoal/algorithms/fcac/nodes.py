@@ -13,6 +13,7 @@ from shoal.kernels.correntropy import Floats, Scratch
 
 FIRST_CAPACITY = 16
 STATE_KEYS = ("weight", "sigma", "count", "stamp", "node_id")
+NodeArrays = tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 Element = TypeVar("Element", bound=np.generic)
 
 
@@ -64,16 +65,24 @@ class Nodes:
         self.size = k + 1
         self._update_views()
 
+    @property
+    def arrays(self) -> NodeArrays:
+        """Weights, bandwidths, winning counts, stamps and ids, with the room behind the live part, for a kernel that
+        changes them; `resized` must follow."""
+        return self._weights, self._sigmas, self._counts, self._stamps, self._ids
+
+    def resized(self, size: int) -> None:
+        """A kernel has changed the arrays, and has left `size` nodes."""
+        self.size = size
+        self._shrink()
+        self._update_views()
+
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Remove the nodes where `mask` (k,) is false; the others keep their order."""
         left = int(np.count_nonzero(mask))
-        for array in self._arrays():
+        for array in self.arrays:
             array[:left] = array[: self.size][mask]
-        self.size = left
-        # Shrink, so that memory follows the live nodes and not the largest number of nodes there ever was.
-        if len(self._weights) > max(FIRST_CAPACITY, 4 * left):
-            self._resize(max(FIRST_CAPACITY, len(self._weights) // 2))
-        self._update_views()
+        self.resized(left)
 
     def set_sigma(self, position: int, sigma: float) -> None:
         self._sigmas[position] = sigma
@@ -89,7 +98,7 @@ class Nodes:
 
     def state(self) -> State:
         """The live arrays, as copies."""
-        return {name: array[: self.size].copy() for name, array in zip(STATE_KEYS, self._arrays(), strict=True)}
+        return {name: array[: self.size].copy() for name, array in zip(STATE_KEYS, self.arrays, strict=True)}
 
     @classmethod
     def restored(cls, saved: StateReader, width: int) -> Self:
@@ -102,14 +111,16 @@ class Nodes:
         saved.check(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
         saved.check(len(np.unique(stamps)) == k, "two nodes have the same stamp")
         nodes = cls(width, max(FIRST_CAPACITY, k))
-        for array, values in zip(nodes._arrays(), (weights, sigmas, counts, stamps, ids), strict=True):
+        for array, values in zip(nodes.arrays, (weights, sigmas, counts, stamps, ids), strict=True):
             array[:k] = values
         nodes.size = k
         nodes._update_views()
         return nodes
 
-    def _arrays(self) -> tuple[NDArray[np.generic], ...]:
-        return self._weights, self._sigmas, self._counts, self._stamps, self._ids
+    def _shrink(self) -> None:
+        """Let memory follow the live nodes, and not the largest number of nodes there ever was."""
+        if len(self._weights) > max(FIRST_CAPACITY, 4 * self.size):
+            self._resize(max(FIRST_CAPACITY, len(self._weights) // 2))
 
     def _resize(self, capacity: int) -> None:
         live = self.size

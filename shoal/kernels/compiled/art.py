@@ -1,0 +1,206 @@
+"""The competition of CA+ and CAEFC, compiled: the steps of `shoal.algorithms.fcac.art_network`, and its bits.
+
+The nodes are a tuple of arrays that have room for more: weights (capacity, d), sigmas, counts, stamps and ids.
+Functions of every input get arrays one by one: to take them from a tuple costs as much as the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from shoal.kernels.bandwidth import SIGMA_MIN, ZERO_SPREAD
+from shoal.kernels.compiled.intrinsics import exp_in_place, total
+from shoal.kernels.compiled.places import (
+    BANDWIDTH,
+    COUNTER,
+    LAST_SIGMA,
+    MEAN_SIGMA,
+    N_ACTIVE,
+    NODES_MAX,
+    SATURATED,
+    SIZE,
+    VIGILANCE,
+)
+from shoal.kernels.compiled.screen import bound, just_below, least_of_nearest
+
+LOWEST = np.float32(-1.0)
+"""a bound that every node reaches"""
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any) -> Any:
+    """row (d,) -> its CIM to node k, as `shoal.kernels.correntropy.cim`; `scale` is -1 / (2 sigma^2)."""
+    for j in range(len(row)):
+        difference = row[j] - weights[k, j]
+        terms[j] = difference * (difference * scale)
+    exp_in_place(loops, terms)
+    return math.sqrt(1.0 - total(loops, terms) / len(row))
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def two_nearest(
+    row: Any, weights: Any, whole: Any, real: Any, bounds: Any, margin: Any, least: Any, loops: Any, terms: Any, found: Any
+) -> Any:
+    """Positions and CIM of the nearest two of the nodes whose sum may reach `least`; -1 and inf where there is none.
+
+    weights (k, d); bounds (k,) of the sums, right to within `margin`. Where that is negative, all nodes are compared.
+    """
+    first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
+    d = len(row)
+    scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
+    lowest = just_below(least - margin) if margin >= 0.0 else LOWEST
+    # Without a branch, because few nodes reach the threshold and which ones cannot be foretold.
+    n = 0
+    for i in range(whole[SIZE]):
+        found[n] = i
+        n += bounds[i] >= lowest
+    for number in range(n):
+        i = found[number]
+        if bounds[i] < lowest:
+            continue
+        here = distance(row, weights, i, scale, loops, terms)
+        if here < nearest:
+            first, second, nearest, next_nearest = i, first, here, nearest
+        elif here < next_nearest:
+            second, next_nearest = i, here
+        # Only a node nearer than the second nearest can still change the result.
+        if margin >= 0.0 and second >= 0:
+            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - margin))
+    return first, second, nearest, next_nearest
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def compete(
+    row: Any,
+    weights: Any,
+    whole: Any,
+    real: Any,
+    limits: Any,
+    origin: Any,
+    columns: Any,
+    bounds: Any,
+    margin: Any,
+    loops: Any,
+    terms: Any,
+    found: Any,
+) -> Any:
+    """The nearest node; and the second nearest in Case III, else -1. In Case I, where the row is a new node, -1 and -1."""
+    bound(row, origin, columns, whole, real, margin, bounds)
+    vigilance = real[VIGILANCE]
+    # A node is within the vigilance if its sum of correntropies is at least this.
+    least = (1.0 - vigilance * vigilance) * len(row)
+    first, second, nearest, next_nearest = two_nearest(
+        row, weights, whole, real, bounds, margin[0], least, loops, terms, found
+    )
+    if not nearest <= vigilance:
+        if whole[SIZE] != limits[NODES_MAX]:
+            return -1, -1
+        whole[SATURATED] += 1
+        least = least_of_nearest(bounds, whole, margin)
+        first, second, nearest, next_nearest = two_nearest(
+            row, weights, whole, real, bounds, margin[0], least, loops, terms, found
+        )
+    return first, second if next_nearest <= vigilance else -1
+
+
+@njit  # type: ignore[untyped-decorator]
+def add_node(row: Any, nodes: Any, whole: Any, real: Any) -> None:
+    """Make a row a node with the bandwidth computed last."""
+    weights, sigmas, counts, stamps, ids = nodes
+    k = whole[SIZE]
+    weights[k] = row
+    sigmas[k] = real[LAST_SIGMA]
+    counts[k] = 1
+    stamps[k] = whole[COUNTER]
+    ids[k] = ids[k - 1] + 1 if k else 0
+    whole[SIZE] = k + 1
+
+
+@njit  # type: ignore[untyped-decorator]
+def set_bandwidth(nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any, everywhere: Any) -> None:
+    """Give the newest node the bandwidth of the most recent nodes, or give it to all nodes."""
+    weights, sigmas, _, stamps, _ = nodes
+    k = whole[SIZE]
+    real[LAST_SIGMA] = recent_bandwidth(weights[:k], stamps[:k], limits[N_ACTIVE], factors[BANDWIDTH], loops)
+    for i in range(0 if everywhere else k - 1, k):
+        sigmas[i] = real[LAST_SIGMA]
+    set_mean_bandwidth(sigmas, whole, real, loops)
+
+
+@njit  # type: ignore[untyped-decorator]
+def set_mean_bandwidth(sigmas: Any, whole: Any, real: Any, loops: Any) -> None:
+    """Compute the mean bandwidth again; 0 without nodes."""
+    real[MEAN_SIGMA] = total(loops, sigmas[: whole[SIZE]]) / whole[SIZE] if whole[SIZE] else 0.0
+
+
+@njit  # type: ignore[untyped-decorator]
+def set_vigilance(weights: Any, whole: Any, real: Any, loops: Any, terms: Any) -> None:
+    """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
+    size = whole[SIZE]
+    scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
+    smallest = np.ones(size)
+    for k in range(size):
+        # The CIM of two nodes is the same either way. One of 0, to a copy, does not count.
+        for other in range(k):
+            found = distance(weights[k], weights, other, scale, loops, terms)
+            if found > 0.0:
+                smallest[k] = min(smallest[k], found)
+                smallest[other] = min(smallest[other], found)
+    real[VIGILANCE] = total(loops, smallest) / size
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def win(row: Any, weights: Any, counts: Any, stamps: Any, first: Any, counter: Any) -> None:
+    """Move the nearest node to the mean of the rows that it has won."""
+    counts[first] += 1
+    stamps[first] = counter
+    for j in range(len(row)):
+        weights[first, j] += (row[j] - weights[first, j]) / counts[first]
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def move(row: Any, weights: Any, k: Any, share: Any) -> None:
+    """Move node k by a share of its way to a row."""
+    for j in range(len(row)):
+        weights[k, j] += (row[j] - weights[k, j]) * share
+
+
+@njit  # type: ignore[untyped-decorator]
+def recent_bandwidth(weights: Any, stamps: Any, n: Any, factor: Any, loops: Any) -> Any:
+    """The bandwidth of the n nodes with the highest stamps, as `shoal.kernels.bandwidth`; its `factor` is given."""
+    d = weights.shape[1]
+    recent = np.argsort(stamps)[::-1][:n]
+    points = np.empty((n, d))
+    for i in range(n):
+        points[i] = weights[recent[i]]
+    origin = points[0].copy()
+    for i in range(n):
+        points[i] -= origin
+    mean = column_sums(points, loops) / n
+    for i in range(n):
+        points[i] -= mean
+        points[i] *= points[i]
+    spread = np.sqrt(column_sums(points, loops) / (n - 1))
+    for j in range(d):
+        if spread[j] == 0.0:
+            spread[j] = ZERO_SPREAD
+    spread.sort()
+    return max(factor * (0.5 * (spread[(d - 1) // 2] + spread[d // 2])), SIGMA_MIN)
+
+
+@njit  # type: ignore[untyped-decorator]
+def column_sums(points: Any, loops: Any) -> Any:
+    """points (n, d) -> (d,) with the bits of `points.sum(axis=0)`: row by row, but a single column as one array."""
+    n, d = points.shape
+    sums = np.zeros(d)
+    if d == 1:
+        sums[0] = total(loops, points.reshape(n))
+        return sums
+    for i in range(n):
+        for j in range(d):
+            sums[j] += points[i, j]
+    return sums

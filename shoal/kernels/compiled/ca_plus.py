@@ -1,0 +1,47 @@
+"""CA+ on a whole chunk of rows in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from shoal.kernels.compiled.art import add_node, compete, move, set_bandwidth, win
+from shoal.kernels.compiled.places import COUNTER, NEIGHBOUR, SIZE
+from shoal.kernels.compiled.screen import open_screen, put, set_margin
+
+WHOLE, REAL = types.int64[::1], types.float64[::1]
+ROWS = types.Array(types.float64, 2, "C", readonly=True)
+NODES = types.Tuple((types.float64[:, ::1], REAL, WHOLE, WHOLE, WHOLE))
+SIGNATURE = types.int64(ROWS, NODES, WHOLE, REAL, WHOLE, REAL, WHOLE)
+
+
+@njit(SIGNATURE, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+    """Learn rows (n, d) in order, up to one that needs more room than the nodes have. Returns how many were learnt."""
+    weights, _, counts, stamps, _ = nodes
+    d, capacity = rows.shape[1], len(weights)
+    origin, columns, bounds, margin = open_screen(rows, weights, whole, real)
+    terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
+    for i in range(len(rows)):
+        row = rows[i]
+        first, second = compete(
+            row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found
+        )
+        if first < 0:
+            if whole[SIZE] == capacity:
+                return i
+            whole[COUNTER] += 1
+            add_node(row, nodes, whole, real)
+            set_bandwidth(nodes, whole, real, limits, factors, loops, False)
+            set_margin(margin, d, real)
+            put(columns, origin, whole[SIZE] - 1, weights)
+            continue
+        whole[COUNTER] += 1
+        win(row, weights, counts, stamps, first, whole[COUNTER])
+        put(columns, origin, first, weights)
+        if second >= 0:
+            move(row, weights, second, factors[NEIGHBOUR] / counts[second])
+            put(columns, origin, second, weights)
+    return len(rows)

@@ -1,0 +1,201 @@
+"""CAEFC on a whole chunk of inputs in one call: as CA+, with edges, their ages, and removals.
+
+The edges are a tuple of arrays: degrees (capacity,), and for each node its neighbours (capacity, width) and the ages
+(capacity, width) of the edges to them, the first `degree` of each row, in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from shoal.kernels.compiled.art import (
+    add_node,
+    compete,
+    move,
+    set_bandwidth,
+    set_mean_bandwidth,
+    set_vigilance,
+    win,
+)
+from shoal.kernels.compiled.ca_plus import NODES, REAL, ROWS, WHOLE
+from shoal.kernels.compiled.places import (
+    COUNTER,
+    DELETED_AGE_SUM,
+    EDGE,
+    N_ACTIVE,
+    N_DELETED,
+    NEIGHBOUR,
+    SATURATED,
+    SIZE,
+)
+from shoal.kernels.compiled.screen import open_screen, put, put_all, set_margin
+
+EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
+SIGNATURE = types.int64(ROWS, NODES, EDGES, WHOLE, REAL, WHOLE, REAL, WHOLE)
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def lacks_room(first: Any, second: Any, whole: Any, capacity: Any, degrees: Any, width: Any) -> Any:
+    """Whether an input needs a node or an edge for which the arrays have no room."""
+    if first < 0:
+        return whole[SIZE] == capacity
+    return second >= 0 and (degrees[first] == width or degrees[second] == width)
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def place_of(other: Any, node: Any, degrees: Any, neighbours: Any) -> Any:
+    """The place of `other` among the neighbours of `node`, -1 if it is none."""
+    for place in range(degrees[node]):
+        if neighbours[node, place] == other:
+            return place
+    return -1
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def link(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
+    """Give node a an edge of age 1 to node b, or reset the age of the one it has (eq. 26)."""
+    place = place_of(b, a, degrees, neighbours)
+    if place < 0:
+        place = degrees[a]
+        degrees[a] += 1
+        neighbours[a, place] = b
+    ages[a, place] = 1
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def age_edges(node: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
+    """Increment the ages of all edges of a node (eq. 25)."""
+    for place in range(degrees[node]):
+        other = neighbours[node, place]
+        ages[node, place] += 1
+        ages[other, place_of(node, other, degrees, neighbours)] += 1
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def move_neighbours(
+    row: Any, first: Any, weights: Any, counts: Any, degrees: Any, neighbours: Any, factors: Any, columns: Any, origin: Any
+) -> None:
+    """Move the neighbours of the nearest node towards the row (eq. 27)."""
+    for place in range(degrees[first]):
+        other = neighbours[first, place]
+        move(row, weights, other, factors[NEIGHBOUR] / counts[other])
+        put(columns, origin, other, weights)
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def unlink(a: Any, place: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
+    """Remove the edge at a place of node a's list; the last one takes its place."""
+    degrees[a] -= 1
+    neighbours[a, place] = neighbours[a, degrees[a]]
+    ages[a, place] = ages[a, degrees[a]]
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, whole: Any) -> None:
+    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29)."""
+    n = degrees[node]
+    if n < 2:
+        return
+    ordered = np.sort(ages[node, :n])
+    middle = median(ordered)
+    below, above = 0, n
+    while ordered[below] < middle:
+        below += 1
+    while ordered[above - 1] > middle:
+        above -= 1
+    if below == 0 or above == n:
+        return
+    q1, q3 = median(ordered[:below]), median(ordered[above:])
+    share = whole[N_DELETED] / (whole[N_DELETED] + n)
+    mean_deleted = whole[DELETED_AGE_SUM] / whole[N_DELETED] if whole[N_DELETED] else 0.0
+    age_max = mean_deleted * share + (q3 + factors[EDGE] * (q3 - q1)) * (1 - share)
+    for place in range(n - 1, -1, -1):
+        age = ages[node, place]
+        if age > age_max:
+            other = neighbours[node, place]
+            whole[N_DELETED] += 1
+            whole[DELETED_AGE_SUM] += age
+            unlink(node, place, degrees, neighbours, ages)
+            unlink(other, place_of(node, other, degrees, neighbours), degrees, neighbours, ages)
+
+
+@njit(forceinline=True)  # type: ignore[untyped-decorator]
+def median(ordered: Any) -> Any:
+    """The median of numbers in order, at least one."""
+    half = len(ordered) // 2
+    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+@njit  # type: ignore[untyped-decorator]
+def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
+    """Remove nodes without edges, if there are two nodes or more (lines 38-39). Returns whether any was removed."""
+    weights, sigmas, counts, stamps, ids = nodes
+    degrees, neighbours, ages = edges
+    size = whole[SIZE]
+    position = np.empty(size, np.int64)
+    left = 0
+    for k in range(size):
+        position[k] = left
+        left += degrees[k] > 0
+    if size < 2 or left == size:
+        return False
+    for k in range(size):
+        if degrees[k] == 0:
+            continue
+        to = position[k]
+        weights[to] = weights[k]
+        sigmas[to], counts[to], stamps[to], ids[to] = sigmas[k], counts[k], stamps[k], ids[k]
+        degrees[to] = degrees[k]
+        for place in range(degrees[to]):
+            neighbours[to, place] = position[neighbours[k, place]]
+            ages[to, place] = ages[k, place]
+    whole[SIZE] = left
+    return True
+
+
+@njit(SIGNATURE, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+    """Learn rows (n, d) in order, up to one that needs more room than nodes or edges have. Returns how many were learnt."""
+    weights, sigmas, counts, stamps, _ = nodes
+    degrees, neighbours, ages = edges
+    d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
+    origin, columns, bounds, margin = open_screen(rows, weights, whole, real)
+    terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
+    for i in range(len(rows)):
+        row, saturated = rows[i], whole[SATURATED]
+        first, second = -1, -1
+        direct = whole[SIZE] < limits[N_ACTIVE]
+        if not direct:
+            first, second = compete(
+                row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found
+            )
+        if lacks_room(first, second, whole, capacity, degrees, width):
+            whole[SATURATED] = saturated
+            return i
+        whole[COUNTER] += 1
+        if first < 0:
+            degrees[whole[SIZE]] = 0
+            add_node(row, nodes, whole, real)
+            if not direct or whole[SIZE] == limits[N_ACTIVE]:
+                set_bandwidth(nodes, whole, real, limits, factors, loops, direct)
+                set_margin(margin, d, real)
+            if direct and whole[SIZE] == limits[N_ACTIVE]:
+                set_vigilance(weights, whole, real, loops, terms)
+            put(columns, origin, whole[SIZE] - 1, weights)
+        else:
+            win(row, weights, counts, stamps, first, whole[COUNTER])
+            put(columns, origin, first, weights)
+            age_edges(first, degrees, neighbours, ages)
+            if second >= 0:
+                link(first, second, degrees, neighbours, ages)
+                link(second, first, degrees, neighbours, ages)
+                move_neighbours(row, first, weights, counts, degrees, neighbours, factors, columns, origin)
+            remove_old_edges(first, degrees, neighbours, ages, factors, whole)
+        if whole[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, whole):
+            set_mean_bandwidth(sigmas, whole, real, loops)
+            set_margin(margin, d, real)
+            put_all(columns, origin, weights, whole)
+    return len(rows)

@@ -1,0 +1,135 @@
+"""Which form of a kernel computes in this process: NumPy's, or the compiled one of the extra `fast` (Numba).
+
+Both give the same bits, so a process may change from one to the other at any row. NumPy's is the reference and always
+there. The compiled form is loaded in the background, from Numba's cache if it has been compiled before (`shoal kernels`),
+while NumPy's computes on: no reading waits for a compiler.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import MissingExtra, SettingsError, ShoalError
+from shoal.kernels.compiled.numpy_loops import numpy_loops
+
+VARIABLE: Final = "SHOAL_KERNELS"
+AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
+ROWS_BEFORE_LOADING: Final = 5000
+"""rows that a process learns with NumPy before it loads the compiled form: fewer take less time than loading does"""
+
+
+class CompiledKernels(NamedTuple):
+    """The compiled kernels, and the addresses of NumPy's loops that they call."""
+
+    learn_ca_plus: Callable[..., int]
+    learn_caefc: Callable[..., int]
+    loops: NDArray[np.int64]
+
+
+class Forms:
+    """The choice of one process, and the compiled kernels once they are loaded. Safe to use from several threads."""
+
+    def __init__(self, choice: str | None = None) -> None:
+        """`choice` is "auto", "numpy" or "compiled"; None: the variable SHOAL_KERNELS, or else "auto"."""
+        self._choice = choice
+        self._rows = 0
+        self._lock = threading.Lock()
+        self._loading: threading.Thread | None = None
+        self._kernels: CompiledKernels | None = None
+        self.why_numpy: str | None = None
+        """why the compiled form cannot be loaded; None while that is not known"""
+
+    @property
+    def choice(self) -> str:
+        """Raises `SettingsError` for a value of SHOAL_KERNELS that there is not."""
+        if self._choice is None:
+            self._choice = os.environ.get(VARIABLE) or AUTO
+        if self._choice not in (AUTO, NUMPY, COMPILED):
+            raise SettingsError(f'{VARIABLE} = {self._choice!r}, must be "{AUTO}", "{NUMPY}" or "{COMPILED}"')
+        return self._choice
+
+    def prefer_numpy(self) -> None:
+        """Choose NumPy for this process, unless SHOAL_KERNELS says otherwise: for a process that is to stay small."""
+        if self._choice is None and not os.environ.get(VARIABLE):
+            self._choice = NUMPY
+
+    def compiled_for(self, rows: int) -> CompiledKernels | None:
+        """The compiled kernels; None where NumPy's form is to learn the next `rows` rows.
+
+        With "compiled" it waits until they are loaded, and raises `MissingExtra` without Numba.
+        """
+        if self._kernels is not None or self.why_numpy is not None:
+            return self._kernels
+        if self.choice == COMPILED:
+            return self.load()
+        if self.choice == AUTO:
+            self._rows += rows
+            if self._rows > ROWS_BEFORE_LOADING:
+                self._load_in_background()
+        return None
+
+    def load(self) -> CompiledKernels:
+        """Load the compiled kernels, and compile them if that has not been done on this machine.
+
+        Raises `MissingExtra` without Numba, and `ShoalError` where they cannot be compiled.
+        """
+        with self._lock:
+            if self._kernels is None:
+                self._kernels = load_compiled()
+        return self._kernels
+
+    def _load_in_background(self) -> None:
+        # The thread is awaited when the process ends: a compiler that is cut off can crash the interpreter.
+        with self._lock:
+            if self._loading is None:
+                self._loading = threading.Thread(target=self._try_to_load, name="shoal-kernels")
+                self._loading.start()
+
+    def _try_to_load(self) -> None:
+        try:
+            self.load()
+        except Exception as problem:
+            # NumPy's form computes on, with the same results.
+            self.why_numpy = f"{type(problem).__name__}: {problem}"
+
+    def leave_to_numpy(self) -> None:
+        """In a child that was forked while its parent loaded the kernels, the lock of the loader is never released."""
+        if self._kernels is None and self._loading is not None:
+            self.why_numpy = "this process was forked while its parent loaded the compiled kernels"
+
+
+def load_compiled() -> CompiledKernels:
+    """Import the compiled kernels, which compiles them if Numba's cache does not have them. Raises `MissingExtra` or `ShoalError`."""
+    if importlib.util.find_spec("numba") is None:
+        raise MissingExtra("The compiled form of the kernels", "fast")
+    _renew_what_has_changed()
+    try:
+        # Imports Numba: 0.5 s, and 130 MB of memory.
+        from shoal.kernels.compiled import ca_plus, caefc  # noqa: PLC0415
+    except RuntimeError as problem:
+        # Numba has found no folder for its cache.
+        raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem
+    return CompiledKernels(ca_plus.learn, caefc.learn, numpy_loops())
+
+
+def _renew_what_has_changed() -> None:
+    """Let Numba compile again after a change of any of the files: it looks only at the time of the file of a kernel."""
+    files = list(Path(__file__).with_name("compiled").glob("*.py"))
+    newest = max(file.stat().st_mtime_ns for file in files)
+    for file in files:
+        if file.stat().st_mtime_ns < newest:
+            with suppress(OSError):
+                os.utime(file, ns=(newest, newest))
+
+
+PROCESS = Forms()
+os.register_at_fork(after_in_child=PROCESS.leave_to_numpy)

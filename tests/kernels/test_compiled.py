@@ -1,0 +1,149 @@
+"""The compiled form of the kernels: the bits of NumPy's form, on streams that are made to tell them apart."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.fcac import CAEFC, CAPlus, art_network
+from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from tests.conftest import without
+
+Floats = NDArray[np.float64]
+Network = CAPlus | CAEFC
+HALVES = [CAPlus, CAEFC]
+N = 700
+
+
+@pytest.fixture(autouse=True)
+def numba() -> None:
+    if importlib.util.find_spec("numba") is None:
+        without("numba", "it is not installed")
+
+
+def blobs(generator: np.random.Generator, d: int, spread: float = 0.02) -> Floats:
+    centres = generator.random((12, d))
+    return centres[generator.integers(12, size=N)] + spread * generator.standard_normal((N, d))
+
+
+def of_kind(kind: str, d: int) -> Floats:
+    """A stream of N rows in which the last bits of a distance matter, or 32-bit floats are of no use."""
+    generator = np.random.default_rng([N, d])
+    rows = {
+        "blobs": lambda: blobs(generator, d),
+        # Nodes at equal distances from a row: the lowest position wins.
+        "lattice": lambda: generator.integers(0, 4, size=(N, d)) / 4.0,
+        "repeats": lambda: np.repeat(blobs(generator, d)[: N // 7], 7, axis=0),
+        "all equal": lambda: np.full((N, d), 0.3),
+        "one feature constant": lambda: blobs(generator, d) * np.array([0.0] + [1.0] * (d - 1)),
+        "offset": lambda: blobs(generator, d) + 1000.0,
+        "far offset": lambda: blobs(generator, d) + 1e9,
+        "heavy tails": lambda: generator.standard_cauchy((N, d)),
+        "drift": lambda: blobs(generator, d) + np.linspace(0.0, 3.0, N)[:, None],
+        "tiny": lambda: blobs(generator, d) * 1e-140,
+        "huge": lambda: blobs(generator, d) * 1e140,
+        "both": lambda: blobs(generator, d) * 10.0 ** generator.integers(-30, 30, size=(N, 1)),
+        "signed zeros": lambda: np.where(generator.random((N, d)) < 0.5, -0.0, blobs(generator, d).round(1)),
+    }[kind]()
+    return np.ascontiguousarray(rows)
+
+
+KINDS = [
+    *("blobs", "lattice", "repeats", "all equal", "one feature constant", "offset", "far offset", "heavy tails"),
+    *("drift", "tiny", "huge", "both", "signed zeros"),
+]
+
+
+def learn_by(form: str, network: Network, rows: Floats, monkeypatch: pytest.MonkeyPatch, chunk: int = N) -> None:
+    monkeypatch.setattr(art_network, "PROCESS", Forms(form))
+    for first in range(0, len(rows), chunk):
+        network.learn(rows[first : first + chunk])
+
+
+def bits(network: Network) -> dict[str, Any]:
+    return {
+        name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in network.state().items()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("half", HALVES)
+def test_both_forms_end_in_the_same_bits(half: type[Network], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for d in (1, 2, 5, 16):
+        rows = of_kind(kind, d)
+        for options in ({}, {"nodes_max": 25}, {"diversity_nodes_min": 40}):
+            plain, compiled = half(d, **options), half(d, **options)
+            learn_by(NUMPY, plain, rows, monkeypatch)
+            learn_by(COMPILED, compiled, rows, monkeypatch, chunk=97)
+            assert bits(plain) == bits(compiled), (d, options)
+
+
+@pytest.mark.parametrize("d", [7, 8, 9, 127, 128, 129, 300])
+@pytest.mark.parametrize("half", HALVES)
+def test_sums_of_any_number_of_features_are_numpys(
+    half: type[Network], d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, compiled = half(d), half(d)
+    rows = blobs(np.random.default_rng(d), d)
+    learn_by(NUMPY, plain, rows, monkeypatch)
+    learn_by(COMPILED, compiled, rows, monkeypatch)
+    assert bits(plain) == bits(compiled)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_one_state_passes_from_one_form_to_the_other(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.concatenate([blobs(np.random.default_rng(seed), 3, 0.1) for seed in range(6)])
+    plain, changing = half(3), half(3)
+    learn_by(NUMPY, plain, rows, monkeypatch)
+    for number, part in enumerate(np.array_split(rows, 23)):
+        learn_by((NUMPY, COMPILED)[number % 2], changing, part, monkeypatch)
+        twin = half(3)
+        twin.restore(changing.state())
+        changing = twin
+    assert bits(plain) == bits(changing)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_compiled_form_does_the_work(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
+    network = half(2)
+    rows = np.concatenate([blobs(np.random.default_rng(seed), 2, 0.1) for seed in range(6)])
+    learn_by(NUMPY, network, rows[:N], monkeypatch)
+    by_numpy = []
+    step: Callable[[Floats], Any] = network._step
+    monkeypatch.setattr(network, "_step", lambda row: (by_numpy.append(1), step(row))[1])
+    learn_by(COMPILED, network, rows[N:], monkeypatch)
+    # Only rows for which the arrays had to grow.
+    assert len(by_numpy) < 20
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_rows_that_may_not_be_written_to_are_learnt(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = blobs(np.random.default_rng(0), 4)
+    before = rows.copy()
+    rows.flags.writeable = False
+    learn_by(COMPILED, half(4), rows, monkeypatch)
+    assert rows.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 16, 67])
+@pytest.mark.parametrize("sigma", [1e-3, 0.05, 1.0, 1e3])
+def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigma: float) -> None:
+    from shoal.kernels.compiled import screen  # noqa: PLC0415  # needs Numba
+
+    generator = np.random.default_rng([d, int(1 / sigma)])
+    rows, weights = generator.random((50, d)) * 3, generator.random((37, d)) * 3
+    # Some nodes near each row, so that all values of the chord occur.
+    weights[:20] = rows[:20] + sigma * generator.standard_normal((20, d))
+    whole, real = np.array([37, 0, 0, 0, 0]), np.array([sigma, sigma, 0.5])
+    origin, columns, bounds, margin = screen.open_screen(rows, weights, whole, real)
+    assert 0 < margin[0] < d * 1e-2
+    for row in rows:
+        screen.bound(row, origin, columns, whole, real, margin, bounds)
+        exact = np.exp(-((row - weights) ** 2) / (2 * sigma**2)).sum(axis=1)
+        assert (bounds[:37] + margin[0] >= exact).all()
+        assert (bounds[:37] - margin[0] <= screen.CHORD_RATIO * exact).all()
