@@ -20,6 +20,7 @@ from shoal.config.hosts import is_loopback
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import ClientSettings, Config, load_config
+from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed
@@ -53,6 +54,9 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())
+    # Compiled kernels take more memory than all the rest of a client.
+    PROCESS.prefer_numpy()
+    PROCESS.check()
     totals: dict[str, int] = {}
     heartbeat = Heartbeat()
     with stopped_by_signals() as stop:

@@ -23,6 +23,7 @@ from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
 from shoal.errors import MissingExtra
+from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.events import log_event, start_logging
@@ -60,6 +61,8 @@ def server(
     check_models(config.contract)
     check_installed(config.log)
     page_server = None if no_page else _page_server()
+    PROCESS.check()
+    PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())

@@ -1,8 +1,8 @@
 """Which form of a kernel computes in this process: NumPy's, or the compiled one of the extra `fast` (Numba).
 
 Both give the same bits, so a process may change from one to the other at any row. NumPy's is the reference and always
-there. The compiled form is loaded in the background, from Numba's cache if it has been compiled before (`shoal kernels`),
-while NumPy's computes on: no reading waits for a compiler.
+there. The compiled form is loaded in the background, from Numba's cache if `shoal kernels` has compiled it, while
+NumPy's computes on: no reading waits for a compiler.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Forms:
         self._kernels: CompiledKernels | None = None
         self.why_numpy: str | None = None
         """why the compiled form cannot be loaded; None while that is not known"""
+        self.on_problem: Callable[[str], None] = lambda why: None
+        """called in the background with the reason, where Numba is there and the compiled form is not"""
 
     @property
     def choice(self) -> str:
@@ -56,6 +58,12 @@ class Forms:
         if self._choice not in (AUTO, NUMPY, COMPILED):
             raise SettingsError(f'{VARIABLE} = {self._choice!r}, must be "{AUTO}", "{NUMPY}" or "{COMPILED}"')
         return self._choice
+
+    def check(self) -> None:
+        """Raises `SettingsError` for a value of SHOAL_KERNELS that there is not, `MissingExtra` if Numba is and must be
+        there."""
+        if self.choice == COMPILED and importlib.util.find_spec("numba") is None:
+            raise MissingExtra(f'{VARIABLE} = "{COMPILED}"', "fast")
 
     def prefer_numpy(self) -> None:
         """Choose NumPy for this process, unless SHOAL_KERNELS says otherwise: for a process that is to stay small."""
@@ -97,9 +105,12 @@ class Forms:
     def _try_to_load(self) -> None:
         try:
             self.load()
-        except Exception as problem:
+        except MissingExtra as problem:
+            self.why_numpy = str(problem)
+        except ShoalError as problem:
             # NumPy's form computes on, with the same results.
-            self.why_numpy = f"{type(problem).__name__}: {problem}"
+            self.why_numpy = str(problem)
+            self.on_problem(self.why_numpy)
 
     def leave_to_numpy(self) -> None:
         """In a child that was forked while its parent loaded the kernels, the lock of the loader is never released."""
@@ -108,7 +119,10 @@ class Forms:
 
 
 def load_compiled() -> CompiledKernels:
-    """Import the compiled kernels, which compiles them if Numba's cache does not have them. Raises `MissingExtra` or `ShoalError`."""
+    """Import the compiled kernels; that compiles them, unless Numba's cache has them.
+
+    Raises `MissingExtra` without Numba, and `ShoalError` where they cannot be compiled.
+    """
     if importlib.util.find_spec("numba") is None:
         raise MissingExtra("The compiled form of the kernels", "fast")
     _renew_what_has_changed()
@@ -118,6 +132,8 @@ def load_compiled() -> CompiledKernels:
     except RuntimeError as problem:
         # Numba has found no folder for its cache.
         raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem
+    except (ImportError, OSError) as problem:
+        raise ShoalError(f"Numba cannot be used: {problem}") from problem
     return CompiledKernels(ca_plus.learn, caefc.learn, numpy_loops())
 
 

@@ -29,6 +29,7 @@ FILL, REFILL = 0, 4
 """cases of an input that became a node without the vigilance test: before the vigilance is set, and after nodes were
 removed"""
 
+
 class Scalars(NamedTuple):
     """The numbers that a compiled kernel needs and changes (`shoal.kernels.compiled.places`)."""
 
@@ -197,7 +198,7 @@ class ArtNetwork(ABC):
                 self._learn_compiled(np.ascontiguousarray(rows), compiled)
 
     def _learn_compiled(self, rows: Floats, compiled: CompiledKernels) -> None:
-        """Learn rows with a compiled kernel. It leaves those that need more room, and the first nodes, to NumPy's form."""
+        """Learn rows with a compiled kernel. It leaves the first nodes, and rows that need more room."""
         learnt = 0
         while learnt < len(rows):
             if self._n_active is not None:

@@ -31,7 +31,7 @@ LOWEST = np.float32(-1.0)
 """a bound that every node reaches"""
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any) -> Any:
     """row (d,) -> its CIM to node k, as `shoal.kernels.correntropy.cim`; `scale` is -1 / (2 sigma^2)."""
     for j in range(len(row)):
@@ -41,9 +41,18 @@ def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any)
     return math.sqrt(1.0 - total(loops, terms) / len(row))
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def two_nearest(
-    row: Any, weights: Any, whole: Any, real: Any, bounds: Any, margin: Any, least: Any, loops: Any, terms: Any, found: Any
+    row: Any,
+    weights: Any,
+    whole: Any,
+    real: Any,
+    bounds: Any,
+    margin: Any,
+    least: Any,
+    loops: Any,
+    terms: Any,
+    found: Any,
 ) -> Any:
     """Positions and CIM of the nearest two of the nodes whose sum may reach `least`; -1 and inf where there is none.
 
@@ -73,7 +82,7 @@ def two_nearest(
     return first, second, nearest, next_nearest
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def compete(
     row: Any,
     weights: Any,
@@ -88,7 +97,7 @@ def compete(
     terms: Any,
     found: Any,
 ) -> Any:
-    """The nearest node; and the second nearest in Case III, else -1. In Case I, where the row is a new node, -1 and -1."""
+    """The nearest node, and in Case III the second nearest, else -1. Both are -1 in Case I: the row is a new node."""
     bound(row, origin, columns, whole, real, margin, bounds)
     vigilance = real[VIGILANCE]
     # A node is within the vigilance if its sum of correntropies is at least this.
@@ -107,7 +116,7 @@ def compete(
     return first, second if next_nearest <= vigilance else -1
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def add_node(row: Any, nodes: Any, whole: Any, real: Any) -> None:
     """Make a row a node with the bandwidth computed last."""
     weights, sigmas, counts, stamps, ids = nodes
@@ -120,7 +129,7 @@ def add_node(row: Any, nodes: Any, whole: Any, real: Any) -> None:
     whole[SIZE] = k + 1
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def set_bandwidth(nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any, everywhere: Any) -> None:
     """Give the newest node the bandwidth of the most recent nodes, or give it to all nodes."""
     weights, sigmas, _, stamps, _ = nodes
@@ -131,13 +140,13 @@ def set_bandwidth(nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, 
     set_mean_bandwidth(sigmas, whole, real, loops)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def set_mean_bandwidth(sigmas: Any, whole: Any, real: Any, loops: Any) -> None:
     """Compute the mean bandwidth again; 0 without nodes."""
     real[MEAN_SIGMA] = total(loops, sigmas[: whole[SIZE]]) / whole[SIZE] if whole[SIZE] else 0.0
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def set_vigilance(weights: Any, whole: Any, real: Any, loops: Any, terms: Any) -> None:
     """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
     size = whole[SIZE]
@@ -153,7 +162,7 @@ def set_vigilance(weights: Any, whole: Any, real: Any, loops: Any, terms: Any) -
     real[VIGILANCE] = total(loops, smallest) / size
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def win(row: Any, weights: Any, counts: Any, stamps: Any, first: Any, counter: Any) -> None:
     """Move the nearest node to the mean of the rows that it has won."""
     counts[first] += 1
@@ -162,14 +171,14 @@ def win(row: Any, weights: Any, counts: Any, stamps: Any, first: Any, counter: A
         weights[first, j] += (row[j] - weights[first, j]) / counts[first]
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def move(row: Any, weights: Any, k: Any, share: Any) -> None:
     """Move node k by a share of its way to a row."""
     for j in range(len(row)):
         weights[k, j] += (row[j] - weights[k, j]) * share
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def recent_bandwidth(weights: Any, stamps: Any, n: Any, factor: Any, loops: Any) -> Any:
     """The bandwidth of the n nodes with the highest stamps, as `shoal.kernels.bandwidth`; its `factor` is given."""
     d = weights.shape[1]
@@ -192,7 +201,7 @@ def recent_bandwidth(weights: Any, stamps: Any, n: Any, factor: Any, loops: Any)
     return max(factor * (0.5 * (spread[(d - 1) // 2] + spread[d // 2])), SIGMA_MIN)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def column_sums(points: Any, loops: Any) -> Any:
     """points (n, d) -> (d,) with the bits of `points.sum(axis=0)`: row by row, but a single column as one array."""
     n, d = points.shape

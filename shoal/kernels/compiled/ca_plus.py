@@ -17,7 +17,7 @@ NODES = types.Tuple((types.float64[:, ::1], REAL, WHOLE, WHOLE, WHOLE))
 SIGNATURE = types.int64(ROWS, NODES, WHOLE, REAL, WHOLE, REAL, WHOLE)
 
 
-@njit(SIGNATURE, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(SIGNATURE, cache=True, error_model="numpy")
 def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
     """Learn rows (n, d) in order, up to one that needs more room than the nodes have. Returns how many were learnt."""
     weights, _, counts, stamps, _ = nodes
@@ -26,9 +26,7 @@ def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: An
     terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
     for i in range(len(rows)):
         row = rows[i]
-        first, second = compete(
-            row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found
-        )
+        first, second = compete(row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found)
         if first < 0:
             if whole[SIZE] == capacity:
                 return i

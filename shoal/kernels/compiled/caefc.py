@@ -37,7 +37,7 @@ EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
 SIGNATURE = types.int64(ROWS, NODES, EDGES, WHOLE, REAL, WHOLE, REAL, WHOLE)
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def lacks_room(first: Any, second: Any, whole: Any, capacity: Any, degrees: Any, width: Any) -> Any:
     """Whether an input needs a node or an edge for which the arrays have no room."""
     if first < 0:
@@ -45,7 +45,7 @@ def lacks_room(first: Any, second: Any, whole: Any, capacity: Any, degrees: Any,
     return second >= 0 and (degrees[first] == width or degrees[second] == width)
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def place_of(other: Any, node: Any, degrees: Any, neighbours: Any) -> Any:
     """The place of `other` among the neighbours of `node`, -1 if it is none."""
     for place in range(degrees[node]):
@@ -54,7 +54,7 @@ def place_of(other: Any, node: Any, degrees: Any, neighbours: Any) -> Any:
     return -1
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def link(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     """Give node a an edge of age 1 to node b, or reset the age of the one it has (eq. 26)."""
     place = place_of(b, a, degrees, neighbours)
@@ -65,7 +65,7 @@ def link(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     ages[a, place] = 1
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def age_edges(node: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     """Increment the ages of all edges of a node (eq. 25)."""
     for place in range(degrees[node]):
@@ -74,9 +74,17 @@ def age_edges(node: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
         ages[other, place_of(node, other, degrees, neighbours)] += 1
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def move_neighbours(
-    row: Any, first: Any, weights: Any, counts: Any, degrees: Any, neighbours: Any, factors: Any, columns: Any, origin: Any
+    row: Any,
+    first: Any,
+    weights: Any,
+    counts: Any,
+    degrees: Any,
+    neighbours: Any,
+    factors: Any,
+    columns: Any,
+    origin: Any,
 ) -> None:
     """Move the neighbours of the nearest node towards the row (eq. 27)."""
     for place in range(degrees[first]):
@@ -85,7 +93,7 @@ def move_neighbours(
         put(columns, origin, other, weights)
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def unlink(a: Any, place: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     """Remove the edge at a place of node a's list; the last one takes its place."""
     degrees[a] -= 1
@@ -93,7 +101,7 @@ def unlink(a: Any, place: Any, degrees: Any, neighbours: Any, ages: Any) -> None
     ages[a, place] = ages[a, degrees[a]]
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, whole: Any) -> None:
     """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29)."""
     n = degrees[node]
@@ -122,14 +130,14 @@ def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factor
             unlink(other, place_of(node, other, degrees, neighbours), degrees, neighbours, ages)
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def median(ordered: Any) -> Any:
     """The median of numbers in order, at least one."""
     half = len(ordered) // 2
     return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
     """Remove nodes without edges, if there are two nodes or more (lines 38-39). Returns whether any was removed."""
     weights, sigmas, counts, stamps, ids = nodes
@@ -156,9 +164,9 @@ def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
     return True
 
 
-@njit(SIGNATURE, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(SIGNATURE, cache=True, error_model="numpy")
 def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
-    """Learn rows (n, d) in order, up to one that needs more room than nodes or edges have. Returns how many were learnt."""
+    """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt."""
     weights, sigmas, counts, stamps, _ = nodes
     degrees, neighbours, ages = edges
     d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]

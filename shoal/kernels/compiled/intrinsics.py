@@ -14,7 +14,9 @@ EXP, ADD = 0, 2
 """where the function of each loop is in `numpy_loops.loops()`; its data follow"""
 
 
-def _emit_call(context: Any, builder: Any, loop: Sequence[Any], arrays: Sequence[Any], steps: Sequence[int], n: Any) -> None:
+def _emit_call(
+    context: Any, builder: Any, loop: Sequence[Any], arrays: Sequence[Any], steps: Sequence[int], n: Any
+) -> None:
     """Emit the call of a loop of NumPy: function and data; addresses; bytes from one element of each to the next."""
     word = context.get_value_type(types.intp)
     places = []
@@ -27,7 +29,7 @@ def _emit_call(context: Any, builder: Any, loop: Sequence[Any], arrays: Sequence
     builder.call(builder.inttoptr(function, form.as_pointer()), [*places, builder.inttoptr(data, cgutils.voidptr_t)])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _exp(context: Any, function: Any, data: Any, values: Any, n: Any) -> Any:
     """Replace n numbers at an address by their exponentials."""
 
@@ -39,7 +41,7 @@ def _exp(context: Any, function: Any, data: Any, values: Any, n: Any) -> Any:
     return types.void(*4 * [types.intp]), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _sum(context: Any, function: Any, data: Any, values: Any, n: Any) -> Any:
     """The sum of n numbers at an address."""
 
@@ -54,7 +56,7 @@ def _sum(context: Any, function: Any, data: Any, values: Any, n: Any) -> Any:
     return types.float64(*4 * [types.intp]), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float_of_bits(context: Any, bits: Any) -> Any:
     """A 32-bit float that holds a whole number -> the 32-bit float that has its bits."""
 
@@ -65,13 +67,13 @@ def float_of_bits(context: Any, bits: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def exp_in_place(loops: Any, values: Any) -> None:
     """Replace values (n,) by their exponentials, with the bits of `np.exp`."""
     _exp(loops[EXP], loops[EXP + 1], values.ctypes.data, len(values))
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def total(loops: Any, values: Any) -> Any:
     """values (n,) -> their sum, with the bits of `values.sum()`."""
     return _sum(loops[ADD], loops[ADD + 1], values.ctypes.data, len(values))

@@ -54,7 +54,10 @@ def loop_of(ufunc: np.ufunc, types: str) -> Loop:
 
 
 def numpy_loops() -> NDArray[np.int64]:
-    """(4,) function and data of the loop of `exp`, then of `add`. Raises `LoopsNotFound`, also if one computes otherwise."""
+    """(4,) function and data of the loop of `exp`, then of `add`. Raises `LoopsNotFound`.
+
+    Both are compared with what NumPy computes.
+    """
     exp, add = loop_of(np.exp, "d->d"), loop_of(np.add, "dd->d")
     for n in (1, 7, 8, 9, 127, 129, 1000):
         terms = np.linspace(-30.0, 0.0, n) ** 3

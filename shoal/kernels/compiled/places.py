@@ -9,4 +9,4 @@ LAST_SIGMA, MEAN_SIGMA, VIGILANCE = range(3)
 N_ACTIVE, NODES_MAX = range(2)
 """in `limits`: how many recent nodes give a bandwidth; the largest number of nodes, -1 for none"""
 BANDWIDTH, NEIGHBOUR, EDGE = range(3)
-"""in `factors`: of a bandwidth; the learning rate of the second winner (CA+) or of neighbours (CAEFC); of an old edge"""
+"""in `factors`: of a bandwidth; learning rate of the second winner (CA+) or of neighbours (CAEFC); of old edges"""

@@ -31,7 +31,7 @@ ONE = np.float32(127 * MANTISSA)
 LEAST = np.float32(MANTISSA)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def open_screen(rows: Any, weights: Any, whole: Any, real: Any) -> Any:
     """A screen of nodes for rows (n, d): origin (d,), columns (d, capacity), bounds (capacity,), and margin (3,)."""
     d, size = rows.shape[1], whole[SIZE]
@@ -48,7 +48,7 @@ def open_screen(rows: Any, weights: Any, whole: Any, real: Any) -> Any:
     return origin, columns, bounds, margin
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def furthest(rows: Any, origin: Any, far: Any) -> None:
     """Raise `far` (2,) to the largest |coordinate| of the rows relative to the origin, and at all."""
     for row in rows:
@@ -57,7 +57,7 @@ def furthest(rows: Any, origin: Any, far: Any) -> None:
             far[1] = max(far[1], abs(row[j]))
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def set_margin(margin: Any, d: Any, real: Any) -> None:
     """Set margin[0]: what rounding can take from a sum of d chords, or -1 where 32-bit floats do not hold the numbers.
 
@@ -73,33 +73,33 @@ def set_margin(margin: Any, d: Any, real: Any) -> None:
         margin[0] = -1.0
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def put(columns: Any, origin: Any, k: Any, weights: Any) -> None:
     """Set column k to the weight of node k."""
     for j in range(len(origin)):
         columns[j, k] = np.float32(weights[k, j] - origin[j])
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def put_all(columns: Any, origin: Any, weights: Any, whole: Any) -> None:
     """Set the columns of all nodes."""
     for k in range(whole[SIZE]):
         put(columns, origin, k, weights)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def least_of_nearest(bounds: Any, whole: Any, margin: Any) -> Any:
     """The least that the sum of the nearest node can be."""
     return (bounds[: whole[SIZE]].max() - margin[0]) / CHORD_RATIO
 
 
-@njit(forceinline=True)  # type: ignore[untyped-decorator]
+@njit(forceinline=True)
 def just_below(number: Any) -> Any:
     """A 32-bit float that is not above a number."""
     return np.float32(number - 1e-6 * abs(number))
 
 
-@njit(fastmath={"contract", "reassoc", "nsz"}, forceinline=True)  # type: ignore[untyped-decorator]
+@njit(fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
 def bound(row: Any, origin: Any, columns: Any, whole: Any, real: Any, margin: Any, bounds: Any) -> None:
     """row (d,) -> bounds[:size]: of d times the correntropy of the row and each node, from above."""
     if margin[0] < 0.0:
@@ -123,7 +123,7 @@ def bound(row: Any, origin: Any, columns: Any, whole: Any, real: Any, margin: An
             sums[i] += chord(x0 - w0[i], steepness)
 
 
-@njit(fastmath={"contract"}, forceinline=True)  # type: ignore[untyped-decorator]
+@njit(fastmath={"contract"}, forceinline=True)
 def chord(difference: Any, steepness: Any) -> Any:
     """The chord of 2^y; y may be as low as it likes, the chord is at least 2^-126."""
     return float_of_bits(max(ONE - difference * steepness * difference, LEAST))

@@ -1,0 +1,186 @@
+"""The choice between NumPy's kernels and the compiled ones, and how these are loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from shoal.cli.kernels import kernels
+from shoal.errors import MissingExtra, SettingsError, ShoalError
+from shoal.kernels import forms
+from shoal.kernels.compiled import numpy_loops
+from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, CompiledKernels, Forms
+from tests.conftest import without
+
+
+@pytest.fixture
+def numba() -> None:
+    if importlib.util.find_spec("numba") is None:
+        without("numba", "it is not installed")
+
+
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def wait_until_loaded(choice: Forms) -> None:
+    for thread in threading.enumerate():
+        if thread.name == "shoal-kernels":
+            thread.join()
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, expected in (("numpy", NUMPY), ("compiled", COMPILED), ("auto", AUTO), ("", AUTO)):
+        monkeypatch.setenv(VARIABLE, value)
+        assert Forms().choice == expected
+    monkeypatch.delenv(VARIABLE)
+    assert Forms().choice == AUTO
+    monkeypatch.setenv(VARIABLE, "fortran")
+    with pytest.raises(SettingsError, match="SHOAL_KERNELS = 'fortran', must be"):
+        Forms().check()
+
+
+def test_a_small_process_prefers_numpy_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, expected in (("", NUMPY), ("auto", AUTO), ("compiled", COMPILED)):
+        monkeypatch.setenv(VARIABLE, value)
+        choice = Forms()
+        choice.prefer_numpy()
+        assert choice.choice == expected
+
+
+def test_with_numpy_nothing_is_loaded() -> None:
+    choice = Forms(NUMPY)
+    assert choice.compiled_for(10 * ROWS_BEFORE_LOADING) is None
+    assert choice.why_numpy is None
+
+
+def test_few_rows_load_nothing_and_many_load_in_the_background(numba: None) -> None:
+    choice = Forms(AUTO)
+    assert choice.compiled_for(ROWS_BEFORE_LOADING) is None
+    wait_until_loaded(choice)
+    assert choice.compiled_for(0) is None
+    choice.compiled_for(1)
+    wait_until_loaded(choice)
+    assert isinstance(choice.compiled_for(1), CompiledKernels)
+
+
+def test_without_numba_a_process_computes_with_numpy_and_says_so_only_when_asked(no_numba: None) -> None:
+    choice, problems = Forms(AUTO), list[str]()
+    choice.on_problem = problems.append
+    assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
+    wait_until_loaded(choice)
+    assert choice.compiled_for(1) is None
+    assert choice.why_numpy is not None
+    assert "shoal[fast]" in choice.why_numpy
+    assert problems == []
+    for demand in (Forms(COMPILED).check, lambda: Forms(COMPILED).compiled_for(1)):
+        with pytest.raises(MissingExtra, match="shoal\\[fast\\]"):
+            demand()
+
+
+def test_where_nothing_can_be_compiled_the_reason_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> CompiledKernels:
+        raise ShoalError("no folder to write to")
+
+    monkeypatch.setattr(forms, "load_compiled", fail)
+    choice, problems = Forms(AUTO), list[str]()
+    choice.on_problem = problems.append
+    for _ in range(3):
+        assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
+        wait_until_loaded(choice)
+    assert problems == ["no folder to write to"]
+
+
+def test_a_child_that_is_forked_while_the_parent_loads_computes_with_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def wait() -> CompiledKernels:
+        release.wait()
+        raise ShoalError("released")
+
+    monkeypatch.setattr(forms, "load_compiled", wait)
+    choice = Forms(AUTO)
+    choice.compiled_for(2 * ROWS_BEFORE_LOADING)
+    try:
+        # What the hook of `os.register_at_fork` does in the child.
+        choice.leave_to_numpy()
+        assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
+    finally:
+        release.set()
+        wait_until_loaded(choice)
+
+
+def test_the_loops_are_those_that_numpy_calls() -> None:
+    found = numpy_loops.numpy_loops()
+    assert found.shape == (4,)
+    assert found[0] != found[2]
+
+
+def test_a_numpy_that_keeps_its_loops_elsewhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(numpy_loops.LoopsNotFound):
+        numpy_loops.loop_of(np.exp, "d->i")
+    right = numpy_loops.loop_of
+    # The loop of another function in the place of the exponential.
+    monkeypatch.setattr(
+        numpy_loops, "loop_of", lambda ufunc, types: right(np.sqrt if ufunc is np.exp else ufunc, types)
+    )
+    with np.errstate(all="ignore"), pytest.raises(numpy_loops.LoopsNotFound, match="do not compute"):
+        numpy_loops.numpy_loops()
+
+
+def test_the_command_compiles(numba: None) -> None:
+    shown = CliRunner().invoke(kernels, ["--json"])
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.output)["compiled"] is True
+    assert "compiled with Numba" in CliRunner().invoke(kernels).output
+
+
+def test_the_command_without_numba_names_the_extra(no_numba: None) -> None:
+    result = CliRunner().invoke(kernels)
+    assert isinstance(result.exception, MissingExtra)
+    assert "pip install 'shoal[fast]'" in str(result.exception)
+
+
+LEARN = """
+import sys
+import numpy as np
+from shoal.algorithms.fcac import CAPlus
+from shoal.kernels.forms import PROCESS
+network, rows = CAPlus(), np.random.default_rng(0).random((500, 2))
+for _ in range(12):
+    network.learn(rows)
+print("numba" in sys.modules, network.n_learnt)
+"""
+
+
+@pytest.mark.parametrize(("chosen", "loaded"), [("numpy", False), ("compiled", True)])
+def test_a_process_loads_what_its_environment_chooses(chosen: str, loaded: bool, numba: None, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LEARN],
+        env=os.environ | {VARIABLE: chosen},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.split() == [str(loaded), "6000"]
+
+
+def test_a_change_of_any_file_makes_the_kernels_new(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    for name, changed in (("ca_plus.py", 1_000_000_000), ("art.py", 2_000_000_000)):
+        (folder / name).touch()
+        os.utime(folder / name, ns=(changed, changed))
+    monkeypatch.setattr(forms, "__file__", str(tmp_path / "forms.py"))
+    forms._renew_what_has_changed()
+    assert (folder / "ca_plus.py").stat().st_mtime_ns == 2_000_000_000
