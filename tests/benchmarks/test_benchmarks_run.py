@@ -207,3 +207,13 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
         assert measured["over_goal"] <= page["page"]["turns"]
     chosen = {one["name"] for one in page["interactions"]["choose a cluster"]["slowest_functions"]}
     assert any(name.endswith("(lives.js)") for name in chosen), "the bands show what is chosen"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: memory is read from /proc")
+def test_what_history_and_page_cost_is_measured_on_disk_in_time_and_in_memory(tmp_path: Path) -> None:
+    history = run("history", tmp_path)
+    assert history["reached"]["file_mib"] is None, "a few bins are no year"
+    assert 0 < history["year"]["coarse_bytes_per_bin"] < 20 * 1024 * 1024 / 17_520, "a year of such bins is 20 MiB"
+    assert {step["clusters"] for step in history["steps"]} == {60}
+    assert all(is_spread(figures) for step in history["steps"] for figures in step["ms"].values())
+    assert history["memory"]["added_mib"] > 0

@@ -1,0 +1,112 @@
+"""Disk, time and memory that the history and the page add to a server with 60 clusters and 200 clients."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.history.memory import measured_memory
+from benchmarks.history.plant import CLIENTS, CLUSTERS, NODES
+from benchmarks.history.steps import WORK, measured_steps
+from benchmarks.history.year import measured_year
+from benchmarks.machine import facts, one_line
+from benchmarks.results import rounded, table, write
+from shoal.protocol.history import BINS_KEPT, COARSE_S
+
+GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0}
+"""at most: the file after a year, memory, and what is done for the history in one step"""
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Few bins and steps, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for history.json and history.md.",
+)
+def main(quick: bool, out: Path) -> None:
+    """Measure what history and page cost a server. Linux; a full run takes about ten minutes."""
+    if not Path("/proc/self/status").exists():
+        raise click.UsageError("this system has no /proc to read the memory of a process from; run it on Linux")
+    started, machine = time.monotonic(), facts(("shoal", "numpy", "starlette"))
+    steps = 3 if quick else 50
+    with tempfile.TemporaryDirectory() as scratch:
+        found = []
+        for number in (20, 200):
+            folder = Path(scratch) / f"steps-{number}"
+            folder.mkdir()
+            found.append(measured_steps(folder, number, steps))
+        year = measured_year(Path(scratch), 4 if quick else BINS_KEPT[COARSE_S])
+    result: dict[str, Any] = {
+        "made_by": "python -m benchmarks.history" + " --quick" * quick,
+        "took_s": 0,
+        "machine": machine,
+        "model": {"clusters": CLUSTERS, "clients": CLIENTS, "nodes": NODES},
+        "year": year,
+        "steps": found,
+        "memory": measured_memory(),
+        "goal": GOALS,
+    }
+    result["reached"] = reached(result)
+    result["took_s"] = round(time.monotonic() - started)
+    write(out, "history", result, markdown(result))
+    click.echo(f"written to {out}/history.json and {out}/history.md")
+
+
+def reached(result: dict[str, Any]) -> dict[str, bool | None]:
+    """goal -> whether it is reached; None for the year of a run that was too short for one."""
+    whole = result["year"]["bins"] >= BINS_KEPT[COARSE_S]
+    live = result["steps"][0]["ms"]
+    return {
+        "file_mib": result["year"]["file_mib"] <= GOALS["file_mib"] if whole else None,
+        "added_mib": result["memory"]["added_mib"] <= GOALS["added_mib"],
+        **{what: live[what]["median"] <= GOALS["ms"] for what in WORK},
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a page."""
+    year, memory, model = result["year"], result["memory"], result["model"]
+    lines = [[what, *(_median_and_most(each["ms"][what]) for each in result["steps"])] for what in WORK]
+    numbers = [f"{each['updates_per_step']} updates" for each in result["steps"]]
+    head = ["milliseconds in a step, median (most)", *numbers]
+    words = {True: "reached", False: "missed", None: "not measured"}
+    goals = ", ".join(f"{what} {words[is_reached]}" for what, is_reached in result["reached"].items())
+    return "\n".join(
+        [
+            f"# What history and page cost the server\n\nMade by `{result['made_by']}`; do not edit.\n",
+            f"{model['clusters']} clusters of {model['nodes']} nodes, {model['clients']} clients, all of which send "
+            "readings of all clusters.\n",
+            table(
+                ["", "MiB"],
+                [
+                    [f"file of the server after {year['days']:.0f} days", rounded(year["file_mib"])],
+                    ["of it the bins of 5 minutes", rounded(year["fine_bins_mib"])],
+                    ["the embedded log with the topic of the history", rounded(year["log_mib"])],
+                    ["memory of a process with the model alone", rounded(memory["alone_mib"])],
+                    ["added by history and page", rounded(memory["added_mib"])],
+                ],
+            ),
+            f"A bin of 30 minutes takes {year['coarse_bytes_per_bin']:.0f} bytes.\n",
+            table(head, lines),
+            "20 updates are those of one snapshot with default settings, 200 those of a step that catches up. Each has "
+            f"{model['clusters']} points, which FCAC gives to clusters by comparing them with all nodes.\n",
+            f"Goals: the file {GOALS['file_mib']:g} MiB, memory {GOALS['added_mib']:g} MiB, each part of a step "
+            f"{GOALS['ms']:g} ms at 20 updates: {goals}.\n",
+            one_line(result["machine"]) + "\n",
+        ]
+    )
+
+
+def _median_and_most(figures: dict[str, float]) -> str:
+    return f"{rounded(figures['median'])} ({rounded(figures['high'])})"
+
+
+if __name__ == "__main__":
+    main()

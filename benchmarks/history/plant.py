@@ -1,0 +1,98 @@
+"""A model with 60 clusters and 1000 nodes that 200 clients feed, as the server keeps it, with its history on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from server_node.history.recorder import NOTHING_PUBLISHED
+from server_node.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
+from server_node.models.base import PublishedSnapshot
+from server_node.models.publisher import ModelPublisher
+from server_node.status import ModelStatus
+from server_node.step_records import history_records
+from shoal.config.privacy import privacy_mode
+from shoal.protocol.messages import Update
+from tests.server_node.web_statuses import a_contract, some_nodes
+
+CLUSTERS, CLIENTS, NODES, FEATURES = 60, 200, 1000, 4
+CLIENT_NAMES: Final = [f"client-{i:03}" for i in range(CLIENTS)]
+READINGS = 600
+"""behind each update"""
+SPREAD = 0.01
+UPDATE_EVERY_S = 10.0
+"""of each client"""
+START = 1_700_000_400.0
+"""a time at which bins of both widths begin"""
+CONTRACT = a_contract(FEATURES)
+MODEL = CONTRACT.models[0].name
+
+
+class Plant:
+    """The clients and the server's half of their model. Each update has a point in every cluster."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` of the history; None: without any."""
+        self._rng = np.random.default_rng(7)
+        self._arrays = some_nodes(FEATURES, CLUSTERS, NODES)
+        self._statement = privacy_mode(CONTRACT).statement()
+        self.store = None if folder is None else HistoryStore(CONTRACT, folder / HISTORY_FILE)
+        self._publisher = ModelPublisher(CONTRACT, CONTRACT.models[0], self.store or NOTHING_PUBLISHED)
+        self.now, self._turn = START, 0
+        for _ in range(2):  # a cluster is known once it has lasted
+            self._publisher.count_readings(10_000)
+            self._publish()
+
+    @property
+    def status(self) -> ModelStatus:
+        """What people may see of the model."""
+        return self._publisher.status("")
+
+    def updates(self, number: int) -> list[Update]:
+        """The next updates, of the clients in turn."""
+        made = []
+        for _ in range(number):
+            self._turn += 1
+            self.now = START + self._turn * UPDATE_EVERY_S / CLIENTS
+            made.append(self._update(CLIENT_NAMES[self._turn % CLIENTS], 1 + self._turn // CLIENTS))
+        return made
+
+    def step(self, updates: Sequence[Update]) -> list[HistoryRecord]:
+        """What a step of the server does with updates that are absorbed already, up to the state of its checkpoint."""
+        for update in updates:
+            self._publisher.count_update(update)
+            self._publisher.count_readings(update.readings)
+            if self.store is not None:
+                self._publisher.record(update, update.arrays["weight"], update.arrays["count"].astype(float), self.now)
+        published = self._publish()
+        records = []
+        if self.store is not None:
+            records = history_records(self.store, [published])
+            for record in records:
+                record.outbox_record(CONTRACT.history_topic)
+            self.store.apply(records)
+        self._publisher.state()
+        return records
+
+    def _publish(self) -> PublishedSnapshot:
+        return self._publisher.publish(self._arrays, [[0, 0]], self._statement, self.now)
+
+    def _update(self, client: str, sequence: int) -> Update:
+        places = self._arrays["centre"] + self._rng.normal(0, SPREAD, (CLUSTERS, FEATURES))
+        counts = 1 + self._rng.multinomial(READINGS - CLUSTERS, np.full(CLUSTERS, 1 / CLUSTERS))
+        return Update(
+            federation=CONTRACT.federation,
+            contract=CONTRACT.digest,
+            model=CONTRACT.models[0].name,
+            algorithm="fcac",
+            client=client,
+            sequence=sequence,
+            readings=READINGS,
+            privacy=self._statement,
+            arrays={"weight": places, "count": counts.astype(np.int64)},
+            made_at=self.now,
+            newest_reading_at=self.now,
+        )

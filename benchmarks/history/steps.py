@@ -1,0 +1,84 @@
+"""How much longer a step of the server takes because of the history: by what is done for it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.history.plant import Plant
+from benchmarks.results import spread
+from server_node.history.recorder import Recorder
+from server_node.history.store import HistoryRecord, HistoryStore
+from server_node.models.publisher import ModelPublisher
+
+WORK: Mapping[str, tuple[tuple[type, str], ...]] = {
+    "which clusters readings fell to": ((ModelPublisher, "record"), (ModelPublisher, "_count_waiting")),
+    "bins, names and their records": (
+        *((Recorder, name) for name in ("name", "take_changed")),
+        *((HistoryStore, name) for name in ("expired", "forgotten")),
+        (HistoryRecord, "outbox_record"),
+    ),
+    "the file": ((HistoryStore, "apply"),),
+    "the checkpoint": ((Recorder, "state"),),
+}
+"""what is done -> the functions that do it"""
+
+
+class Stopwatch:
+    """Adds up the time within functions, by what they do; one that another calls counts with that."""
+
+    def __init__(self) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self._running = False
+
+    def around(self, function: Callable[..., Any], what: str) -> Callable[..., Any]:
+        """The same function, timed."""
+
+        def timed(*given: Any, **named: Any) -> Any:
+            if self._running:
+                return function(*given, **named)
+            self._running, began = True, time.perf_counter()
+            try:
+                return function(*given, **named)
+            finally:
+                self.spent[what] += time.perf_counter() - began
+                self._running = False
+
+        return timed
+
+
+@contextmanager
+def timed_history() -> Iterator[Stopwatch]:
+    """While it is open, whatever is done for the history is timed."""
+    stopwatch = Stopwatch()
+    parts = [(place, name, what) for what, functions in WORK.items() for place, name in functions]
+    kept = [(place, name, getattr(place, name)) for place, name, _ in parts]
+    for place, name, what in parts:
+        setattr(place, name, stopwatch.around(getattr(place, name), what))
+    try:
+        yield stopwatch
+    finally:
+        for place, name, function in kept:
+            setattr(place, name, function)
+
+
+def measured_steps(folder: Path, updates_per_step: int, steps: int) -> dict[str, Any]:
+    """Milliseconds of each part in steps of so many updates, after each client has sent some."""
+    plant, found = Plant(folder), []
+    plant.step(plant.updates(2 * updates_per_step))
+    with timed_history() as stopwatch:
+        for _ in range(steps):
+            updates = plant.updates(updates_per_step)
+            stopwatch.spent.clear()
+            plant.step(updates)
+            found.append({what: 1000 * stopwatch.spent[what] for what in WORK})
+    return {
+        "updates_per_step": updates_per_step,
+        "steps": steps,
+        "clusters": len(plant.status.lineage.known),
+        "ms": {what: spread([each[what] for each in found]) for what in WORK},
+    }

@@ -1,0 +1,62 @@
+"""The size of a year of history, really written: the file of the server, and the topic on the embedded log."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT
+from server_node.history.recorder import Recorder
+from server_node.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
+from shoal.config.settings import LogSettings
+from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S
+from shoal.protocol.topics import ensure_topics
+from shoal.transports.sqlite.log import SqliteLog
+
+MIB = 1024 * 1024
+START = 1_700_000_000 // COARSE_S * COARSE_S
+RATE_SPREAD = 1.0
+"""of the logarithm of the clients' rates: some send a hundred times as much as others"""
+
+
+def measured_year(folder: Path, bins: int) -> dict[str, Any]:
+    """So many bins of half an hour, and the bins of five minutes of the last two days."""
+    rng = np.random.default_rng(3)
+    rates = rng.lognormal(6.0, RATE_SPREAD, CLIENTS)
+    shares = rng.dirichlet(np.ones(CLUSTERS), CLIENTS)
+    fine_from = START + bins * COARSE_S - BINS_KEPT[FINE_S] * FINE_S
+    updates = 0
+    with closing(HistoryStore(CONTRACT, folder / HISTORY_FILE)) as store, closing(SqliteLog(folder / "log.db")) as log:
+        ensure_topics(log, CONTRACT, LogSettings())
+        recorder = Recorder(CONTRACT, CONTRACT.models[0].name, store)
+        for identity in range(CLUSTERS):
+            recorder.name(identity, f"cluster number {identity}", "light high, temperature low")
+        for place in range(bins):
+            start = START + place * COARSE_S
+            for part in range(0, COARSE_S, FINE_S if start >= fine_from else COARSE_S):
+                counts = rng.poisson(rates[:, None] * shares).tolist()
+                for client, row in zip(CLIENT_NAMES, counts, strict=True):
+                    updates += 1
+                    recorder.count(start + part, client, {i: n for i, n in enumerate(row) if n}, updates)
+                changed = [HistoryRecord(one.record_key, one) for one in recorder.take_changed(updates)]
+                records = [*changed, *store.expired(changed)]
+                for key, message in records:
+                    value = None if message is None else message.encode()
+                    log.publish(CONTRACT.history_topic, value, key, () if message is None else message.headers())
+                log.flush()
+                store.apply(records)
+    lengths = dict.fromkeys(BINS_KEPT, 0)
+    with closing(sqlite3.connect(folder / HISTORY_FILE)) as file:
+        lengths |= dict(file.execute("SELECT width, sum(length(value)) FROM bins GROUP BY width"))
+    return {
+        "bins": bins,
+        "days": bins * COARSE_S / 86_400,
+        "coarse_bytes_per_bin": lengths[COARSE_S] / bins,
+        "fine_bins_mib": lengths[FINE_S] / MIB,
+        "file_mib": (folder / HISTORY_FILE).stat().st_size / MIB,
+        "log_mib": (folder / "log.db").stat().st_size / MIB,
+    }
