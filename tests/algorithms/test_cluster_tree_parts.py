@@ -9,6 +9,7 @@ from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.cluster_tree.joining import Joining, Weights
+from shoal.algorithms.cluster_tree.partition import still_present
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.sketching import Sketch
 
@@ -48,6 +49,25 @@ def test_a_level_that_moves_over_thousands_of_readings_shows_in_the_slow_depende
     ((dependence, slow),) = dependences(level[:, None] + generator.standard_normal((8000, 2)))
     assert dependence < 2.0
     assert slow > 5.0
+
+
+def present_at(recent: list[float]) -> np.ndarray:
+    """The share that counts of the 40 readings of each cell, with these recent ones, at 0, 1, 2 ... of one cluster."""
+    cells = cells_of([40.0] * len(recent), [0] * len(recent))
+    cells.recent = np.array(recent)
+    squared = (cells.centres - cells.centres.T).astype(np.float32) ** 2
+    ones = np.ones(len(recent))
+    return still_present(cells, ones.astype(np.bool_), squared, np.full(len(recent), 0.1, np.float32), ones)
+
+
+def test_places_that_receive_fewer_readings_than_the_rest_of_their_cluster_have_been_left() -> None:
+    assert present_at([10.0] * 6).tolist() == [1.0] * 6
+    np.testing.assert_allclose(present_at([0.0, 0.0, 10.0, 10.0, 10.0, 10.0]), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+
+
+def test_readings_where_none_were_before_do_not_say_that_the_old_places_have_been_left() -> None:
+    """A cluster that is quiet, and another one that begins and is counted to it until it is told apart."""
+    assert present_at([0.0, 0.0, 0.0, 0.0, 40.0, 40.0]).tolist() == [1.0] * 6
 
 
 def test_a_split_that_is_not_shown_yet_must_be_found_again() -> None:

@@ -15,8 +15,10 @@ from shoal.algorithms.streaming import State
 from shoal.kernels.distance import Floats, nearest
 from shoal.kernels.sketching import Positions, Sketch, empty_sketch, merge_targets, merged
 
-RECENT_READINGS = 750.0
+RECENT_READINGS = 500.0
 """readings of all clients in which the recent mass of a cell fades to 1/e"""
+NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
+"""share of recent readings, and multiple of the share in all cells, from which readings lie where none were before"""
 FREE_SHARE = 0.25
 """share of `cells_max` that is freed at once: merging costs one table of distances, however much is merged"""
 MASS_MIN = 0.1
@@ -51,6 +53,11 @@ class Cells:
     @property
     def sketch(self) -> Sketch:
         return Sketch(self.centres, self.mass)
+
+    @property
+    def new_rate(self) -> float:
+        """The share of recent readings from which a place is one where none were before."""
+        return max(NEW_RATE, NEW_RATE_TIMES * float(self.recent.sum() / self.mass.sum()))
 
     def add(self, points: Sketch, cells_max: int) -> None:
         """Make n > 0 points cells of the cluster of their nearest cell; then merge near cells if there are too many."""

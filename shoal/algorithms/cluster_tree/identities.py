@@ -24,8 +24,6 @@ CERTAIN = 2.0
 """a split is shown at once from this multiple of the significance of a split"""
 CERTAIN_NEW = 1.2
 """the same, where no readings were before"""
-NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
-"""share of recent readings, and multiple of the share in all clusters, from which a cluster is where none was before"""
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
@@ -210,8 +208,7 @@ def _each(cluster: Positions, known: dict[int, float]) -> Floats:
 
 def _is_new_ground(cells: Cells, own: NDArray[np.bool_]) -> bool:
     """Whether the readings of these cells (k,) are recent while most others are old: a birth, not a split."""
-    rate = float(cells.recent[own].sum() / cells.mass[own].sum())
-    return rate >= max(NEW_RATE, NEW_RATE_TIMES * float(cells.recent.sum() / cells.mass.sum()))
+    return float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate
 
 
 def _shared(group: Positions, cells: Cells) -> dict[Pair, float]:

@@ -84,13 +84,16 @@ def still_present(
     1 where a cluster still receives readings, or where it is quiet as a whole. Where a cluster that is active elsewhere
     receives significantly fewer readings than before, within twice the core distance, it has left: its old readings
     must neither join two parts that have moved away from each other, nor keep two apart that have met. A quiet cluster
-    has not moved: what appears beside it is a new one.
+    has not moved: what appears beside it is a new one. So readings where none were before do not count as those of a
+    cluster that is active elsewhere.
     """
     if not active.any():
         return np.ones(len(cells))
+    mass, recent = cells.mass, cells.recent
+    all_around, held = mass_around(squared, 4.0 * cores, np.stack([mass, recent], axis=1).astype(np.float32)).T
+    known = held < cells.new_rate * all_around
     _, place = np.unique(cells.cluster, return_inverse=True)
-    rate = np.bincount(place, weights=cells.recent) / np.bincount(place, weights=cells.mass)
-    recent = np.stack([cells.mass * rate[place], cells.recent], axis=1).astype(np.float32)
-    expected, held = mass_around(squared, 4.0 * cores, recent).T
+    rate = np.bincount(place, weights=recent * known) / np.maximum(np.bincount(place, weights=mass * known), 1e-30)
+    expected = mass_around(squared, 4.0 * cores, (mass * rate[place])[:, None].astype(np.float32))[:, 0]
     left = active & (expected - held > LEFT_SIGNIFICANCE * np.sqrt(expected * dependence))
     return np.where(left, held / np.maximum(expected, 1e-30), 1.0).astype(np.float64)
