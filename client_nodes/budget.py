@@ -12,7 +12,7 @@ from typing import Any
 
 from client_nodes.windows import Windows
 from shoal.config.contract import Contract
-from shoal.config.privacy import learns_from_counts, model_epsilon, total_epsilon
+from shoal.config.privacy import count_stream, learns_from_counts, model_epsilon, total_epsilon
 from shoal.config.settings import ClientSettings
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import Ledger
@@ -39,7 +39,8 @@ class Budget:
         self._windows: Windows | None = None
         self._windows_before = 0
         counted = [model for model in contract.models if learns_from_counts(model)]
-        self._counts_cost = sum(nano(model_epsilon(contract, model) or 0.0) for model in counted)
+        streams = {count_stream(contract, model): model_epsilon(contract, model) for model in counted}
+        self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
         rows = next((model_epsilon(contract, model) for model in contract.models if model not in counted), None)
         self._rows_epsilon = rows or 0.0
         if self._limit and (ledger is None or total_epsilon(contract) is None):

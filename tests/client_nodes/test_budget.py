@@ -95,6 +95,14 @@ def test_noisy_rows_and_counts_are_limited_together(tmp_path: Path) -> None:
     assert found.of_person() <= 204 * 100
 
 
+def test_models_that_share_counts_reach_the_limit_as_one_does(tmp_path: Path) -> None:
+    models = '[[models]]\nname = "nodes"\nalgorithm = "fcac_from_counts"'
+    file = create(tmp_path, READINGS, models=models, first="cluster_tree_from_counts", clients=("attic",))
+    config = limited(file, 4 * 150)
+    assert run(config).totals["read"] == 150
+    assert spending(config).of_person() <= 4 * 150
+
+
 def test_a_limit_without_a_guarantee_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     file = create(tmp_path, 10, mode="off", privacy="", clients=("attic",))
     with pytest.raises(SettingsError, match="leave it out"):

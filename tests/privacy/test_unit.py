@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from server_node.web.privacy_text import privacy_text
+from shoal.cli.check import check
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.models import check_models
 from shoal.config.privacy import epsilon_spent, model_noise, model_options, model_statement, privacy_mode
@@ -15,6 +19,7 @@ from shoal.config.privacy_report import privacy_report
 from shoal.errors import SettingsError
 from shoal.privacy.count_noise import certified_count_epsilon, count_noise
 from shoal.privacy.unit import PrivacyUnit
+from tests.house.counting_federation import create
 
 COUNTED = {"name": "counted", "algorithm": "density_tree"}
 ROWS = {"name": "rows", "algorithm": "fcac"}
@@ -85,6 +90,16 @@ def test_the_guarantee_in_words_says_whom_it_protects_and_what_windows_cost() ->
     assert "20 in 10 windows in a row" in words
     assert (report["title"], report["unit"]) == ("Formal guarantee for every user", "user")
     assert any("several windows" in sentence for sentence in report["not_covered"])
+
+
+def test_shoal_check_and_the_page_say_whom_the_epsilon_is_of(tmp_path: Path) -> None:
+    file = create(tmp_path, 0, privacy='counts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 1', clients=())
+    words = CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
+    assert "epsilon 4 per user and window, from private counts" in words
+    assert "epsilon 4 per user and window in all" in words
+    assert "40 in 10 windows in a row" in words
+    panel = privacy_text(of_users(5))
+    assert (panel["epsilon"], panel["per"], panel["models"][0]["unit"]) == (2.0, "user and window", "user")
 
 
 @pytest.mark.parametrize(
