@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 
 from server_node.cluster_monitoring import ClusterMonitoring, Happened
 from server_node.lineage import Lineage
@@ -34,6 +34,18 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.reasons import REASONS
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
+
+
+@dataclass
+class _Totals:
+    """The updates of one step, added up: setting a metric for each takes longer than all else that is shown of it."""
+
+    updates: Counter[str] = field(default_factory=Counter)
+    """by result, as `readings`"""
+    readings: Counter[str] = field(default_factory=Counter)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """by model and result"""
+    last_seen: dict[str, float] = field(default_factory=dict)
 
 
 class ServerMonitoring:
@@ -91,8 +103,10 @@ class ServerMonitoring:
         """One step."""
         if outcome.ingested:
             self._metrics.learn.observe(outcome.ingest_s)
+        totals = _Totals()
         for ingested in outcome.ingested:
-            self._ingested(ingested)
+            self._ingested(ingested, totals)
+        self._show(totals)
         for incomplete in outcome.incomplete:
             self._incomplete(incomplete)
         self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
@@ -114,7 +128,7 @@ class ServerMonitoring:
         """So many records were removed by retention before they were read."""
         self._metrics.lost.labels(topic=topic).inc(records)
 
-    def _ingested(self, ingested: IngestOutcome) -> None:
+    def _ingested(self, ingested: IngestOutcome, totals: _Totals) -> None:
         # After an error a node is built again from its checkpoint, and reads some records once more.
         newest = self._metrics.counted.get(ingested.partition, -1)
         again = ingested.offset <= newest
@@ -135,16 +149,26 @@ class ServerMonitoring:
             if not again:
                 log_event("name_requested", model=ingested.model)
         else:
-            self._update(ingested, new=ingested.result == "absorbed" and not again)
+            self._update(ingested, totals, new=ingested.result == "absorbed" and not again)
 
-    def _update(self, ingested: IngestOutcome, new: bool) -> None:
-        self._metrics.updates.labels(result="absorbed" if new else "repeated").inc()
-        self._metrics.readings.labels(result="learned" if new else "repeated").inc(ingested.readings)
+    def _update(self, ingested: IngestOutcome, totals: _Totals, new: bool) -> None:
+        totals.updates["absorbed" if new else "repeated"] += 1
+        totals.readings["learned" if new else "repeated"] += ingested.readings
         if ingested.answer is not None:
-            self._metrics.round_answers.labels(model=ingested.model, result=ingested.answer).inc()
+            totals.answers[ingested.model, ingested.answer] += 1
         if new:
             self._made_at[ingested.model].append(ingested.made_at)
-            self._last_seen(ingested.client, ingested.at)
+            totals.last_seen[ingested.client] = ingested.at
+
+    def _show(self, totals: _Totals) -> None:
+        for result, number in totals.updates.items():
+            self._metrics.updates.labels(result=result).inc(number)
+        for result, number in totals.readings.items():
+            self._metrics.readings.labels(result=result).inc(number)
+        for (model, result), number in totals.answers.items():
+            self._metrics.round_answers.labels(model=model, result=result).inc(number)
+        for client, at in totals.last_seen.items():
+            self._last_seen(client, at)
 
     def _rejection(self, ingested: IngestOutcome, again: bool) -> None:
         self._rejected[ingested.reason] += 1

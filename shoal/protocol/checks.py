@@ -19,6 +19,7 @@ MOMENT_MAX = 253_402_300_799
 """seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds lies beyond it"""
 CLUSTER_NAME_CHARACTERS_MAX = 60
 TEXT_CHARACTERS_MAX = 300
+_NAME = re.compile(NAME_PATTERN)
 _PLAIN = frozenset({type(None), bool, int, float, str})
 
 
@@ -30,7 +31,7 @@ def require(holds: bool, reason: str, detail: str) -> None:
 
 def is_name(value: object) -> bool:
     """Whether this is a name as contracts allow it."""
-    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def is_text(value: object) -> bool:

@@ -138,7 +138,7 @@ class Validator:
             raise MessageRejected("claims", str(wrong)) from None
 
     def _check_arrays(self, arrays: Arrays, table: Mapping[str, ArraySpec]) -> None:
-        if set(arrays) != set(table):
+        if arrays.keys() != table.keys():
             raise MessageRejected("arrays", f"its arrays must be {', '.join(sorted(table))}")
         sizes = {"d": self._contract.width}
         for name, spec in table.items():

@@ -62,6 +62,7 @@ class SqliteLog:
         new_identity: Callable[[], bytes] = topics.new_identity,
     ) -> None:
         self._path = Path(path).expanduser().absolute()
+        self._wal = f"{self._path}-wal"
         self._buffer_bytes_max = buffer_bytes_max
         self._read_bytes_max = read_bytes_max
         self._wait_s = self._busy_s = wait_s
@@ -250,9 +251,8 @@ class SqliteLog:
 
     def _bound_wal(self, db: sqlite3.Connection) -> None:
         """Truncate a write-ahead log that readers have kept from being reused; wait only shortly for a long read."""
-        wal = self._path.with_name(self._path.name + "-wal")
         try:
-            size = wal.stat().st_size
+            size = os.stat(self._wal).st_size
         except FileNotFoundError:
             return
         if size <= WAL_BYTES_MAX:
