@@ -112,6 +112,8 @@ class _Series:
     def __init__(self, metric: Gauge) -> None:
         self._metric = metric
         self._shown: dict[Labels, Gauge] = {}
+        self._values: Mapping[Labels, float] = {}
+        """as they were set last: most stay the same from one snapshot to the next"""
 
     def show(self, values: Mapping[Labels, float]) -> None:
         """Set these and remove all others."""
@@ -122,4 +124,7 @@ class _Series:
             series = self._shown.get(labels)
             if series is None:
                 series = self._shown[labels] = self._metric.labels(*labels)
+            elif value == self._values[labels]:
+                continue
             series.set(value)
+        self._values = values

@@ -10,8 +10,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from shoal.config.contract import Contract
 from shoal.databases import writing
@@ -34,17 +35,21 @@ _SCHEMA = (
 )
 
 
-class HistoryRecord(NamedTuple):
+@dataclass(frozen=True)
+class HistoryRecord:
     """A record of the topic: a bin, the names of a model, or None for a bin that is kept no longer."""
 
     key: bytes
     message: HistoryBin | HistoryNames | None
 
+    @cached_property
+    def value(self) -> bytes | None:
+        """The message as it travels; None for a tombstone."""
+        return None if self.message is None else self.message.encode()
+
     def outbox_record(self, topic: str) -> OutboxRecord:
         """The record to publish; a tombstone for a bin that is kept no longer."""
-        if self.message is None:
-            return OutboxRecord(topic, None, self.key, ())
-        return OutboxRecord(topic, self.message.encode(), self.key, self.message.headers())
+        return OutboxRecord(topic, self.value, self.key, () if self.message is None else self.message.headers())
 
 
 class HistoryReader:
@@ -214,12 +219,13 @@ class HistoryStore:
         if not records and at is None:
             return
         with self._transaction() as file:
-            for key, message in records:
+            for record in records:
+                message = record.message
                 if isinstance(message, HistoryNames):
-                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, message.encode()))
+                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, record.value))
                 elif message is not None:
-                    file.execute("INSERT OR REPLACE INTO bins VALUES (?, ?, ?, ?)", (*message.key, message.encode()))
-                elif (gone := key_of(key)) is not None:
+                    file.execute("INSERT OR REPLACE INTO bins VALUES (?, ?, ?, ?)", (*message.key, record.value))
+                elif (gone := key_of(record.key)) is not None:
                     file.execute("DELETE FROM bins WHERE model = ? AND width = ? AND start = ?", gone)
             if at is not None:
                 saved = json.dumps(sorted(at.items()))

@@ -255,7 +255,7 @@ class ModelPublisher:
             "named": self._named,
             "rebuilt": self.rebuilt,
             "snapshot_at": self.snapshot_at,
-            "history": [list(point) for point in self.history],
+            "history": _columns(self.history),
             "events": [list(event) for event in self.events],
             "recorder": self._recorder.state(),
         }
@@ -276,12 +276,23 @@ class ModelPublisher:
         self._named = list(state["named"])
         self.rebuilt = state["rebuilt"]
         self.snapshot_at = state["snapshot_at"]
-        self.history = thinned([HistoryPoint(*point) for point in state["history"]])
+        self.history = thinned(_points(*state["history"]))
         self.events = [RecentEvent(*event) for event in state["events"]]
         self._recorder.restore(state["recorder"])
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
         self.snapshot, self._encoded, self.view = snapshot, value, view
+
+
+def _columns(history: Sequence[HistoryPoint]) -> list[NDArray[Any]]:
+    """times (n,) and sizes (n, 3): a list for each point would cost more than all else in a checkpoint."""
+    times = np.array([point.time for point in history], dtype=np.float64)
+    sizes = np.array([point[1:] for point in history], dtype=np.int64).reshape(-1, 3)
+    return [times, sizes]
+
+
+def _points(times: NDArray[np.float64], sizes: NDArray[np.int64]) -> list[HistoryPoint]:
+    return [HistoryPoint(time, *row) for time, row in zip(times.tolist(), sizes.tolist(), strict=True)]
 
 
 def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
