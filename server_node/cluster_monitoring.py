@@ -90,6 +90,9 @@ class ClusterMonitoring:
         # Parts of a cluster that are not confirmed yet belong to it: the heaviest one says where it lies.
         heaviest: dict[int, int] = {}
         for number, identity in lineage.of_number.items():
+            if number >= len(view.centres):
+                # A rebuild keeps the identities of the snapshot before it until it has read as far.
+                continue
             if identity not in heaviest or view.centre_mass[number] > view.centre_mass[heaviest[identity]]:
                 heaviest[identity] = number
         there = [cluster for cluster in shown if cluster.identity in heaviest]

@@ -81,6 +81,15 @@ def test_a_cluster_lies_where_its_heaviest_part_lies_and_never_beyond_the_bounds
         assert value("shoal_cluster_centre", labels) == bound
 
 
+def test_identities_from_before_a_rebuild_have_no_centre_in_a_smaller_model() -> None:
+    contract, metrics = a_contract(2), ServerMetrics()
+    view = view_of(a_snapshot(contract, some_nodes(2, 2, 6)))
+    known = {identity: Cluster(identity) for identity in (4, 5)}
+    ClusterMonitoring(metrics, contract).clusters("fcac", view, Lineage(6, clusters=known, of_number={0: 4, 2: 5}))
+    labelled = {sample.labels["cluster"] for family in metrics.cluster_centre.collect() for sample in family.samples}
+    assert labelled == {"4"}
+
+
 def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
     site: ServerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
