@@ -46,7 +46,7 @@ async def shoal_error(request: Request, error: Exception) -> Response:
 
 async def aborted(request: Request, error: Exception) -> Response:
     """The client has closed the connection before the end of its body: no client reads this response."""
-    log_event("requestaborted", address=request.client.host if request.client else "")
+    log_event("request_aborted", address=request.client.host if request.client else "")
     return Response(status_code=400)
 
 
