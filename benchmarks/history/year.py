@@ -44,9 +44,8 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
                     recorder.count(start + part, client, {i: n for i, n in enumerate(row) if n}, updates)
                 changed = [HistoryRecord(one.record_key, one) for one in recorder.take_changed(updates)]
                 records = [*changed, *store.expired(changed)]
-                for key, message in records:
-                    value = None if message is None else message.encode()
-                    log.publish(CONTRACT.history_topic, value, key, () if message is None else message.headers())
+                for record in records:
+                    log.publish(*record.outbox_record(CONTRACT.history_topic))
                 log.flush()
                 store.apply(records)
     lengths = dict.fromkeys(BINS_KEPT, 0)
