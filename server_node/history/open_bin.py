@@ -44,16 +44,24 @@ class Cells:
         # Clients claim the readings: what can be encoded is the limit.
         counts[columns] = np.minimum(counts[columns] + list(parts.values()), COUNT_MAX)
 
-    def table(self, largest: int) -> Table:
-        """The so many largest counts as (n, 3) of client, identity and readings, in the order of these."""
-        clients, identities, counts = self.parts()
-        kept = counts > 0
-        if np.count_nonzero(kept) > largest:
-            least = np.partition(counts, -largest, axis=None)[-largest]
-            kept = counts > least
-            kept.flat[np.flatnonzero(counts == least)[: largest - np.count_nonzero(kept)]] = True
-        rows, columns = np.nonzero(kept)
-        return np.column_stack([clients[rows], identities[columns], counts[rows, columns]])
+    def largest(self, number: int) -> Cells:
+        """The so many largest counts, of equal ones the first in the order of client and cluster."""
+        clients, identities, matrix = self.parts()
+        counts = matrix.ravel()
+        if np.count_nonzero(counts) > number:
+            least = np.partition(counts, -number)[-number]
+            equal = np.flatnonzero(counts == least)
+            counts[equal[number - np.count_nonzero(counts > least) :]] = 0
+            counts[counts < least] = 0
+        return Cells(clients, identities, matrix)
+
+    def table(self) -> Table:
+        """(n, 3) of client, identity and readings, in the order of these, without counts of 0."""
+        clients, identities, matrix = self.parts()
+        counts = matrix.ravel()
+        there = np.flatnonzero(counts)
+        rows, columns = np.divmod(there, max(1, len(identities)))
+        return np.column_stack([clients[rows], identities[columns], counts[there]])
 
     def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """clients (r,) and identities (c,) in their order, and counts (r, c): what a like one is made of."""
@@ -110,9 +118,8 @@ class OpenBin:
         """
         self.changed, self.updates = False, updates
         self.clusters = without_small(self.clusters, CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
-        cells = self.cells.table(CELLS_MAX)
-        self.cells = Cells.of(cells)
-        return pack_table(_counted(self.clusters)), pack_table(_counted(self.clients)), pack_table(cells)
+        self.cells = self.cells.largest(CELLS_MAX)
+        return pack_table(_counted(self.clusters)), pack_table(_counted(self.clients)), pack_table(self.cells.table())
 
     def state(self) -> list[Any]:
         """Plain values and arrays for `restored`."""

@@ -348,10 +348,10 @@ def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
         sums.update({(client, identity): readings for identity, readings in parts.items()})
     there = sorted((+sums).items(), key=lambda cell: (-cell[1], cell[0]))[:largest]
     expected = sorted((*cell, readings) for cell, readings in there)
-    assert list(map(tuple, cells.table(largest).tolist())) == expected
-    again = Cells.of(cells.table(largest))
-    assert again.table(largest).tolist() == cells.table(largest).tolist()
-    assert Cells(*cells.parts()).table(largest).tolist() == cells.table(largest).tolist()
+    kept = cells.largest(largest).table()
+    assert list(map(tuple, kept.tolist())) == expected
+    for again in (Cells.of(kept), Cells(*cells.parts()), cells.largest(largest)):
+        assert again.largest(largest).table().tolist() == kept.tolist()
 
 
 def test_sums_of_claimed_readings_end_at_what_can_be_encoded() -> None:
