@@ -31,7 +31,7 @@ GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0}
     help="Folder for history.json and history.md.",
 )
 def main(quick: bool, out: Path) -> None:
-    """Measure what history and page cost a server. Linux; a full run takes about ten minutes."""
+    """Measure what history and page cost a server. Linux; a full run takes about five minutes."""
     if not Path("/proc/self/status").exists():
         raise click.UsageError("this system has no /proc to read the memory of a process from; run it on Linux")
     started, machine = time.monotonic(), facts(("shoal", "numpy", "starlette"))

@@ -19,6 +19,8 @@ from shoal.transports.sqlite.log import SqliteLog
 
 MIB = 1024 * 1024
 START = 1_700_000_000 // COARSE_S * COARSE_S
+FED = 12
+"""clusters that a client feeds"""
 RATE_SPREAD = 1.0
 """of the logarithm of the clients' rates: some send a hundred times as much as others"""
 
@@ -27,10 +29,14 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
     """So many bins of half an hour, and the bins of five minutes of the last two days."""
     rng = np.random.default_rng(3)
     rates = rng.lognormal(6.0, RATE_SPREAD, CLIENTS)
-    shares = rng.dirichlet(np.ones(CLUSTERS), CLIENTS)
+    fed = np.array([rng.choice(CLUSTERS, FED, replace=False) for _ in range(CLIENTS)])
+    shares = rng.dirichlet(np.ones(FED), CLIENTS)
     fine_from = START + bins * COARSE_S - BINS_KEPT[FINE_S] * FINE_S
     updates = 0
-    with closing(HistoryStore(CONTRACT, folder / HISTORY_FILE)) as store, closing(SqliteLog(folder / "log.db")) as log:
+    with (
+        closing(HistoryStore(CONTRACT, folder / HISTORY_FILE)) as store,
+        closing(SqliteLog(folder / "log.db", durable=False)) as log,
+    ):
         ensure_topics(log, CONTRACT, LogSettings())
         recorder = Recorder(CONTRACT, CONTRACT.models[0].name, store)
         for identity in range(CLUSTERS):
@@ -39,9 +45,9 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
             start = START + place * COARSE_S
             for part in range(0, COARSE_S, FINE_S if start >= fine_from else COARSE_S):
                 counts = rng.poisson(rates[:, None] * shares).tolist()
-                for client, row in zip(CLIENT_NAMES, counts, strict=True):
+                for client, identities, row in zip(CLIENT_NAMES, fed.tolist(), counts, strict=True):
                     updates += 1
-                    recorder.count(start + part, client, {i: n for i, n in enumerate(row) if n}, updates)
+                    recorder.count(start + part, client, dict(zip(identities, row, strict=True)), updates)
                 changed = [HistoryRecord(one.record_key, one) for one in recorder.take_changed(updates)]
                 records = [*changed, *store.expired(changed)]
                 for record in records:
@@ -50,7 +56,8 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
                 store.apply(records)
     lengths = dict.fromkeys(BINS_KEPT, 0)
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as file:
-        lengths |= dict(file.execute("SELECT width, sum(length(value)) FROM bins GROUP BY width"))
+        for width in BINS_KEPT:
+            (lengths[width],) = file.execute(f"SELECT sum(length(value)) FROM bins_{width}").fetchone()
     return {
         "bins": bins,
         "days": bins * COARSE_S / 86_400,

@@ -29,9 +29,13 @@ EXPIRED_MAX = 100
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
-    # With row ids: without them, SQLite keeps a value of a quarter of a page on pages of its own.
-    "CREATE TABLE IF NOT EXISTS bins (model TEXT, width INTEGER, start INTEGER, value BLOB NOT NULL, "
-    "PRIMARY KEY (model, width, start))",
+    # A table for each width: small bins that stay for a year, between large ones that are removed after two days, would
+    # leave most of their pages empty. With row ids, as else a value of a quarter of a page has pages of its own.
+    *(
+        f"CREATE TABLE IF NOT EXISTS bins_{width} (model TEXT, start INTEGER, value BLOB NOT NULL, "
+        "PRIMARY KEY (model, start))"
+        for width in BINS_KEPT
+    ),
 )
 
 
@@ -68,29 +72,29 @@ class HistoryReader:
 
     def newest_bins(self, model: str, width_s: int, limit: int) -> list[HistoryBin]:
         """The newest bins of this width, the newest first."""
-        query = "SELECT value FROM bins WHERE model = ? AND width = ? ORDER BY start DESC LIMIT ?"
+        query = f"SELECT value FROM bins_{width_s} WHERE model = ? ORDER BY start DESC LIMIT ?"
         with self._opened() as file:
-            return [_unpacked(value) for (value,) in file.execute(query, (model, width_s, limit))]
+            return [_unpacked(value) for (value,) in file.execute(query, (model, limit))]
 
     def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
         """The bins of this width that start at these times, as many as there are."""
         places = ", ".join("?" * len(starts))
-        query = f"SELECT value FROM bins WHERE model = ? AND width = ? AND start IN ({places})"
+        query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
         with self._opened() as file:
-            return [_unpacked(value) for (value,) in file.execute(query, (model, width_s, *starts))]
+            return [_unpacked(value) for (value,) in file.execute(query, (model, *starts))]
 
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
         """The starts of the oldest and the newest bin of this width; None if there is none."""
-        query = "SELECT min(start), max(start) FROM bins WHERE model = ? AND width = ?"
+        query = f"SELECT min(start), max(start) FROM bins_{width_s} WHERE model = ?"
         with self._opened() as file:
-            first, last = file.execute(query, (model, width_s)).fetchone()
+            first, last = file.execute(query, (model,)).fetchone()
         return None if first is None else (first, last)
 
     def number(self, model: str, width_s: int, first: float) -> int:
         """How many bins of this width start at `first` or later."""
-        query = "SELECT count(*) FROM bins WHERE model = ? AND width = ? AND start >= ?"
+        query = f"SELECT count(*) FROM bins_{width_s} WHERE model = ? AND start >= ?"
         with self._opened() as file:
-            (number,) = file.execute(query, (model, width_s, first)).fetchone()
+            (number,) = file.execute(query, (model, first)).fetchone()
         return int(number)
 
     def names(self, model: str) -> HistoryNames | None:
@@ -126,7 +130,7 @@ class HistoryStore:
             at = {partition: max(first, kept.get(partition, first)) for partition, first in at.items()}
         else:
             with self._transaction() as file:
-                for table in ("bins", "names", "about"):
+                for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
                     file.execute(f"DELETE FROM {table}")
                 file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
         ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
@@ -145,18 +149,26 @@ class HistoryStore:
         newest: dict[tuple[str, int], int] = {}
         for one in bins:
             newest[one.model, one.width_s] = max(newest.get((one.model, one.width_s), one.start), one.start)
-        query = "SELECT start FROM bins WHERE model = ? AND width = ? AND start <= ? ORDER BY start LIMIT ?"
         return [
             HistoryRecord(BinKey(model, width, start).encode(), None)
             for (model, width), end in newest.items()
-            for (start,) in self._file.execute(query, (model, width, end - BINS_KEPT[width] * width, EXPIRED_MAX))
+            for (start,) in self._file.execute(
+                f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
+                (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
+            )
         ]
 
     def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
         kept = {one.key for one in records}
-        query = "SELECT model, width, start FROM bins WHERE model = ? ORDER BY width, start"
-        keys = [BinKey(*row).encode() for model in models for row in self._file.execute(query, (model,))]
+        keys = [
+            BinKey(model, width, start).encode()
+            for model in models
+            for width in BINS_KEPT
+            for (start,) in self._file.execute(
+                f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", (model,)
+            )
+        ]
         return [HistoryRecord(key, None) for key in keys if key not in kept]
 
     def bin(self, key: BinKey) -> HistoryBin | None:
@@ -170,8 +182,8 @@ class HistoryStore:
 
     def newest(self, model: str, width_s: int) -> int | None:
         """The start of the newest bin of this width; None if there is none."""
-        query = "SELECT max(start) FROM bins WHERE model = ? AND width = ?"
-        (start,) = self._file.execute(query, (model, width_s)).fetchone()
+        query = f"SELECT max(start) FROM bins_{width_s} WHERE model = ?"
+        (start,) = self._file.execute(query, (model,)).fetchone()
         return None if start is None else int(start)
 
     def close(self) -> None:
@@ -224,9 +236,15 @@ class HistoryStore:
                 if isinstance(message, HistoryNames):
                     file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, record.value))
                 elif message is not None:
-                    file.execute("INSERT OR REPLACE INTO bins VALUES (?, ?, ?, ?)", (*message.key, record.value))
-                elif (gone := key_of(record.key)) is not None:
-                    file.execute("DELETE FROM bins WHERE model = ? AND width = ? AND start = ?", gone)
+                    # In its place, so that the bins of a year stay side by side.
+                    file.execute(
+                        f"INSERT INTO bins_{message.width_s} VALUES (?, ?, ?) "
+                        "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
+                        (message.model, message.start, record.value),
+                    )
+                elif (gone := key_of(record.key)) is not None and gone.width_s in BINS_KEPT:
+                    where = gone.model, gone.start
+                    file.execute(f"DELETE FROM bins_{gone.width_s} WHERE model = ? AND start = ?", where)
             if at is not None:
                 saved = json.dumps(sorted(at.items()))
                 file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
@@ -256,8 +274,8 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
 
 
 def _bins(file: sqlite3.Connection, model: str, width: int, span: tuple[float, float], limit: int) -> list[HistoryBin]:
-    query = "SELECT value FROM bins WHERE model = ? AND width = ? AND start BETWEEN ? AND ? ORDER BY start LIMIT ?"
-    rows = file.execute(query, (model, width, *span, limit))
+    query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start LIMIT ?"
+    rows = file.execute(query, (model, *span, limit))
     return [_unpacked(value) for (value,) in rows]
 
 

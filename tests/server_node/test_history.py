@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -225,9 +226,31 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
     assert bins_of(site) == before
     with sqlite3.connect(tmp_path / HISTORY_FILE) as file:
         file.execute("UPDATE about SET value = '00' WHERE name = 'log'")
-        file.execute("DELETE FROM bins")
+        file.execute(f"DELETE FROM bins_{FINE_S}")
     site.run()
     assert bins_of(site) == before
+
+
+def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    origin, kept = ("plant", plant().digest, "clusters"), 3
+
+    def counts(columns: int, rows: int) -> list[int]:
+        table = [np.arange(rows)] * (columns - 1) + [rng.poisson(1000, rows)]
+        return [int(number) for number in np.column_stack(table).ravel()]
+
+    lengths = []
+    with closing(HistoryStore(plant(), tmp_path / HISTORY_FILE)) as store:
+        for place in range(300):
+            coarse = HistoryBin.of(*origin, COARSE_S, COARSE_S * place, 1, counts(2, 60), counts(2, 200), [])
+            fine = HistoryBin.of(*origin, FINE_S, FINE_S * place, 1, [], [], counts(3, CELLS_MAX))
+            records = [HistoryRecord(one.record_key, one) for one in (coarse, fine)]
+            if place >= kept:
+                records.append(HistoryRecord(BinKey("clusters", FINE_S, FINE_S * (place - kept)).encode(), None))
+            store.apply(records)
+            lengths.append((len(coarse.encode()), len(fine.encode())))
+    needed = sum(coarse for coarse, _ in lengths) + sum(fine for _, fine in lengths[-kept:])
+    assert (tmp_path / HISTORY_FILE).stat().st_size < 1.5 * needed
 
 
 def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
