@@ -23,7 +23,7 @@ from shoal.transports.base import Log, Positions, Record, beginning
 
 HISTORY_FILE = "history.db"
 """in the server's folder"""
-FORMAT = "2"
+FORMAT = "3"
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
 _SCHEMA = (
