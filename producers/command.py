@@ -78,10 +78,11 @@ def producer(context: click.Context, /, **options: Any) -> None:
     config = load_config(options["config"])
     if config.readings.address and options["readings"]:
         raise SettingsError("--readings means nothing with [readings]; leave one of them out")
-    if config.contract.privacy.privacy_unit.is_user and not source.gives_users(options):
+    if config.contract.privacy.privacy_unit.is_user and not source.gives_users(config, options):
         raise SettingsError(
             'unit = "user" of [privacy] needs a user id with every reading: name the column of FILES that has it with '
-            "--user-column; other sources have none, and a producer of your own sets the header user_id"
+            "--user-column, or the field of messages with user_id of [mqtt]; a producer of your own sets the header "
+            "user_id"
         )
     folder: Path = options["readings"] or config.client.folder
     start = time.monotonic()

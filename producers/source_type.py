@@ -57,7 +57,7 @@ class SourceType:
         """The one client it feeds; None when there may be several."""
         return None
 
-    def gives_users(self, options: Mapping[str, Any]) -> bool:
+    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
         """Whether its readings have user ids, without which nothing is learnt where the privacy unit is a user."""
         return False
 

@@ -13,6 +13,7 @@ from producers.pumped import CLIENTS, PUMP_PARAMETERS, SEED, PumpedSource
 from producers.source import Source
 from producers.source_type import PATH
 from shoal.config.contract import Contract
+from shoal.config.settings import Config
 from shoal.errors import SettingsError
 
 
@@ -68,7 +69,7 @@ class FilesSource(PumpedSource):
         only: str | None = options["only"]
         return only
 
-    def gives_users(self, options: Mapping[str, Any]) -> bool:
+    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
         """See `SourceType.gives_users`."""
         return options["user_column"] is not None
 

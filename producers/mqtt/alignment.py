@@ -40,6 +40,8 @@ class AlignedReading(NamedTuple):
     time: float
     values: NDArray[np.float64]
     """(d,)"""
+    user: str | None = None
+    """user id; readings that have one are not aligned"""
 
 
 class Rules(NamedTuple):

@@ -17,9 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from producers.mqtt.alignment import AlignedReading, Aligner, Rules
 from producers.mqtt.connection import Connection, Message
-from producers.mqtt.payloads import TopicField, parse_payload
+from producers.mqtt.payloads import ParsedPayload, TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
 from producers.mqtt.silence import SilenceMonitor
 from producers.publisher import Mark, ReadingsPublisher
@@ -35,7 +37,7 @@ DELIVERIES_MAX = 1024
 TICK_S = 1e-6
 """between the times of two messages when the clock does not advance"""
 REPORT_EVERY_S = 10.0
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class IngestCounts:
@@ -157,7 +159,18 @@ class MqttIngest:
         parsed = parse_payload(message.payload, self._resources.topics[message.topic], self._settings, self._arrival())
         for reason in parsed.faults:
             self._count_fault(reason, message.topic)
-        return [] if parsed.values is None else self._aligner.add(parsed.values)
+        if parsed.values is None:
+            return []
+        return self._of_user(message, parsed) if self._settings.user_id else self._aligner.add(parsed.values)
+
+    def _of_user(self, message: Message, parsed: ParsedPayload) -> list[AlignedReading]:
+        """The message as a reading by itself: values of two users must not become one reading."""
+        assert parsed.values is not None
+        time, values = parsed.values
+        if len(values) < self._resources.width:
+            return self._count_fault("incomplete", message.topic)
+        row = np.array([values[feature] for feature in range(self._resources.width)])
+        return [AlignedReading(time, row, parsed.user)]
 
     def _arrival(self) -> float:
         if self._settings.time:
@@ -196,7 +209,7 @@ class MqttIngest:
         self._unreported.clear()
 
     def _save(self, aligned: Sequence[AlignedReading]) -> None:
-        rows = [[self._next_row + number, reading.time, reading.values] for number, reading in enumerate(aligned)]
+        rows = [[self._next_row + number, *reading] for number, reading in enumerate(aligned)]
         self._next_row += len(aligned)
         self._counts.position = self._next_row
         self._resources.checkpoint.save(
@@ -215,9 +228,9 @@ class MqttIngest:
     def _store(self, rows: Sequence[Sequence[Any]]) -> None:
         """Publish these rows, unless they are in the readings log."""
         stored = 0
-        for row, time, values in rows:
+        for row, time, values, user in rows:
             if row > self._publisher.last_row:
-                self._publisher.publish(row, SourceRow(self._resources.client, time, values))
+                self._publisher.publish(row, SourceRow(self._resources.client, time, values, user=user))
                 stored += 1
         if stored:
             self._publisher.flush()

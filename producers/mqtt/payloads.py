@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from producers.files.parsing import number_of, seconds_of
+from producers.files.parsing import number_of, seconds_of, user_of
 from producers.mqtt.alignment import SensorValues
 from producers.mqtt.settings import MqttSettings
 from shoal.config.contract import Contract
@@ -33,6 +33,8 @@ class ParsedPayload(NamedTuple):
     """None when no value can be used"""
     faults: Sequence[str]
     """a reason, one of `report.FAULTS`, for each value that cannot be used, or for the message as a whole"""
+    user: str | None = None
+    """user id; None without one"""
 
 
 def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[TopicField]]:
@@ -70,7 +72,8 @@ def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MqttSe
     time = seconds_of(_at(fields, settings.time)) if settings.time else now
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
-    return _parsed(time, {feature: _at(fields, field) for feature, field in wanted})
+    parsed = _parsed(time, {feature: _at(fields, field) for feature, field in wanted})
+    return parsed._replace(user=user_of(_at(fields, settings.user_id))) if settings.user_id else parsed
 
 
 def _parsed(time: float, cells: Mapping[int, Any]) -> ParsedPayload:

@@ -45,6 +45,11 @@ class MqttSettings(SourceSettings):
         description="feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a); `{client}`: its name",
     )
     time: str = Field(default="", description="field (JSON) with the time of a message; none: the time it arrives")
+    user_id: str = Field(
+        default="",
+        description="field (JSON) with the person or device that a message is from, for `unit` of [privacy]; all "
+        "features are then in one topic, and each message is a reading of its own",
+    )
     tolerance_s: float = Field(
         default=1.0, ge=0, le=86400, description="seconds that the values of one reading may lie apart"
     )
@@ -81,6 +86,16 @@ class MqttSettings(SourceSettings):
                 raise ValueError(f"topics.{feature}: write topic or topic#field, without wildcards")
             if self.time and not field:
                 raise ValueError(f"topics.{feature}: a plain number has no time: write topic#field, or leave out time")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_users_apart(self) -> Self:
+        if self.user_id:
+            places = [place.partition("#") for place in self.topics.values()]
+            if len({topic for topic, _, _ in places}) > 1 or not all(field for _, _, field in places):
+                raise ValueError("user_id needs all features in fields of one topic: a reading is of one user")
+            if self.missing == "hold":
+                raise ValueError('user_id and missing = "hold" exclude each other: a last value may be of another user')
         return self
 
     def check(self, contract: Contract) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from producers.mqtt.settings import MqttSettings
+from producers.mqtt.settings import MqttSettings, mqtt_settings
 from producers.report import ProducerTotals
 from producers.source_type import ProducerTask, SourceType
 from shoal.config.base import check_client_name
+from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.telemetry.events import log_event
 
@@ -36,6 +37,10 @@ class MqttSource(SourceType):
         """See `SourceType.client`."""
         name: str | None = options["name"]
         return name
+
+    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.gives_users`."""
+        return bool(mqtt_settings(config).user_id)
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. Raises `MissingExtra`."""

@@ -96,6 +96,12 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
         ('[mqtt]\nca_file = "a"', "[mqtt]: ca_file, certificate_file and key_file are for TLS: set tls = true"),
         ('[mqtt]\ntls = true\nkey_file = "a"', "[mqtt]: certificate_file and key_file go together"),
         ('[mqtt]\nuser = "u"', "[mqtt]: user and secret_file go together"),
+        (
+            '[mqtt]\nuser_id = "who"\n[mqtt.topics]\nwarm = "one#a"\ndamp = "two#b"',
+            "[mqtt]: user_id needs all features",
+        ),
+        ('[mqtt]\nuser_id = "who"\n[mqtt.topics]\nwarm = "one"\ndamp = "one"', "[mqtt]: user_id needs all features"),
+        ('[mqtt]\nuser_id = "who"\nmissing = "hold"', '[mqtt]: user_id and missing = "hold" exclude each other'),
         ('[mqtt.topics]\na = "x/+"', "[mqtt]: topics.a: write topic or topic#field, without wildcards"),
         ('[mqtt.topics]\na = "x/#"', "[mqtt]: topics.a: write topic or topic#field, without wildcards"),
         ('[mqtt.topics]\na = "#field"', "[mqtt]: topics.a: write topic or topic#field, without wildcards"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from producers.mqtt.service import open_mqtt_ingest
 from producers.mqtt.settings import mqtt_settings
 from producers.mqtt.silence import SilenceMonitor
 from shoal.config.settings import Config, load_config
+from shoal.protocol.readings import USER_ID
+from shoal.protocol.topics import READINGS
+from shoal.transports import open_log
+from shoal.transports.base import beginning
 from tests.mosquitto_broker import PATIENCE_S
 from tests.producers.running_producer import stored_in
 
@@ -96,6 +101,12 @@ class IngestSite:
     def times(self) -> list[float | None]:
         """Their times."""
         return [stored.time for stored in stored_in(self.folder / "clients")[CLIENT]]
+
+    def users(self) -> list[bytes | None]:
+        """Their user ids."""
+        with closing(open_log(f"sqlite:{self.folder / 'clients' / CLIENT / 'readings.db'}")) as log:
+            records, _ = log.read(READINGS, beginning(log, READINGS))
+        return [dict(record.headers).get(USER_ID) for record in records]
 
     def pair(self, number: int) -> list[tuple[str, str | bytes]]:
         """One plain message of each sensor."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,22 @@ def test_missing_values_are_filled_when_the_settings_say_so(tmp_path: Path, mosq
     site.run(readings=4)
     assert site.readings() == [[1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [4.0, 1.0]]
     assert site.counts.faults == {"filled": 3}
+
+
+def test_messages_with_a_user_id_are_readings_of_their_own_with_that_id(tmp_path: Path, mosquitto_port: int) -> None:
+    topic = f"h{uuid.uuid4().hex[:12]}/rooms"
+    settings = 'time = "t"\nuser_id = "who.id"'
+    site = IngestSite(tmp_path, mosquitto_port, settings, plain=False, topics=(topic, topic))
+    site.run()
+    with Sensor(mosquitto_port) as sensor:
+        for user, more in (("anna", {"warm": 1, "air": {"damp": 1}}), ("ben", {"warm": 2}), (None, {"air": {}})):
+            sensor.publish(topic, json.dumps({"t": THEN, "who": {"id": user}, **more}))
+        for user in ("ben", None):
+            sensor.publish(topic, json.dumps({"t": THEN, "who": {"id": user}, "warm": 3, "air": {"damp": 3}}))
+    site.run(readings=3)
+    assert site.readings() == [[1.0, 1.0], [3.0, 3.0], [3.0, 3.0]], "at one time, and not joined"
+    assert site.users() == [b"anna", b"ben", None]
+    assert site.counts.faults["incomplete"] == 1
 
 
 def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int) -> None:

@@ -124,7 +124,7 @@ def test_any_payload_is_parsed_and_every_fault_has_a_description(payload: Any) -
         payload if isinstance(payload, bytes) else json.dumps({"warm": payload, "t": payload, "air": payload}).encode()
     )
     for wanted in (PLAIN, JSON):
-        for settings in (MqttSettings(), MqttSettings(time="t")):
+        for settings in (MqttSettings(), MqttSettings(time="t"), MqttSettings(user_id="warm")):
             found = parse_payload(raw, wanted, settings, NOW)
             assert found.values is not None or found.faults
             assert set(found.faults) <= set(FAULTS)
