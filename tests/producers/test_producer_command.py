@@ -118,6 +118,7 @@ def test_a_user_column_is_stored_with_the_readings_and_needed_where_users_are_pr
     assert 'algorithm = "fcac"' in plain
     config.write_text(plain.replace(mode, terms).replace('algorithm = "fcac"', 'algorithm = "density_tree"'))
     assert "--user-column" in rejected("--config", config, path)
+    assert "user_id of [mqtt]" in rejected("--config", config, "--mqtt", "--name", "attic")
     readings = tmp_path / "readings"
     totals_of("--config", config, path, "--user-column", "who", "--readings", readings)
     with closing(open_log(f"sqlite:{readings / 'client-1' / 'readings.db'}")) as log:
