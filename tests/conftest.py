@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from deploy.kafka.broker import what_is_missing
-from shoal.algorithms.fcac import art_network
+from shoal.kernels import forms
 from shoal.kernels.forms import COMPILED, NUMPY, VARIABLE, Forms
 from tests.deploy.docker_engine import what_is_missing as what_an_engine_lacks
 from tests.kafka_broker import Broker
@@ -89,7 +89,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     chosen: str = request.param
     if chosen == COMPILED and importlib.util.find_spec("numba") is None:
         without("numba", "it is not installed")
-    monkeypatch.setattr(art_network, "PROCESS", Forms(chosen))
+    monkeypatch.setattr(forms, "PROCESS", Forms(chosen))
     return chosen
 
 

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from benchmarks.streams import SPREAD, Batch
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.streaming import Contribution
+from shoal.kernels import forms
+from shoal.kernels.forms import COMPILED, NUMPY, Forms
 
 try:
     from river.cluster import DBSTREAM, DenStream
@@ -42,16 +44,21 @@ class Learner(Protocol):
         ...
 
 
-class Client:
-    """CA+ with default options."""
+FORMS = {NUMPY: Forms(NUMPY), COMPILED: Forms(COMPILED)}
 
-    def __init__(self, d: int) -> None:
+
+class Client:
+    """CA+ with default options, in one form of the kernels."""
+
+    def __init__(self, d: int, form: str) -> None:
         self._network = CAPlus(d)
+        self._form = FORMS[form]
 
     def prepare(self, batch: Batch) -> Any:
         return batch.rows
 
     def learn(self, prepared: Any) -> None:
+        forms.PROCESS = self._form
         self._network.learn(prepared)
 
     def prototypes(self) -> int:
@@ -59,9 +66,10 @@ class Client:
 
 
 class Server:
-    """CAEFC; each batch is one update of a client."""
+    """CAEFC in one form of the kernels; each batch is one update of a client."""
 
-    def __init__(self, d: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, d: int, options: Mapping[str, Any], form: str) -> None:
+        self._form = FORMS[form]
         self._network = CAEFC(d, **options)
         self._absorbed = 0
 
@@ -71,6 +79,7 @@ class Server:
         return Contribution("any", self._absorbed, arrays), self._absorbed.to_bytes(8, "little")
 
     def learn(self, prepared: Any) -> None:
+        forms.PROCESS = self._form
         contribution, key = prepared
         self._network.absorb([contribution], key)
 
@@ -124,6 +133,8 @@ class Peer:
     """its parameters, in words"""
     rows_by_one: int | None = None
     """rows of each turn, learnt with one call per row, by the peer and by ours; None: the whole turn in batches"""
+    rows_of_turn: int | None = None
+    """for a slow peer, the first so many rows of each turn"""
 
 
 def dbstream(d: int, k: int, n: int) -> Learner:
@@ -144,6 +155,15 @@ def denstream(d: int, k: int, n: int) -> Learner:
     return River(model, lambda model: len(model.p_micro_clusters) + len(model.o_micro_clusters))
 
 
+NUMPY_DESCRIPTION = "ours without the extra `fast`: the same network, bit for bit"
+NUMPY_CLIENT = Peer("NumPy form", lambda d, k, n: Client(d, NUMPY), NUMPY_DESCRIPTION)
+
+
+def numpy_server(options: Mapping[str, Any]) -> Peer:
+    """CAEFC in NumPy's form with the same options."""
+    return Peer(NUMPY_CLIENT.name, lambda d, k, n: Server(d, options, NUMPY), NUMPY_DESCRIPTION)
+
+
 KMEANS = Peer(
     "MiniBatchKMeans",
     lambda d, k, n: KMeans(k),
@@ -160,10 +180,12 @@ DBSTREAM_PEER = Peer(
     dbstream,
     f"river, learn_one; clustering_threshold {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), fading_factor {FADING:g} "
     "and cleanup_interval 1000 (with the defaults it forgets nine of ten blobs), else defaults",
+    rows_of_turn=2000,
 )
 DENSTREAM_PEER = Peer(
     "DenStream",
     denstream,
     f"river, learn_one; epsilon {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), decaying_factor {100 * FADING:g} per tick "
     "of 100 readings, n_samples_init all rows before the first turn, else defaults",
+    rows_of_turn=2000,
 )

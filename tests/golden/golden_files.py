@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.fcac import CAEFC, CAPlus, art_network
+from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.art_network import Step
+from shoal.kernels import forms
 from shoal.kernels.forms import COMPILED, NUMPY
 
 FOLDER = Path(__file__).parent / "vectors"
@@ -96,7 +97,7 @@ class Recorder:
             "n_edges_deleted": after["n_deleted_edges"] - before["n_deleted_edges"],
             "det_after": math.nan if before["n_active"] else plain_determinant(initial, self.initial_sigma),
         }
-        if art_network.PROCESS.choice == NUMPY:
+        if forms.PROCESS.choice == NUMPY:
             assert last is not None
             found = [ids[position] if position >= 0 else -1 for position in (last.first, last.second)]
             distances = (last.distance_first, last.distance_second)
@@ -118,7 +119,7 @@ def plain_determinant(points: NDArray[np.float64], sigma: float) -> float:
 def assert_same_trace(recorder: Recorder, expected: Vectors, counter: bool = True) -> None:
     """Every array of the golden trace. `counter` False leaves out the input counter, which ours never restarts."""
     names = [key.removeprefix("trace_") for key in expected if key.startswith("trace_")]
-    if art_network.PROCESS.choice == COMPILED:
+    if forms.PROCESS.choice == COMPILED:
         names = [name for name in names if name not in STEP]
     assert sorted(names) == sorted(recorder.trace)
     for name in names:

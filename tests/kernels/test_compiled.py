@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.fcac import CAEFC, CAPlus, art_network
+from shoal.algorithms.fcac import CAEFC, CAPlus
+from shoal.kernels import forms
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from tests.conftest import without
 
@@ -60,7 +61,7 @@ KINDS = [
 
 
 def learn_by(form: str, network: Network, rows: Floats, monkeypatch: pytest.MonkeyPatch, chunk: int = N) -> None:
-    monkeypatch.setattr(art_network, "PROCESS", Forms(form))
+    monkeypatch.setattr(forms, "PROCESS", Forms(form))
     for first in range(0, len(rows), chunk):
         network.learn(rows[first : first + chunk])
 

@@ -20,9 +20,10 @@ from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels import forms
 from shoal.kernels.bandwidth import bandwidth, bandwidth_factor
 from shoal.kernels.correntropy import Floats, cim, correntropy, ignore_underflow, mean_nearest_other
-from shoal.kernels.forms import PROCESS, CompiledKernels
+from shoal.kernels.forms import CompiledKernels
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
@@ -189,7 +190,7 @@ class ArtNetwork(ABC):
         self._learn_each(rows)
 
     def _learn_each(self, rows: Floats) -> None:
-        compiled = PROCESS.compiled_for(len(rows)) if self._has_compiled_form() else None
+        compiled = forms.PROCESS.compiled_for(len(rows)) if self._has_compiled_form() else None
         with ignore_underflow():
             if compiled is None:
                 for row in rows:

@@ -130,11 +130,13 @@ def add_node(row: Any, nodes: Any, whole: Any, real: Any) -> None:
 
 
 @njit
-def set_bandwidth(nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any, everywhere: Any) -> None:
+def set_bandwidth(
+    nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any, older: Any, everywhere: Any
+) -> None:
     """Give the newest node the bandwidth of the most recent nodes, or give it to all nodes."""
-    weights, sigmas, _, stamps, _ = nodes
+    weights, sigmas, _, _, _ = nodes
     k = whole[SIZE]
-    real[LAST_SIGMA] = recent_bandwidth(weights[:k], stamps[:k], limits[N_ACTIVE], factors[BANDWIDTH], loops)
+    real[LAST_SIGMA] = recent_bandwidth(weights, older, limits[N_ACTIVE], factors[BANDWIDTH], loops)
     for i in range(0 if everywhere else k - 1, k):
         sigmas[i] = real[LAST_SIGMA]
     set_mean_bandwidth(sigmas, whole, real, loops)
@@ -179,37 +181,38 @@ def move(row: Any, weights: Any, k: Any, share: Any) -> None:
 
 
 @njit
-def recent_bandwidth(weights: Any, stamps: Any, n: Any, factor: Any, loops: Any) -> Any:
-    """The bandwidth of the n nodes with the highest stamps, as `shoal.kernels.bandwidth`; its `factor` is given."""
-    d = weights.shape[1]
-    recent = np.argsort(stamps)[::-1][:n]
-    points = np.empty((n, d))
+def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) -> Any:
+    """The bandwidth of the n most recent nodes, as `shoal.kernels.bandwidth`; its `factor` is given.
+
+    Sums are taken as NumPy takes them: row by row, but those of a single column as of one array.
+    """
+    d, end = weights.shape[1], len(older) - 1
+    newest = older[end]
+    mean, spread = np.zeros(d), np.zeros(d)
+    column = np.empty(n if d == 1 else 0)
+    k = newest
     for i in range(n):
-        points[i] = weights[recent[i]]
-    origin = points[0].copy()
-    for i in range(n):
-        points[i] -= origin
-    mean = column_sums(points, loops) / n
-    for i in range(n):
-        points[i] -= mean
-        points[i] *= points[i]
-    spread = np.sqrt(column_sums(points, loops) / (n - 1))
+        for j in range(d):
+            mean[j] += weights[k, j] - weights[newest, j]
+        if d == 1:
+            column[i] = weights[k, 0] - weights[newest, 0]
+        k = older[k]
+    if d == 1:
+        mean[0] = total(loops, column)
+    mean /= n
+    k = newest
+    for _ in range(n):
+        for j in range(d):
+            centred = (weights[k, j] - weights[newest, j]) - mean[j]
+            spread[j] += centred * centred
+        k = older[k]
+    if d == 1:
+        column -= mean[0]
+        column *= column
+        spread[0] = total(loops, column)
+    spread = np.sqrt(spread / (n - 1))
     for j in range(d):
         if spread[j] == 0.0:
             spread[j] = ZERO_SPREAD
     spread.sort()
     return max(factor * (0.5 * (spread[(d - 1) // 2] + spread[d // 2])), SIGMA_MIN)
-
-
-@njit
-def column_sums(points: Any, loops: Any) -> Any:
-    """points (n, d) -> (d,) with the bits of `points.sum(axis=0)`: row by row, but a single column as one array."""
-    n, d = points.shape
-    sums = np.zeros(d)
-    if d == 1:
-        sums[0] = total(loops, points.reshape(n))
-        return sums
-    for i in range(n):
-        for j in range(d):
-            sums[j] += points[i, j]
-    return sums

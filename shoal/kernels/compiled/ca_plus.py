@@ -9,6 +9,7 @@ from numba import njit, types
 
 from shoal.kernels.compiled.art import add_node, compete, move, set_bandwidth, win
 from shoal.kernels.compiled.places import COUNTER, NEIGHBOUR, SIZE
+from shoal.kernels.compiled.recency import open_recency, put_first, take_out
 from shoal.kernels.compiled.screen import open_screen, put, set_margin
 
 WHOLE, REAL = types.int64[::1], types.float64[::1]
@@ -23,6 +24,7 @@ def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: An
     weights, _, counts, stamps, _ = nodes
     d, capacity = rows.shape[1], len(weights)
     origin, columns, bounds, margin = open_screen(rows, weights, whole, real)
+    newer, older = open_recency(stamps, whole[SIZE])
     terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
     for i in range(len(rows)):
         row = rows[i]
@@ -32,12 +34,15 @@ def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: An
                 return i
             whole[COUNTER] += 1
             add_node(row, nodes, whole, real)
-            set_bandwidth(nodes, whole, real, limits, factors, loops, False)
+            put_first(whole[SIZE] - 1, newer, older)
+            set_bandwidth(nodes, whole, real, limits, factors, loops, older, False)
             set_margin(margin, d, real)
             put(columns, origin, whole[SIZE] - 1, weights)
             continue
         whole[COUNTER] += 1
         win(row, weights, counts, stamps, first, whole[COUNTER])
+        take_out(first, newer, older)
+        put_first(first, newer, older)
         put(columns, origin, first, weights)
         if second >= 0:
             move(row, weights, second, factors[NEIGHBOUR] / counts[second])

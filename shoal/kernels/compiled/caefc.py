@@ -31,6 +31,7 @@ from shoal.kernels.compiled.places import (
     SATURATED,
     SIZE,
 )
+from shoal.kernels.compiled.recency import open_recency, order_by_stamp, put_first, take_out
 from shoal.kernels.compiled.screen import open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
@@ -171,6 +172,7 @@ def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any,
     degrees, neighbours, ages = edges
     d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
     origin, columns, bounds, margin = open_screen(rows, weights, whole, real)
+    newer, older = open_recency(stamps, whole[SIZE])
     terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
     for i in range(len(rows)):
         row, saturated = rows[i], whole[SATURATED]
@@ -187,14 +189,17 @@ def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any,
         if first < 0:
             degrees[whole[SIZE]] = 0
             add_node(row, nodes, whole, real)
+            put_first(whole[SIZE] - 1, newer, older)
             if not direct or whole[SIZE] == limits[N_ACTIVE]:
-                set_bandwidth(nodes, whole, real, limits, factors, loops, direct)
+                set_bandwidth(nodes, whole, real, limits, factors, loops, older, direct)
                 set_margin(margin, d, real)
             if direct and whole[SIZE] == limits[N_ACTIVE]:
                 set_vigilance(weights, whole, real, loops, terms)
             put(columns, origin, whole[SIZE] - 1, weights)
         else:
             win(row, weights, counts, stamps, first, whole[COUNTER])
+            take_out(first, newer, older)
+            put_first(first, newer, older)
             put(columns, origin, first, weights)
             age_edges(first, degrees, neighbours, ages)
             if second >= 0:
@@ -203,6 +208,7 @@ def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any,
                 move_neighbours(row, first, weights, counts, degrees, neighbours, factors, columns, origin)
             remove_old_edges(first, degrees, neighbours, ages, factors, whole)
         if whole[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, whole):
+            order_by_stamp(stamps, whole[SIZE], newer, older)
             set_mean_bandwidth(sigmas, whole, real, loops)
             set_margin(margin, d, real)
             put_all(columns, origin, weights, whole)

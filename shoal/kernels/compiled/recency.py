@@ -1,0 +1,44 @@
+"""The nodes in the order of their stamps, as a circular list: finding the most recent ones needs no sorting.
+
+`newer` and `older` (capacity + 1,) name the next node in either direction; their last place stands for both ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit
+def open_recency(stamps: Any, size: Any) -> Any:
+    """stamps (capacity,) of nodes -> `newer` and `older`."""
+    newer, older = np.empty(len(stamps) + 1, np.int64), np.empty(len(stamps) + 1, np.int64)
+    order_by_stamp(stamps, size, newer, older)
+    return newer, older
+
+
+@njit
+def order_by_stamp(stamps: Any, size: Any, newer: Any, older: Any) -> None:
+    """Make the list anew from the stamps."""
+    end = len(stamps)
+    newer[end] = older[end] = end
+    for k in np.argsort(stamps[:size]):
+        put_first(k, newer, older)
+
+
+@njit(forceinline=True)
+def put_first(k: Any, newer: Any, older: Any) -> None:
+    """Make a node that is not in the list the most recent one."""
+    end = len(newer) - 1
+    newer[k], older[k] = end, older[end]
+    newer[older[end]] = k
+    older[end] = k
+
+
+@njit(forceinline=True)
+def take_out(k: Any, newer: Any, older: Any) -> None:
+    """Take a node out of the list."""
+    older[newer[k]] = older[k]
+    newer[older[k]] = newer[k]
