@@ -56,7 +56,7 @@ class Forms:
         if self._choice is None:
             self._choice = os.environ.get(VARIABLE) or AUTO
         if self._choice not in (AUTO, NUMPY, COMPILED):
-            raise SettingsError(f'{VARIABLE} = {self._choice!r}, must be "{AUTO}", "{NUMPY}" or "{COMPILED}"')
+            raise SettingsError(f'SHOAL_KERNELS = {self._choice!r}, must be "{AUTO}", "{NUMPY}" or "{COMPILED}"')
         return self._choice
 
     def check(self) -> None:
