@@ -74,14 +74,14 @@ class HistoryReader:
         """The newest bins of this width, the newest first."""
         query = f"SELECT value FROM bins_{width_s} WHERE model = ? ORDER BY start DESC LIMIT ?"
         with self._opened() as file:
-            return [_unpacked(value) for (value,) in file.execute(query, (model, limit))]
+            return _decoded(file.execute(query, (model, limit)))
 
     def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
         """The bins of this width that start at these times, as many as there are."""
         places = ", ".join("?" * len(starts))
         query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
         with self._opened() as file:
-            return [_unpacked(value) for (value,) in file.execute(query, (model, *starts))]
+            return _decoded(file.execute(query, (model, *starts)))
 
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
         """The starts of the oldest and the newest bin of this width; None if there is none."""
@@ -275,12 +275,11 @@ def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
 
 def _bins(file: sqlite3.Connection, model: str, width: int, span: tuple[float, float], limit: int) -> list[HistoryBin]:
     query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start LIMIT ?"
-    rows = file.execute(query, (model, *span, limit))
-    return [_unpacked(value) for (value,) in rows]
+    return _decoded(file.execute(query, (model, *span, limit)))
 
 
-def _unpacked(value: bytes) -> HistoryBin:
-    return HistoryBin.decode(value, HistoryBin.headers())
+def _decoded(rows: Iterable[tuple[bytes]]) -> list[HistoryBin]:
+    return [HistoryBin.decode(value, HistoryBin.headers()) for (value,) in rows]
 
 
 def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:

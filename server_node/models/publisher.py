@@ -25,6 +25,7 @@ from server_node.lineage import (
 )
 from server_node.models.base import PublishedSnapshot
 from server_node.models.clients import Clients
+from server_node.models.size_history import as_columns, from_columns, thinned
 from server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Arrays, Rows
@@ -37,7 +38,6 @@ from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import RoundRequest
 from shoal.transports.base import Positions
 
-HISTORY_MAX = 600
 EVENTS_MAX = 100
 """newest cluster events that are kept for people to read"""
 
@@ -255,7 +255,7 @@ class ModelPublisher:
             "named": self._named,
             "rebuilt": self.rebuilt,
             "snapshot_at": self.snapshot_at,
-            "history": _columns(self.history),
+            "history": as_columns(self.history),
             "events": [list(event) for event in self.events],
             "recorder": self._recorder.state(),
         }
@@ -276,30 +276,9 @@ class ModelPublisher:
         self._named = list(state["named"])
         self.rebuilt = state["rebuilt"]
         self.snapshot_at = state["snapshot_at"]
-        self.history = thinned(_points(*state["history"]))
+        self.history = thinned(from_columns(*state["history"]))
         self.events = [RecentEvent(*event) for event in state["events"]]
         self._recorder.restore(state["recorder"])
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
         self.snapshot, self._encoded, self.view = snapshot, value, view
-
-
-def _columns(history: Sequence[HistoryPoint]) -> list[NDArray[Any]]:
-    """times (n,) and sizes (n, 3): a list for each point would cost more than all else in a checkpoint."""
-    times = np.array([point.time for point in history], dtype=np.float64)
-    sizes = np.array([point[1:] for point in history], dtype=np.int64).reshape(-1, 3)
-    return [times, sizes]
-
-
-def _points(times: NDArray[np.float64], sizes: NDArray[np.int64]) -> list[HistoryPoint]:
-    return [HistoryPoint(time, *row) for time, row in zip(times.tolist(), sizes.tolist(), strict=True)]
-
-
-def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
-    """At most `HISTORY_MAX` points: of too many every second one is left out; the first and the newest stay.
-
-    Recent history is kept finely and the distant past coarsely, and the page can still show the first day.
-    """
-    while len(history) > HISTORY_MAX:
-        history = history[:-1:2] + history[-1:]
-    return history
