@@ -38,6 +38,31 @@ EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
 SIGNATURE = types.int64(ROWS, NODES, EDGES, WHOLE, REAL, WHOLE, REAL, WHOLE)
 
 
+@njit
+def become_node(
+    row: Any,
+    nodes: Any,
+    whole: Any,
+    real: Any,
+    limits: Any,
+    factors: Any,
+    loops: Any,
+    terms: Any,
+    newer: Any,
+    older: Any,
+) -> None:
+    """Make a row a node, in Case I or because nodes are too few; the last one needed then sets the vigilance."""
+    direct = whole[SIZE] < limits[N_ACTIVE]
+    add_node(row, nodes, whole, real)
+    put_first(whole[SIZE] - 1, newer, older)
+    if not direct or whole[SIZE] == limits[N_ACTIVE]:
+        set_bandwidth(nodes, whole, real, limits, factors, loops, older, direct)
+        if direct:
+            set_vigilance(nodes[0], whole, real, loops, terms)
+    else:
+        set_mean_bandwidth(nodes[1], whole, real, loops)
+
+
 @njit(forceinline=True)
 def lacks_room(first: Any, second: Any, whole: Any, capacity: Any, degrees: Any, width: Any) -> Any:
     """Whether an input needs a node or an edge for which the arrays have no room."""
@@ -177,8 +202,7 @@ def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any,
     for i in range(len(rows)):
         row, saturated = rows[i], whole[SATURATED]
         first, second = -1, -1
-        direct = whole[SIZE] < limits[N_ACTIVE]
-        if not direct:
+        if whole[SIZE] >= limits[N_ACTIVE]:
             first, second = compete(
                 row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found
             )
@@ -188,13 +212,8 @@ def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any,
         whole[COUNTER] += 1
         if first < 0:
             degrees[whole[SIZE]] = 0
-            add_node(row, nodes, whole, real)
-            put_first(whole[SIZE] - 1, newer, older)
-            if not direct or whole[SIZE] == limits[N_ACTIVE]:
-                set_bandwidth(nodes, whole, real, limits, factors, loops, older, direct)
-                set_margin(margin, d, real)
-            if direct and whole[SIZE] == limits[N_ACTIVE]:
-                set_vigilance(weights, whole, real, loops, terms)
+            become_node(row, nodes, whole, real, limits, factors, loops, terms, newer, older)
+            set_margin(margin, d, real)
             put(columns, origin, whole[SIZE] - 1, weights)
         else:
             win(row, weights, counts, stamps, first, whole[COUNTER])
