@@ -31,7 +31,13 @@ export class Clusters {
   // Pins a cluster, or lets it go if it is pinned.
   toggle(identity) {
     this.pin(this.pinned === identity ? null : identity);
-    this.show(this.model, this.now);
+    for (const row of table.tBodies[0].rows) this.press(row);
+  }
+
+  press(row) {
+    const pressed = String(this.pinned !== null && this.pinned === row.cluster.identity);
+    const button = row.cells[0].querySelector(".pin");
+    if (button.ariaPressed !== pressed) button.ariaPressed = pressed;
   }
 
   show(model, now) {
@@ -81,7 +87,7 @@ export class Clusters {
     row.cluster = cluster;
     row.classList.toggle("inactive", !cluster.active);
     const button = row.cells[0].querySelector(".pin");
-    button.ariaPressed = String(this.pinned !== null && this.pinned === cluster.identity);
+    this.press(row);
     button.title = cluster.text || "Highlight it on the map";
     fillSwatch(button.children[0], cluster.slot);
     const title = columns[0].text(cluster);

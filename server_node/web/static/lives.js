@@ -78,14 +78,10 @@ export class Lives {
   draw() {
     const { model, past } = this;
     if (!model?.clustering) return;
-    this.bars = bars(past, SPANS[this.span][2]);
-    const width = this.bars.width;
-    const start = this.bars[0]?.start ?? 0;
-    this.window = { start, end: (this.bars.at(-1)?.start ?? start) + width, step: width };
+    this.layOut();
     const every = this.order.keep(this.listed(), ({ identity }) => identity, `${model.name}/${this.span}`);
     const query = at("find-cluster").value.trim().toLowerCase();
     const rows = every.filter((cluster) => clusterTitle(cluster).toLowerCase().includes(query));
-    this.highest = Math.max(...this.bars.flatMap((bar) => [...bar.clusters].map(([identity]) => identity === NO_CLUSTER ? 0 : shareOf(bar, identity))), 0.01);
     const shown = this.all ? rows : rows.filter(({ identity }, place) => place < ROWS_MAX || identity === this.chosen);
     reconcile(
       at("lives").tBodies[0], shown.flatMap((cluster) => (cluster.identity === this.chosen ? [cluster, { cluster }] : [cluster])),
@@ -102,6 +98,26 @@ export class Lives {
       : this.bars.length ? `A band of full height is ${percent(this.highest)} of the readings.`
       : past.busy ? "" : "The history begins with the next snapshot.");
     this.read();
+  }
+
+  // Bars, and what bands are drawn by: anew only when the bins have changed.
+  layOut() {
+    const drawn = `${this.past.asked}/${this.past.changes}`;
+    if (this.drawn === drawn) return;
+    this.drawn = drawn;
+    this.bars = bars(this.past, SPANS[this.span][2]);
+    const width = this.bars.width;
+    const start = this.bars[0]?.start ?? 0;
+    this.window = { start, end: (this.bars.at(-1)?.start ?? start) + width, step: width };
+    const shares = this.bars.flatMap((bar) => [...bar.clusters.keys()].map((identity) => (identity === NO_CLUSTER ? 0 : shareOf(bar, identity))));
+    this.highest = Math.max(...shares, 0.01);
+    this.outlines = new Map(); // identity, and whether it has ended -> outline of its band
+  }
+
+  outline(cluster) {
+    const key = `${cluster.identity}/${cluster.ended}`;
+    if (!this.outlines.has(key)) this.outlines.set(key, this.band(cluster));
+    return this.outlines.get(key);
   }
 
   row(cluster) {
@@ -128,7 +144,8 @@ export class Lives {
     row.classList.toggle("inactive", !cluster.active);
     row.classList.toggle("faded", this.chosen !== null && this.chosen !== cluster.identity);
     const path = band.firstChild.firstChild;
-    path.setAttribute("d", this.band(cluster));
+    const outline = this.outline(cluster);
+    if (path.getAttribute("d") !== outline) path.setAttribute("d", outline);
     path.setAttribute("class", `life ${cluster.ended ? "" : `c${markOf(cluster.slot).colour}`}`);
     this.mark(band, cluster);
     state.title = cluster.trend_text ?? "";

@@ -27,8 +27,8 @@ const lives = new Lives((identity) => clusters.toggle(identity));
 const happened = new Happened();
 const clients = new Clients();
 const tabs = new Tabs(at("models"), at("model"), (name) => {
-  choose({ model: name });
-  live.follow(name);
+  remember({ model: name });
+  live.follow(name); // it is shown when it arrives
 });
 
 let newest = null; // a status that is not shown yet
@@ -40,10 +40,10 @@ let nameShown = ""; // of the model
 let privacyShown = ""; // digest of the contract whose privacy is shown
 let announcedAt = -ANNOUNCE_EVERY_MS;
 
-function choose(more) {
+// Keeps choices in the address.
+function remember(more) {
   chosen = Object.fromEntries(Object.entries({ ...chosen, ...more }).filter(([, value]) => value));
   history.replaceState(null, "", `#${new URLSearchParams(chosen)}`);
-  show();
 }
 
 // Calls `act` before the next frame. A tab in the background gets no frames, but its title is visible.
@@ -186,7 +186,10 @@ function announce(model) {
   setText(at("headline"), text);
 }
 
-for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event) => choose({ [axis]: event.target.value }));
+for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event) => {
+    remember({ [axis]: event.target.value });
+    show();
+  });
 new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
 showReloadReason();

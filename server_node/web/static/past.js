@@ -6,11 +6,12 @@ export const NO_CLUSTER = -1;
 export class Past {
   // `onChange` is called when there are other bins than before.
   constructor(onChange) {
-    [this.onChange, this.asked, this.readings, this.busy] = [onChange, "", -1, false];
+    [this.onChange, this.asked, this.readings, this.busy, this.changes] = [onChange, "", -1, false, 0];
     this.clear();
   }
 
   clear() {
+    this.changes += 1; // so many times the bins have changed
     this.bins = new Map(); // start -> {total, clusters: Map of identity -> readings}
     this.names = new Map(); // identity -> {name, label}
     [this.fetchedAt, this.failed] = [-REFRESH_MS, false];
@@ -44,6 +45,7 @@ export class Past {
     } catch {
       this.failed = true;
     }
+    this.changes += 1;
     const oldest = this.newest - length;
     for (const start of this.bins.keys()) if (start < oldest) this.bins.delete(start);
     this.onChange();
