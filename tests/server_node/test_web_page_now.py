@@ -228,6 +228,7 @@ def test_events_are_listed_newest_first_and_by_kind(browser: Browser) -> None:
 def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, tmp_path: Path) -> None:
     with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
         feeds = "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
+        tab.until(f"{feeds}.length === 2")
         table = {row[0]: sorted(filter(None, row[1:])) for row in tab.value_of(feeds)}
         assert table == {"attic": ["25", "75"], "cellar": ["100"]}
         spans = "[...document.querySelectorAll('#differ tbody td .visually-hidden')].map(words => words.textContent)"

@@ -10,7 +10,8 @@ export class SteadyOrder {
   // `items` as they were ordered before, new ones last. At most once a minute, and not under pointer or focus, their present
   // order is taken; at once, where `of` says that others are listed, or that another order was asked for.
   keep(items, name, of) {
-    const due = performance.now() > this.takenAt + EVERY_MS && !this.rows.matches(":hover, :focus-within");
+    const looked = this.rows.matches(":hover") || this.rows.contains(document.activeElement);
+    const due = performance.now() > this.takenAt + EVERY_MS && !looked;
     const places = new Map(of === this.of && !due ? this.names.map((each, place) => [each, place]) : []);
     if (!places.size) [this.of, this.takenAt] = [of, performance.now()];
     const place = (item) => places.get(name(item)) ?? places.size;

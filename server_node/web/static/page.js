@@ -4,8 +4,6 @@ import { drawHistory } from "./chart.js";
 import { Clients } from "./clients.js";
 import { Clusters } from "./clusters.js";
 import { showCounters } from "./counters.js";
-import { showDifferences } from "./differ.js";
-import { showFeeds } from "./feeds.js";
 import { Happened } from "./happened.js";
 import { Lives } from "./lives.js";
 import { Live } from "./live.js";
@@ -101,8 +99,6 @@ function show() {
   nameShown = model.name;
   map.show(status, model, chosen);
   lives.show(model, now());
-  showDifferences(model);
-  showFeeds(model);
   showBelow(status, model);
   showTitle();
   announce(model);
@@ -111,9 +107,12 @@ function show() {
 
 // What stands low on the page; its scripts come after the first picture.
 async function showBelow({ rejected, contract, privacy }, model) {
-  const scripts = await Promise.all([import("./rules.js"), import("./privacy.js")]).catch(() => null);
+  const parts = [import("./differ.js"), import("./feeds.js"), import("./rules.js"), import("./privacy.js")];
+  const scripts = await Promise.all(parts).catch(() => null);
   if (!scripts) return; // the server is away
-  const [{ showRules }, { showPrivacy, showRejected }] = scripts;
+  const [{ showDifferences }, { showFeeds }, { showRules }, { showPrivacy, showRejected }] = scripts;
+  showDifferences(model);
+  showFeeds(model);
   showRules(model);
   showRejected(rejected);
   if (privacyShown === contract) return;
@@ -187,9 +186,9 @@ function announce(model) {
 }
 
 for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event) => {
-    remember({ [axis]: event.target.value });
-    show();
-  });
+  remember({ [axis]: event.target.value });
+  show();
+});
 new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
 showReloadReason();
