@@ -11,8 +11,6 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels.compiled.numpy_loops import numpy_loops
+from shoal.kernels.compiled.sources import digest_of_sources
 
 VARIABLE: Final = "SHOAL_KERNELS"
 AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
@@ -125,26 +124,17 @@ def load_compiled() -> CompiledKernels:
     """
     if importlib.util.find_spec("numba") is None:
         raise MissingExtra("The compiled form of the kernels", "fast")
-    _renew_what_has_changed()
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
         from shoal.kernels.compiled import ca_plus, caefc  # noqa: PLC0415
+
+        sources = digest_of_sources()
+        return CompiledKernels(ca_plus.kernel(sources), caefc.kernel(sources), numpy_loops())
     except RuntimeError as problem:
         # Numba has found no folder for its cache.
         raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem
     except (ImportError, OSError) as problem:
         raise ShoalError(f"Numba cannot be used: {problem}") from problem
-    return CompiledKernels(ca_plus.learn, caefc.learn, numpy_loops())
-
-
-def _renew_what_has_changed() -> None:
-    """Let Numba compile again after a change of any of the files: it looks only at the time of the file of a kernel."""
-    files = list(Path(__file__).with_name("compiled").glob("*.py"))
-    newest = max(file.stat().st_mtime_ns for file in files)
-    for file in files:
-        if file.stat().st_mtime_ns < newest:
-            with suppress(OSError):
-                os.utime(file, ns=(newest, newest))
 
 
 PROCESS = Forms()

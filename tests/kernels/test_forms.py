@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,7 +18,8 @@ from click.testing import CliRunner
 from shoal.cli.kernels import kernels
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels import forms
-from shoal.kernels.compiled import numpy_loops
+from shoal.kernels.compiled import numpy_loops, sources
+from shoal.kernels.compiled.sources import digest_of_sources
 from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, CompiledKernels, Forms
 from tests.conftest import without
 
@@ -175,12 +177,38 @@ def test_a_process_loads_what_its_environment_chooses(chosen: str, loaded: bool,
     assert ended.stdout.split() == [str(loaded), "6000"]
 
 
-def test_a_change_of_any_file_makes_the_kernels_new(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "compiled"
-    folder.mkdir()
-    for name, changed in (("ca_plus.py", 1_000_000_000), ("art.py", 2_000_000_000)):
-        (folder / name).touch()
-        os.utime(folder / name, ns=(changed, changed))
-    monkeypatch.setattr(forms, "__file__", str(tmp_path / "forms.py"))
-    forms._renew_what_has_changed()
-    assert (folder / "ca_plus.py").stat().st_mtime_ns == 2_000_000_000
+def test_the_digest_changes_with_any_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = Path(sources.__file__).parent
+    shutil.copytree(folder, tmp_path / "compiled", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sources, "__file__", str(tmp_path / "compiled" / "sources.py"))
+    found = {digest_of_sources()}
+    files = sorted((tmp_path / "compiled").glob("*.py"))
+    for file in files:
+        file.write_text(file.read_text(encoding="utf-8") + "#\n", encoding="utf-8")
+        found.add(digest_of_sources())
+    assert len(found) == 1 + len(files) > 5
+
+
+def test_every_kernel_has_the_digest_in_the_key_of_the_cache(numba: None) -> None:
+    for kernel in Forms(COMPILED).load()[:2]:
+        closure = dict(zip(kernel.py_func.__code__.co_freevars, kernel.py_func.__closure__, strict=True))
+        assert closure["sources"].cell_contents == digest_of_sources()
+
+
+def test_numba_takes_from_its_cache_only_what_was_made_from_the_same_sources(
+    numba: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numba as compiler  # noqa: PLC0415  # may be missing
+
+    def kernel(sources: str) -> bool:
+        """Made as the kernels are; whether it came from the cache."""
+
+        @compiler.njit("int64(int64)", cache=True)
+        def made(number: int) -> int:
+            sources  # noqa: B018
+            return number
+
+        return bool(made.stats.cache_hits)
+
+    monkeypatch.setattr(compiler.config, "CACHE_DIR", str(tmp_path))
+    assert [kernel(digest) for digest in ("one", "one", "two", "two")] == [False, True, False, True]

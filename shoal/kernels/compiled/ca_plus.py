@@ -18,8 +18,8 @@ NODES = types.Tuple((types.float64[:, ::1], REAL, WHOLE, WHOLE, WHOLE))
 SIGNATURE = types.int64(ROWS, NODES, WHOLE, REAL, WHOLE, REAL, WHOLE)
 
 
-@njit(SIGNATURE, cache=True, error_model="numpy")
-def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+@njit(forceinline=True, error_model="numpy")
+def learn_rows(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
     """Learn rows (n, d) in order, up to one that needs more room than the nodes have. Returns how many were learnt."""
     weights, _, counts, stamps, _ = nodes
     d, capacity = rows.shape[1], len(weights)
@@ -48,3 +48,14 @@ def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: An
             move(row, weights, second, factors[NEIGHBOUR] / counts[second])
             put(columns, origin, second, weights)
     return len(rows)
+
+
+def kernel(sources: str) -> Any:
+    """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`)."""
+
+    @njit(SIGNATURE, cache=True, error_model="numpy")
+    def learn(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        return learn_rows(rows, nodes, whole, real, limits, factors, loops)
+
+    return learn

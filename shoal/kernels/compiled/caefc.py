@@ -190,8 +190,8 @@ def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
     return True
 
 
-@njit(SIGNATURE, cache=True, error_model="numpy")
-def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+@njit(forceinline=True, error_model="numpy")
+def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
     """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt."""
     weights, sigmas, counts, stamps, _ = nodes
     degrees, neighbours, ages = edges
@@ -232,3 +232,14 @@ def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any,
             set_margin(margin, d, real)
             put_all(columns, origin, weights, whole)
     return len(rows)
+
+
+def kernel(sources: str) -> Any:
+    """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`)."""
+
+    @njit(SIGNATURE, cache=True, error_model="numpy")
+    def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        return learn_rows(rows, nodes, edges, whole, real, limits, factors, loops)
+
+    return learn

@@ -1,0 +1,18 @@
+"""What the compiled kernels were made from, so that a kernel of another version is never taken from Numba's cache."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from shoal.kernels import bandwidth
+
+
+def digest_of_sources() -> str:
+    """SHA-256 of all files that the compiled kernels consist of.
+
+    Numba compares only the file that a kernel is in with what it has in its cache, not the files that this one imports.
+    The digest is a variable in the closure of each kernel, which is a part of the cache's key.
+    """
+    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(bandwidth.__file__)]
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
