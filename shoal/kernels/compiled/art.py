@@ -20,12 +20,11 @@ from shoal.kernels.compiled.places import (
     LAST_SIGMA,
     MEAN_SIGMA,
     N_ACTIVE,
-    NODES_MAX,
     SATURATED,
     SIZE,
     VIGILANCE,
 )
-from shoal.kernels.compiled.screen import bound, just_below, least_of_nearest
+from shoal.kernels.compiled.screen import just_below, least_of_nearest
 
 LOWEST = np.float32(-1.0)
 """a bound that every node reaches"""
@@ -50,18 +49,19 @@ def two_nearest(
     bounds: Any,
     margin: Any,
     least: Any,
+    furthest: Any,
     loops: Any,
     terms: Any,
     found: Any,
 ) -> Any:
-    """Positions and CIM of the nearest two of the nodes whose sum may reach `least`; -1 and inf where there is none.
+    """The nearest two nodes, each -1 if its CIM is above `furthest`, whose sum of correntropies then is below `least`.
 
     weights (k, d); bounds (k,) of the sums, right to within `margin`. Where that is negative, all nodes are compared.
     """
     first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
     d = len(row)
     scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
-    lowest = just_below(least - margin) if margin >= 0.0 else LOWEST
+    lowest = just_below(least - margin[0]) if margin[0] >= 0.0 else LOWEST
     # Without a branch, because few nodes reach the threshold and which ones cannot be foretold.
     n = 0
     for i in range(whole[SIZE]):
@@ -77,43 +77,33 @@ def two_nearest(
         elif here < next_nearest:
             second, next_nearest = i, here
         # Only a node nearer than the second nearest can still change the result.
-        if margin >= 0.0 and second >= 0:
-            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - margin))
-    return first, second, nearest, next_nearest
+        if margin[0] >= 0.0 and second >= 0:
+            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - margin[0]))
+    return first if nearest <= furthest else -1, second if next_nearest <= furthest else -1
 
 
 @njit(forceinline=True)
-def compete(
+def least_within(real: Any, d: Any) -> Any:
+    """The sum of correntropies that a node within the vigilance has at least."""
+    return (1.0 - real[VIGILANCE] * real[VIGILANCE]) * d
+
+
+@njit
+def nearest_of_all(
     row: Any,
     weights: Any,
     whole: Any,
     real: Any,
-    limits: Any,
-    origin: Any,
-    columns: Any,
     bounds: Any,
     margin: Any,
     loops: Any,
     terms: Any,
     found: Any,
 ) -> Any:
-    """The nearest node, and in Case III the second nearest, else -1. Both are -1 in Case I: the row is a new node."""
-    bound(row, origin, columns, whole, real, margin, bounds)
-    vigilance = real[VIGILANCE]
-    # A node is within the vigilance if its sum of correntropies is at least this.
-    least = (1.0 - vigilance * vigilance) * len(row)
-    first, second, nearest, next_nearest = two_nearest(
-        row, weights, whole, real, bounds, margin[0], least, loops, terms, found
-    )
-    if not nearest <= vigilance:
-        if whole[SIZE] != limits[NODES_MAX]:
-            return -1, -1
-        whole[SATURATED] += 1
-        least = least_of_nearest(bounds, whole, margin)
-        first, second, nearest, next_nearest = two_nearest(
-            row, weights, whole, real, bounds, margin[0], least, loops, terms, found
-        )
-    return first, second if next_nearest <= vigilance else -1
+    """The nearest node at any distance, for a row that would be a new node in a network that is full."""
+    whole[SATURATED] += 1
+    least = least_of_nearest(bounds, whole, margin)
+    return two_nearest(row, weights, whole, real, bounds, margin, least, math.inf, loops, terms, found)[0]
 
 
 @njit

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.art import add_node, compete, move, set_bandwidth, win
-from shoal.kernels.compiled.places import COUNTER, NEIGHBOUR, SIZE
-from shoal.kernels.compiled.recency import open_recency, put_first, take_out
-from shoal.kernels.compiled.screen import open_screen, put, set_margin
+from shoal.kernels.compiled.art import add_node, least_within, move, nearest_of_all, set_bandwidth, two_nearest, win
+from shoal.kernels.compiled.places import COUNTER, NEIGHBOUR, NODES_MAX, SIZE, VIGILANCE
+from shoal.kernels.compiled.recency import make_first, open_recency, put_first
+from shoal.kernels.compiled.screen import bound, open_screen, put, set_margin
 
 WHOLE, REAL = types.int64[::1], types.float64[::1]
 ROWS = types.Array(types.float64, 2, "C", readonly=True)
@@ -28,7 +28,11 @@ def learn_rows(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factor
     terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
     for i in range(len(rows)):
         row = rows[i]
-        first, second = compete(row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found)
+        bound(row, origin, columns, whole, real, margin, bounds)
+        least, vigilance = least_within(real, d), real[VIGILANCE]
+        first, second = two_nearest(row, weights, whole, real, bounds, margin, least, vigilance, loops, terms, found)
+        if first < 0 and whole[SIZE] == limits[NODES_MAX]:
+            first = nearest_of_all(row, weights, whole, real, bounds, margin, loops, terms, found)
         if first < 0:
             if whole[SIZE] == capacity:
                 return i
@@ -41,8 +45,7 @@ def learn_rows(rows: Any, nodes: Any, whole: Any, real: Any, limits: Any, factor
             continue
         whole[COUNTER] += 1
         win(row, weights, counts, stamps, first, whole[COUNTER])
-        take_out(first, newer, older)
-        put_first(first, newer, older)
+        make_first(first, newer, older)
         put(columns, origin, first, weights)
         if second >= 0:
             move(row, weights, second, factors[NEIGHBOUR] / counts[second])

@@ -13,11 +13,13 @@ from numba import njit, types
 
 from shoal.kernels.compiled.art import (
     add_node,
-    compete,
+    least_within,
     move,
+    nearest_of_all,
     set_bandwidth,
     set_mean_bandwidth,
     set_vigilance,
+    two_nearest,
     win,
 )
 from shoal.kernels.compiled.ca_plus import NODES, REAL, ROWS, WHOLE
@@ -28,11 +30,12 @@ from shoal.kernels.compiled.places import (
     N_ACTIVE,
     N_DELETED,
     NEIGHBOUR,
-    SATURATED,
+    NODES_MAX,
     SIZE,
+    VIGILANCE,
 )
-from shoal.kernels.compiled.recency import open_recency, order_by_stamp, put_first, take_out
-from shoal.kernels.compiled.screen import open_screen, put, put_all, set_margin
+from shoal.kernels.compiled.recency import make_first, open_recency, order_by_stamp, put_first
+from shoal.kernels.compiled.screen import bound, open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
 SIGNATURE = types.int64(ROWS, NODES, EDGES, WHOLE, REAL, WHOLE, REAL, WHOLE)
@@ -89,6 +92,13 @@ def link(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
         degrees[a] += 1
         neighbours[a, place] = b
     ages[a, place] = 1
+
+
+@njit(forceinline=True)
+def connect(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
+    """Connect two nodes by an edge of age 1, or reset the age of their edge."""
+    link(a, b, degrees, neighbours, ages)
+    link(b, a, degrees, neighbours, ages)
 
 
 @njit(forceinline=True)
@@ -200,14 +210,16 @@ def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits:
     newer, older = open_recency(stamps, whole[SIZE])
     terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
     for i in range(len(rows)):
-        row, saturated = rows[i], whole[SATURATED]
-        first, second = -1, -1
+        row, first, second = rows[i], -1, -1
         if whole[SIZE] >= limits[N_ACTIVE]:
-            first, second = compete(
-                row, weights, whole, real, limits, origin, columns, bounds, margin, loops, terms, found
+            bound(row, origin, columns, whole, real, margin, bounds)
+            least, vigilance = least_within(real, d), real[VIGILANCE]
+            first, second = two_nearest(
+                row, weights, whole, real, bounds, margin, least, vigilance, loops, terms, found
             )
+            if first < 0 and whole[SIZE] == limits[NODES_MAX]:
+                first = nearest_of_all(row, weights, whole, real, bounds, margin, loops, terms, found)
         if lacks_room(first, second, whole, capacity, degrees, width):
-            whole[SATURATED] = saturated
             return i
         whole[COUNTER] += 1
         if first < 0:
@@ -217,13 +229,11 @@ def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits:
             put(columns, origin, whole[SIZE] - 1, weights)
         else:
             win(row, weights, counts, stamps, first, whole[COUNTER])
-            take_out(first, newer, older)
-            put_first(first, newer, older)
+            make_first(first, newer, older)
             put(columns, origin, first, weights)
             age_edges(first, degrees, neighbours, ages)
             if second >= 0:
-                link(first, second, degrees, neighbours, ages)
-                link(second, first, degrees, neighbours, ages)
+                connect(first, second, degrees, neighbours, ages)
                 move_neighbours(row, first, weights, counts, degrees, neighbours, factors, columns, origin)
             remove_old_edges(first, degrees, neighbours, ages, factors, whole)
         if whole[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, whole):

@@ -38,7 +38,8 @@ def put_first(k: Any, newer: Any, older: Any) -> None:
 
 
 @njit(forceinline=True)
-def take_out(k: Any, newer: Any, older: Any) -> None:
-    """Take a node out of the list."""
+def make_first(k: Any, newer: Any, older: Any) -> None:
+    """Make a node of the list the most recent one."""
     older[newer[k]] = older[k]
     newer[older[k]] = newer[k]
+    put_first(k, newer, older)
