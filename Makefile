@@ -14,8 +14,9 @@ help: ## list the commands
 demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live page
 	@$(BIN)/shoal demo $(DEMO)
 
+# Long tests wait for processes more than they compute, so more workers than two cores gain time.
 test: $(VENV)/.dev lint check-types ## lint, check types, run all tests
-	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(VENV)/.dev lint check-types ## in two minutes, while you work: lint, types, and the tests that need no other program
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not external and not long" $(TESTS)

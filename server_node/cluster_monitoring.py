@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from prometheus_client import Gauge
 
+from server_node.history.summary import newest_fine_bin
 from server_node.lineage import Cluster, EventKind, Lineage
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds
-from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames, pairs
+from shoal.protocol.history import NO_CLUSTER, HistoryBin, HistoryNames, pairs
 from shoal.telemetry.metrics import ServerMetrics
 
 CLUSTERS_LABELLED_MAX = 100
@@ -76,10 +77,10 @@ class ClusterMonitoring:
 
     def counted(self, model: str, history: Iterable[HistoryBin | HistoryNames]) -> None:
         """The bins that have changed with a snapshot: the newest one shows how much falls to no known cluster."""
-        bins = [one for one in history if isinstance(one, HistoryBin) and one.width_s == FINE_S]
-        if not bins:
+        newest = newest_fine_bin(history)
+        if newest is None:
             return
-        counts = dict(pairs(max(bins, key=lambda one: one.start).clusters))
+        counts = dict(pairs(newest.clusters))
         if total := sum(counts.values()):
             self._metrics.unknown_share.labels(model=model).set(counts.get(NO_CLUSTER, 0) / total)
 

@@ -40,30 +40,29 @@ EXTERNAL = frozenset(
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
 LONG = (
-    *(
-        "tests/house",
-        "tests/hostile",
-        "tests/deploy",
-        "tests/benchmarks",
-        "tests/evaluation",
-        "tests/extending",
-        "tests/onebox",
-    ),
+    *("tests/deploy", "tests/house", "tests/evaluation", "tests/benchmarks"),
+    *("tests/hostile", "tests/extending", "tests/onebox"),
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
     *("tests/privacy/test_audit_kills.py", "tests/privacy/test_audit_canaries.py"),
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
     *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
     *("tests/cli/test_cli.py", "tests/algorithms/test_cluster_tree_steady.py", "tests/laws/test_log_retention.py"),
 )
-"""files and folders whose tests start many processes, or take long: they are marked `long`"""
+"""files and folders whose tests start many processes, or take long: they are marked `long` and run first"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make check` leaves out."""
+    """Mark what `make check` leaves out, and begin with long files, so that no worker ends long after the others."""
+
+    def order(item: pytest.Item) -> int:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        return next((place for place, name in enumerate(LONG) if path.startswith(name)), len(LONG))
+
+    items.sort(key=order)
     for item in items:
         if EXTERNAL & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("needs"):
             item.add_marker("external")
-        if item.path.relative_to(config.rootpath).as_posix().startswith(LONG):
+        if order(item) < len(LONG):
             item.add_marker("long")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from server_node.history.store import HistoryReader
 from shoal.errors import LogUnavailable
-from shoal.protocol.history import COARSE_S, FINE_S, OTHER_CLIENTS, HistoryBin, pairs, triples
+from shoal.protocol.history import COARSE_S, FINE_S, OTHER_CLIENTS, HistoryBin, HistoryNames, pairs, triples
 
 Name = TypeVar("Name", int, str)
 
@@ -56,6 +56,12 @@ class Lately:
         named = ", ".join(f"{client} {100 * share:.0f} %" for client, share in clients[:CLIENTS_NAMED_MAX])
         others = len(clients) - CLIENTS_NAMED_MAX
         return f"{named} and {others} other{'s' * (others > 1)}" if others > 0 else named
+
+
+def newest_fine_bin(history: Iterable[HistoryBin | HistoryNames]) -> HistoryBin | None:
+    """The newest of the fine bins among these messages; None if there is none."""
+    bins = [one for one in history if isinstance(one, HistoryBin) and one.width_s == FINE_S]
+    return max(bins, key=lambda one: one.start, default=None)
 
 
 def lately(reader: HistoryReader, model: str) -> Lately | None:
