@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from tests.privacy.audited import audited_config, draw_fresh_noise_for_every_rel
 
 KILLS = 100
 KILLS_WITH_A_FAULT = 40
+SLOW_STORE_S = 0.02
+"""how long a store takes that comes too late: most of a step, so that kills at random moments meet it"""
 pytestmark = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="a client is killed in a forked process"
 )
@@ -65,6 +68,7 @@ def test_windows_published_before_they_are_stored_are_noticed(
         for record in records:
             self._log.publish(record.topic, record.value, record.key, record.headers)
         self._log.flush()
+        time.sleep(SLOW_STORE_S)
         real(self, state, records, now)
 
     monkeypatch.setattr(Outbox, "store", publish_first)
