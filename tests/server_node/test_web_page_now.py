@@ -231,6 +231,7 @@ def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, 
         tab.until(f"{feeds}.length === 2")
         table = {row[0]: sorted(filter(None, row[1:])) for row in tab.value_of(feeds)}
         assert table == {"attic": ["25", "75"], "cellar": ["100"]}
+        assert list(table) == sorted(table)
         spans = "[...document.querySelectorAll('#differ tbody td .visually-hidden')].map(words => words.textContent)"
         words = tab.value_of(spans)
         assert len(words) == 12

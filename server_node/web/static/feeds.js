@@ -1,6 +1,7 @@
 // Which client feeds which cluster: for each client, how its newest readings are divided among the clusters.
 
 import { clusterTitle, make, reconcile, setText } from "./format.js";
+import { compareNames } from "./sorting.js";
 import { fillSwatch, markOf, swatch } from "./marks.js";
 
 const at = (id) => document.getElementById(id);
@@ -9,7 +10,7 @@ const LEVELS = 5;
 
 export function showFeeds(model) {
   const clustering = model.clustering;
-  const feeds = Object.entries(clustering?.feeds ?? {});
+  const feeds = Object.entries(clustering?.feeds ?? {}).sort(([a], [b]) => compareNames(a, b));
   at("feeds-panel").hidden = !feeds.length || Boolean(model.waiting_for);
   if (at("feeds-panel").hidden) return;
   const fed = new Set(feeds.flatMap(([, clusters]) => clusters.map(([identity]) => identity)));

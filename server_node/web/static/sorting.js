@@ -2,7 +2,7 @@
 
 import { reconcile, make } from "./format.js";
 
-const compareNames = new Intl.Collator("en", { numeric: true }).compare; // client-2 before client-10
+export const compareNames = new Intl.Collator("en", { numeric: true }).compare; // client-2 before client-10
 
 export class Sorting {
   // `by` is the key of a column; `onChange` is called when the user chose another.
