@@ -1,8 +1,8 @@
 // Which client feeds which cluster: for each client, how its newest readings are divided among the clusters.
 
 import { clusterTitle, make, reconcile, setText } from "./format.js";
-import { compareNames } from "./sorting.js";
 import { fillSwatch, markOf, swatch } from "./marks.js";
+import { compareNames } from "./sorting.js";
 
 const at = (id) => document.getElementById(id);
 const COLUMNS_MAX = 10;
