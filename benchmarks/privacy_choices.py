@@ -58,7 +58,7 @@ def counted(name: str, stream: Stream, epsilon: float, seed: int, **options: Any
 
 
 def in_rounds(name: str, stream: Stream, epsilon: float | None, seed: int) -> Labels:
-    """What an algorithm in rounds, told K, finds in all noisy rows at once, or in the rows themselves."""
+    """What an algorithm in rounds, given K, finds in all noisy rows at once, or in the rows themselves."""
     algorithm, d = rounds_algorithm(name), stream.rows.shape[1]
     rows = stream.rows
     if epsilon is not None:
@@ -118,7 +118,7 @@ def markdown(result: dict[str, Any]) -> str:
     return (
         f"# Two choices of privacy\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients; mean "
         f"adjusted Rand index over {seeds} seeds.\n\n## Algorithms in rounds on rows drawn from counts\n\nAll but "
-        "density_tree are told K. Those without `_from_counts` learn all noisy rows in one place, or rows without "
+        "density_tree are given K. Those without `_from_counts` learn all noisy rows in one place, or rows without "
         f"noise.\n\n{rounds}\n## A user as the privacy unit\n\ndensity_tree with noise for so many readings of a user "
         "in a window; epsilon is that of a user in a window. No user has more readings than are counted. One reading "
         f"in windows of 400 is the same as a unit of readings.\n\n{users}\n{one_line(result['machine'])}\n"

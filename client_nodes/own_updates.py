@@ -1,9 +1,8 @@
 """Recognises in the federation's log what a client has published itself, and stops one that runs from an older copy.
 
-A restored older folder is the one case that noise cannot survive by itself: its windows would be counted again under
-another plan, and its updates would carry numbers that others have already. The log knows better: it holds the later
-updates. Each carries a header that only the holder of the client's noise key can make, so nobody can stop a client by
-publishing in its name.
+With a restored older folder, windows would be counted again under another plan, and updates would get numbers that
+others have already. The log shows it, because it holds the later updates. Each has a header that takes the client's
+noise key to make, so a process without the key cannot stop a client by publishing in its name.
 """
 
 from __future__ import annotations

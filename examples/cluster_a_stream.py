@@ -1,4 +1,4 @@
-"""FCAC on a stream: it is not told the number of clusters, and it learns each row once.
+"""FCAC on a stream: it is not given the number of clusters, and it learns each row once.
 
 On the first rows there are many small clusters. They join as rows fill the gaps between their nodes.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -230,13 +231,29 @@ def test_whatever_is_public_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_whoever_catches_everything_passes_it_on(path: Path) -> None:
+def test_code_that_catches_everything_passes_it_on(path: Path) -> None:
     for node in ast.walk(TREES[path]):
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = ast.unparse(node.type) if node.type else "BaseException"
         if "Exception" in {name.strip("() ") for name in caught.split(",")} | {caught.removeprefix("Base")}:
             assert any(isinstance(inner, ast.Raise) for inner in ast.walk(node)), f"line {node.lineno}"
+
+
+def test_every_exception_from_lint_and_types_has_its_reason_beside_it() -> None:
+    exception = re.compile(r"#\s*(?:noqa|type:\s*ignore)(?P<rest>.*)$")
+    reason = re.compile(r"(?::[\s\w,]*?[A-Z]\d+|\[[\w, -]+\])(?:\s+-\s+|\s+#\s*)\w")
+    folders = (*PACKAGES, "benchmarks", "deploy", "examples", "tests")
+    without = [
+        f"{path.relative_to(HOUSE)}:{number}"
+        for folder in folders
+        for path in sorted((HOUSE / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (found := exception.search(line))
+        and not line.lstrip().startswith("exception =")
+        and not reason.match(found["rest"])
+    ]
+    assert without == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -48,7 +48,7 @@ class Learner:
     parameters: str
     seeds: int
     """number of the seeds on which it is run; the slower the fewer"""
-    told_k: bool = False
+    given_k: bool = False
     features_max: int = 1000
     """streams of more features are left out"""
     families: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class Learner:
     epsilons: tuple[Epsilon, ...] = (1.0, 2.0, 4.0, 8.0, None)
 
     def takes(self, stream: Stream) -> bool:
-        """Whether it is run on this stream: those told the number of clusters only where it is known."""
-        fits = stream.rows.shape[1] <= self.features_max and (stream.known or not self.told_k)
+        """Whether it is run on this stream: those given the number of clusters only where it is known."""
+        fits = stream.rows.shape[1] <= self.features_max and (stream.known or not self.given_k)
         return fits and (not self.families or stream.family in self.families)
 
 
@@ -94,7 +94,7 @@ def noisy_rows(stream: Stream, epsilon: Epsilon, seed: int) -> Floats:
 
 
 class Central:
-    """diffprivlib's k-means, told K, by one party that sees all readings without noise.
+    """diffprivlib's k-means, given K, by one party that sees all readings without noise.
 
     It runs in a process of its own, because diffprivlib does not run with every version of scikit-learn.
     """
@@ -166,11 +166,11 @@ FCAC_ROWS = Learner(
     epsilons=(4.0,),
 )
 K_MEANS_ROWS = Learner(
-    "k-means on noisy rows, told K",
+    "k-means on noisy rows, given K",
     k_means,
     "formal noise on every reading, n_init 3, all rows in one place",
     1,
-    told_k=True,
+    given_k=True,
     epsilons=(1.0, 4.0, None),
 )
 
@@ -179,5 +179,5 @@ def central(process: Central) -> Learner:
     """diffprivlib as a learner."""
     parameters = f"diffprivlib {process.version}, one party that sees all readings; bounds given"
     return Learner(
-        "diffprivlib k-means, central, told K", process.label, parameters, 1, told_k=True, epsilons=(1.0, 4.0)
+        "diffprivlib k-means, central, given K", process.label, parameters, 1, given_k=True, epsilons=(1.0, 4.0)
     )

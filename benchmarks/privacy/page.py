@@ -17,7 +17,7 @@ def markdown(result: dict[str, Any]) -> str:
     parts = [f"# Clusters from private readings\n\nMade by `{result['made_by']}`; do not edit.\n"]
     parts.append(
         "Adjusted Rand index (ARI) between the true clusters and the labels of the readings as measured: the mean over "
-        "the seeds, and the lowest in brackets. Only learners told K know the number of clusters.\n"
+        "the seeds, and the lowest in brackets. Only learners given K know the number of clusters.\n"
     )
     for learner in result["learners"]:
         own = [cell for cell in cells if cell["learner"] == learner and cell["ari"]]
@@ -118,8 +118,8 @@ IN_DOCS = (
 """what the page for operators shows: learners and streams"""
 PEERS_IN_DOCS = (
     ("FCAC on noisy rows", "FCAC, noisy rows"),
-    ("k-means on noisy rows, told K", "k-means, noisy rows, told K"),
-    ("diffprivlib k-means, central, told K", "diffprivlib, central, told K"),
+    ("k-means on noisy rows, given K", "k-means, noisy rows, given K"),
+    ("diffprivlib k-means, central, given K", "diffprivlib, central, given K"),
 )
 DOCS_EPSILONS = (1.0, 2.0, 4.0, None)
 PEERS_EPSILON = 4.0

@@ -28,8 +28,8 @@ def main(result: Path, picture: Path) -> None:
 def draw(result: dict[str, Any], picture: Path) -> None:
     """One panel for each of `STREAMS`: what is true, dashed, and the number each learner showed at each check."""
     # Loaded here, so that the panels can be tested without the extra 'plot'.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - the extra plot
+    from matplotlib.figure import Figure  # noqa: PLC0415 - the extra plot
 
     figure = Figure(figsize=(10, 3), layout="constrained")
     FigureCanvasAgg(figure)

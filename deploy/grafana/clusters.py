@@ -19,10 +19,10 @@ from deploy.grafana.panels import (
 
 MODEL = Variable("model", "Model", "label_values(shoal_clusters, model)", multiple=False)
 
-SILENT_S = 300
-"""seconds without an update after which a client is called silent, as by the alert ShoalClientInactive"""
-SILENT_FOR = "(time() - shoal_client_last_seen_timestamp_seconds)"
-LATE = f"({SILENT_FOR} > {SILENT_S})"
+INACTIVE_S = 300
+"""seconds without an update after which a client is inactive, as by the alert ShoalClientInactive"""
+INACTIVE_FOR = "(time() - shoal_client_last_seen_timestamp_seconds)"
+LATE = f"({INACTIVE_FOR} > {INACTIVE_S})"
 FIRING = 'ALERTS{alertstate="firing"}'
 EVENTS = 'max by (event, text) (shoal_cluster_event_timestamp_seconds{model="$model"}) * 1000'
 
@@ -72,8 +72,8 @@ CLUSTERS = Dashboard(
             "Clients",
             NUMBER,
             "That send, and that have sent nothing for five minutes.",
-            Query(f"sum({SILENT_FOR} <= bool {SILENT_S})", "send"),
-            Query(f"sum({SILENT_FOR} > bool {SILENT_S})", "silent"),
+            Query(f"sum({INACTIVE_FOR} <= bool {INACTIVE_S})", "send"),
+            Query(f"sum({INACTIVE_FOR} > bool {INACTIVE_S})", "inactive"),
         ),
         stat_panel(
             "Alerts", NUMBER, "That fire now; below they are listed.", Query(f"count({FIRING}) or vector(0)", "")
@@ -121,12 +121,12 @@ CLUSTERS = Dashboard(
             Query('shoal_unknown_share{model="$model"}', "new"),
         ),
         list_panel(
-            "Silent clients",
+            "Inactive clients",
             "s",
             "Clients that have sent nothing for five minutes, and for how long.",
             or_none(f"sum by (client) ({LATE})", "client", "none: all send"),
-            {"client": "client", "Value": "silent for"},
-            "silent for",
+            {"client": "client", "Value": "inactive for"},
+            "inactive for",
         ),
         list_panel(
             "Alerts that fire",

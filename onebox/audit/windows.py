@@ -1,8 +1,8 @@
-"""The audit of whole windows: what a real client publishes of a window, attacked by somebody who knows all but one
-reading of it, or all but the readings of one user where a user is the privacy unit.
+"""The audit of whole windows: what a real client publishes of a window, attacked with the knowledge of all but
+one reading of it, or of all but the readings of one user where a user is the privacy unit.
 
 The window goes through the client's readings log, its counter, its noise, its ledger and its checkpoint. Everything
-published until the client is idle again is attacked together, so that a second answer to a window tells.
+published until the client is idle again is attacked together, so that a second answer to a window counts.
 """
 
 from __future__ import annotations

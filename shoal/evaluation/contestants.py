@@ -1,6 +1,6 @@
 """The algorithms whose ranks `shoal reproduce ranks` compares, each run as the FCAC paper runs its own (section 5.3).
 
-All get the same raw rows with the same split and noise, and those that need a number of clusters are told the number of
+All get the same raw rows with the same split and noise. Those that need a number of clusters get the number of
 classes. Those of the paper's tables 3 and 4 run as their own experiments do. Every other installed algorithm runs with
 its defaults, so that a new one is ranked without a change here.
 """

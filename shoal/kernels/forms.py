@@ -126,7 +126,7 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
-        from shoal.kernels.compiled import ca_plus, caefc  # noqa: PLC0415
+        from shoal.kernels.compiled import ca_plus, caefc  # noqa: PLC0415 - see above
 
         sources = digest_of_sources()
         return CompiledKernels(ca_plus.kernel(sources), caefc.kernel(sources), numpy_loops())

@@ -49,7 +49,7 @@ def test_a_snapshot_that_was_replaced_before_it_was_seen_makes_its_readings_late
     assert contents.snapshot_bytes == 100
 
 
-def test_a_snapshot_is_not_seen_before_anybody_read_it_though_an_older_one_is_read_after_it() -> None:
+def test_a_snapshot_is_not_seen_before_it_is_read_though_an_older_one_is_read_after_it() -> None:
     contents = SnapshotContents(
         said(("a", 1, 2), ("a", 2, 1)), [SeenSnapshot(12.0, 2, 2, 50), SeenSnapshot(13.0, 1, 1, 50)]
     )

@@ -54,7 +54,7 @@ def test_private_counts_find_what_noise_on_each_reading_hides(quick: dict[str, A
         if cell["stream"] == "blobs d=2" and cell["epsilon"] == 4.0
     }
     assert at_4["density_tree"] > at_4["FCAC on noisy rows"] + 0.3
-    assert at_4["density_tree"] > at_4["k-means on noisy rows, told K"] + 0.2
+    assert at_4["density_tree"] > at_4["k-means on noisy rows, given K"] + 0.2
 
 
 def test_cost_is_measured_for_a_client(quick: dict[str, Any]) -> None:

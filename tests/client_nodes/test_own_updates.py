@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_another_update_under_a_known_number_stops_the_start(site: Site) -> None
 
 
 @pytest.mark.parametrize("forged", [b"", b"12345678"])
-def test_nobody_stops_a_client_by_publishing_in_its_name(site: Site, forged: bytes) -> None:
+def test_a_process_without_the_key_cannot_stop_a_client_by_publishing_in_its_name(site: Site, forged: bytes) -> None:
     publish(site, 1)
     copy = Site(site.folder.with_name("copy"))
     publish(copy, 2)
@@ -109,10 +110,10 @@ def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pyte
     places = []
     read = SqliteLog.read
 
-    def noting_read(self: SqliteLog, topic: str, at: dict[int, int], *more: object, **named: object) -> object:
+    def noting_read(self: SqliteLog, topic: str, at: dict[int, int], *more: Any, **named: Any) -> Any:
         if topic == site.contract.updates_topic:
             places.append(at[0])
-        return read(self, topic, at, *more, **named)  # type: ignore[arg-type]
+        return read(self, topic, at, *more, **named)
 
     monkeypatch.setattr(SqliteLog, "read", noting_read)
     start(site)
@@ -132,10 +133,10 @@ def test_a_client_that_may_not_read_the_updates_starts_with_a_warning(
 ) -> None:
     read = SqliteLog.read
 
-    def forbidden(self: SqliteLog, topic: str, *more: object, **named: object) -> object:
+    def forbidden(self: SqliteLog, topic: str, *more: Any, **named: Any) -> Any:
         if topic == older.contract.updates_topic:
             raise LogError("an access rule forbids it")
-        return read(self, topic, *more, **named)  # type: ignore[arg-type]
+        return read(self, topic, *more, **named)
 
     monkeypatch.setattr(SqliteLog, "read", forbidden)
     with caplog.at_level("WARNING", logger="shoal"):

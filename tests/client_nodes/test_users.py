@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_users_with_few_readings_are_counted_whole(tmp_path: Path, counted: dict
     assert counted == sizes
 
 
-def test_what_is_published_has_as_many_readings_whoever_they_are_from(tmp_path: Path) -> None:
+def test_what_is_published_has_as_many_readings_whichever_users_they_are_from(tmp_path: Path) -> None:
     published = []
     for name, users in (("one", ["busy"] * 200), ("many", [str(number) for number in range(200)])):
         (tmp_path / name).mkdir()
@@ -143,6 +144,6 @@ def test_readings_as_the_unit_need_no_users() -> None:
 
 
 @pytest.mark.parametrize("state", [None, [["a", 1]], [[b"a", "1"]], [[b"a"]]])
-def test_a_damaged_checkpoint_is_noticed(state: object) -> None:
+def test_a_damaged_checkpoint_is_noticed(state: Any) -> None:
     with pytest.raises((InvalidState, TypeError, ValueError)):
-        Contributions(PrivacyUnit("user", 2)).restore(state)  # type: ignore[arg-type]
+        Contributions(PrivacyUnit("user", 2)).restore(state)

@@ -32,7 +32,7 @@ def test_grid_dbscan_is_within_its_bands_on_every_shape(name: str) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("variant", [0, 1], ids=["told", "eigengap"])
+@pytest.mark.parametrize("variant", [0, 1], ids=["given", "eigengap"])
 @pytest.mark.parametrize("name", ["moons-0.1", "circles-0.05"])
 def test_landmark_spectral_clustering_is_within_its_bands_for_every_split(
     name: str, variant: int, split: Split

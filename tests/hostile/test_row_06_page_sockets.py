@@ -101,7 +101,7 @@ def test_a_header_and_a_body_sent_byte_by_byte_do_not_keep_a_connection(tmp_path
             wait_until(closed_at_the_next_byte)
 
 
-def test_a_response_that_nobody_reads_does_not_keep_its_connection(tmp_path: Path) -> None:
+def test_a_response_that_is_not_read_does_not_keep_its_connection(tmp_path: Path) -> None:
     with serving(tmp_path, "request_s = 0.5\nrequests_per_s = 0.0\n") as page, socket.socket() as reader:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         reader.connect(("127.0.0.1", page.port))

@@ -205,7 +205,7 @@ def test_numba_takes_from_its_cache_only_what_was_made_from_the_same_sources(
 
         @compiler.njit("int64(int64)", cache=True)
         def made(number: int) -> int:
-            sources  # noqa: B018
+            sources  # noqa: B018  # in the closure, as in the kernels
             return number
 
         return bool(made.stats.cache_hits)

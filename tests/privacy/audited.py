@@ -83,6 +83,6 @@ def share_noise_between_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CountMechanism.__init__
 
     def shared(self: CountMechanism, noise: CountNoise, key: bytes, client: str, source: bytes, model: str) -> None:
-        real(self, noise, bytes(len(key)), "anybody", bytes(len(source)), model)
+        real(self, noise, bytes(len(key)), "any client", bytes(len(source)), model)
 
     monkeypatch.setattr(CountMechanism, "__init__", shared)

@@ -106,7 +106,7 @@ def test_noise_without_key_and_client_is_refuted(tmp_path: Path, monkeypatch: py
     real = KeyedRandomness.__init__
 
     def shared(self: KeyedRandomness, key: bytes, client: str, source: bytes, context: bytes, d: int) -> None:
-        real(self, bytes(len(key)), "anybody", bytes(len(source)), context, d)
+        real(self, bytes(len(key)), "any client", bytes(len(source)), context, d)
 
     monkeypatch.setattr(KeyedRandomness, "__init__", shared)
     assert named(found(tmp_path), "noise of another client").refuted

@@ -23,7 +23,7 @@ from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status
 
 CONTRACT = a_contract(4)
 NEWEST = int(NOW) // COARSE_S * COARSE_S
-HEARD = (ClientStatus("attic", NOW + 3600, 9, 900, 2.0), ClientStatus("cellar", NOW + 3600, 9, 900, 2.0))
+ACTIVE = (ClientStatus("attic", NOW + 3600, 9, 900, 2.0), ClientStatus("cellar", NOW + 3600, 9, 900, 2.0))
 """the page's clock runs during the test: they are observed an hour in the future"""
 EVENTS = (
     RecentEvent(NOW - 7200, "birth", 0, None, "cluster 0 is new: 60 % of the recent readings"),
@@ -91,7 +91,7 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
     browser: Browser, tmp_path: Path
 ) -> None:
     past = history(tmp_path, {0: 60, 1: 20, 2: 20}, {0: 60, 1: 20, 2: 20})
-    with shown(browser, the_status(clients=HEARD), past) as (tab, _):
+    with shown(browser, the_status(clients=ACTIVE), past) as (tab, _):
         assert tab.value_of("document.getElementById('now-count').textContent") == "3 clusters now"
         assert tab.value_of("document.getElementById('now-known').textContent") == "3 known"
         assert tab.value_of("document.getElementById('changed').textContent").endswith(EVENTS[1].text)
@@ -103,20 +103,20 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
             "good",
             "0 % of the last hour's readings belong to no known cluster, up to 0 % is usual.",
         ]
-        assert answers["Complete?"] == ["good", "2 of 2 clients heard, nothing rejected."]
+        assert answers["Complete?"] == ["good", "2 of 2 clients active, nothing rejected."]
         assert answers["Private?"] == ["good", "ε 4 per reading in all. Formal guarantee for every reading."]
 
 
-def test_what_is_unusual_new_and_silent_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:
+def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:
     past = history(tmp_path, {0: 10, 2: 20, NO_CLUSTER: 70}, {0: 60, 1: 40})
-    silent = (HEARD[0], ClientStatus("roof", NOW - 500, 3, 30, 0.0))
-    with shown(browser, the_status(clients=silent, rejected={"bounds": 2}), past) as (tab, _):
+    inactive = (ACTIVE[0], ClientStatus("roof", NOW - 500, 3, 30, 0.0))
+    with shown(browser, the_status(clients=inactive, rejected={"bounds": 2}), past) as (tab, _):
         answers = tab.value_of(ANSWERS)
         assert answers["Usual?"][0] == "warn"
         assert answers["Usual?"][1].startswith("No: 10 % as on earlier")
         assert answers["New?"][0] == "warn"
         assert answers["New?"][1].startswith("70 % of the last hour's readings belong to no known cluster")
-        assert answers["Complete?"] == ["warn", "roof silent; 1 of 2 clients heard, 2 rejected."]
+        assert answers["Complete?"] == ["warn", "roof inactive; 1 of 2 clients active, 2 rejected."]
         signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
         assert tab.value_of(signs) == ["!", "!", "!"]
 
@@ -270,7 +270,7 @@ def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
 def test_without_a_server_the_page_says_so_and_no_longer_now(browser: Browser) -> None:
     with shown(browser, the_status()) as (tab, stop):
         stop()
-        tab.until("document.getElementById('now-count').textContent === '3 clusters when last heard'")
+        tab.until("document.getElementById('now-count').textContent === '3 clusters when last connected'")
         answer = tab.value_of(ANSWERS)["Complete?"]
         assert answer == ["warn", "No: the server does not respond; clients go on learning meanwhile."]
 

@@ -28,7 +28,7 @@ export function showNow(status, model, now, connected, onChoose) {
 
 function showHeadline(model, shown, connected) {
   const found = plural(model.clusters_active, "cluster");
-  setText(at("now-count"), shown ? `${found} ${connected ? "now" : "when last heard"}` : "No cluster yet");
+  setText(at("now-count"), shown ? `${found} ${connected ? "now" : "when last connected"}` : "No cluster yet");
   setText(at("now-known"), shown ? `${count(model.clusters_total)} known` : model.waiting_for);
 }
 
@@ -72,16 +72,16 @@ function newReadings(known) {
 function complete(status, now, connected) {
   if (!connected) return ["warn", "No: the server does not respond; clients go on learning meanwhile."];
   const clients = clientsOf(status, now);
-  const silent = clients.filter(({ inactive }) => inactive);
+  const absent = clients.filter(({ inactive }) => inactive);
   const rejected = Object.values(status.rejected).reduce((sum, messages) => sum + messages, 0);
   const rest = [status.lag_records ? `${plural(status.lag_records, "update")} to read` : "", rejected ? `${count(rejected)} rejected` : ""].filter(Boolean);
   if (!clients.length) return ["none", "No client has sent an update yet."];
-  const heard = `${clients.length - silent.length} of ${plural(clients.length, "client")} heard`;
+  const active = `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
-  if (!silent.length) return [rejected ? "warn" : "good", `${heard}${more || ", nothing rejected"}.`];
-  const named = silent.slice(0, 2).map(({ name }) => name).join(", ");
-  const others = silent.length > 2 ? ` and ${silent.length - 2} more` : "";
-  return ["warn", `${named}${others} silent; ${heard}${more}.`];
+  if (!absent.length) return [rejected ? "warn" : "good", `${active}${more || ", nothing rejected"}.`];
+  const named = absent.slice(0, 2).map(({ name }) => name).join(", ");
+  const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
+  return ["warn", `${named}${others} inactive; ${active}${more}.`];
 }
 
 function privacy({ tone, title, epsilon, per, nominal }) {

@@ -41,7 +41,7 @@ vary as much but mostly lie far above or below. No band is claimed for ffcm, the
 published; its figures differ (`shoal reproduce ffcm`), and where it is better here than in the paper, others are a
 rank worse.
 
-All algorithms get the same raw rows, splits and noise. Told the number of classes are kmeans, kfed, ffcm, mufc, gmm,
+All algorithms get the same raw rows, splits and noise. Given the number of classes are kmeans, kfed, ffcm, mufc, gmm,
 fcm and spectral; cluster_tree, density_tree, dbscan, fcac and cae find their own. fcac learns rows in the order of its
 authors' program, by class; cluster_tree and density_tree in random order, as the paper's text has it, cluster_tree with
 an update every 500 rows. density_tree counts without noise of its own, so that all have the same. cae and kmeans work

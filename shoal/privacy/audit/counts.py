@@ -43,7 +43,7 @@ def counts_score(published: Counts, first: Counts, second: Counts, epsilon: floa
 
 
 def different(answers: Iterable[Counts]) -> list[Counts]:
-    """The answers without those that repeat an earlier one: a repetition says nothing new."""
+    """The answers without those that repeat an earlier one: a repetition adds no evidence."""
     return list({answer.tobytes(): answer for answer in answers}.values())
 
 

@@ -1,8 +1,8 @@
 """What guesses say of a privacy loss: exact bounds of a probability, and of the epsilon that it takes.
 
-Whoever must tell which of two equally likely inputs made an output, and who may abstain, is right in a share of at most
-e^epsilon / (1 + e^epsilon) of the guesses, if the mechanism is epsilon-differentially private for these two inputs. So
-a lower bound of that share is a lower bound of epsilon, whatever the mechanism is inside.
+An attacker guesses which of two equally likely inputs made an output, and may abstain. At most a share of
+e^epsilon / (1 + e^epsilon) of the guesses is right, if the mechanism is epsilon-differentially private for these two
+inputs. So a lower bound of that share is a lower bound of epsilon, whatever the mechanism is inside.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def loss_from_guesses(trials: int, guesses: int, hits: int, alpha: float = ALPHA
 
 
 def loss_from_scores(scores: NDArray[np.float64], first: NDArray[np.bool_], alpha: float = ALPHA) -> Loss:
-    """The loss that the best threshold finds: scores (n,) above 0 speak for the first input, which `first` (n,) was it.
+    """The loss that the best threshold finds: scores (n,) above 0 stand for the first input, which `first` (n,) was it.
 
     A guess is made where a score is at least as far from 0 as a threshold. With several thresholds `alpha` is divided
     between them, so that taking the best of them is sound.
