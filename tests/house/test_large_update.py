@@ -102,8 +102,16 @@ def test_a_topic_created_with_the_brokers_defaults_takes_the_largest_record(kafk
     topic = f"as-it-comes-{uuid.uuid4().hex}"
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
-        configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
-    assert configs["topic"][topic]["max.message.bytes"]["value"] == "1048588", "the default of brokers"
+        configs: dict[str, dict[str, str]] = {}
+
+        def described() -> bool:
+            """Whether the broker knows the topic that its controller has created: until then it describes nothing."""
+            asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+            configs.update(admin.describe_configs([asked], config_filter="all")["topic"].get(topic, {}))
+            return bool(configs)
+
+        wait_until(described)
+    assert configs["max.message.bytes"]["value"] == "1048588", "the default of brokers"
     with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
         log.publish(topic, bytes(LogSettings().update_bytes_max))
         log.flush()
