@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.algorithms.cluster_tree import ClusterTreeOptions
-from shoal.algorithms.view import NO_CLUSTER
-from shoal.estimators.base import Table
-from shoal.estimators.streaming import StreamingEstimator
+from shoal.estimators.identities import IdentityEstimator
 
 
-class ClusterTree(StreamingEstimator):
+class ClusterTree(IdentityEstimator):
     """Streaming clustering whose number of clusters is steady and whose clusters keep their identities.
 
     It finds the number of clusters. `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and
@@ -92,33 +87,3 @@ class ClusterTree(StreamingEstimator):
         self.split_significance = split_significance
         self.keep_significance = keep_significance
         self.confirm_readings = confirm_readings
-
-    @property
-    def n_clusters_(self) -> int:
-        """Number of clusters shown, once a row has been learnt."""
-        self._require_rows("n_clusters_")
-        return len(self._identities())
-
-    @property
-    def identities_(self) -> NDArray[np.int64]:
-        """(c,) identities of the clusters shown, ascending, once a row has been learnt."""
-        self._require_rows("identities_")
-        return self._identities()
-
-    @property
-    def active_(self) -> NDArray[np.int64]:
-        """Identities of the clusters to which readings fall at present, ascending, once a row has been learnt."""
-        self._require_rows("active_")
-        return self._identities()[self._view().active]
-
-    def _predict(self, rows: Table) -> NDArray[np.int64]:
-        """The numbers of the snapshot as identities."""
-        number = super()._predict(rows)
-        if not self._has_rows():
-            return number
-        return np.append(self._identities(), NO_CLUSTER)[number]  # number -1 is the last entry
-
-    def _identities(self) -> NDArray[np.int64]:
-        identity = self._view().identity
-        assert identity is not None
-        return identity

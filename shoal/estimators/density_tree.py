@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.density_tree import DensityTreeOptions
-from shoal.algorithms.view import NO_CLUSTER
 from shoal.errors import SettingsError
 from shoal.estimators.base import Table
 from shoal.estimators.counting import CountingFederation
-from shoal.estimators.streaming import Federation, StreamingEstimator
+from shoal.estimators.identities import IdentityEstimator
 
 
-class DensityTree(StreamingEstimator):
+class DensityTree(IdentityEstimator):
     """Streaming clustering from private counts. It finds the number of clusters; clusters keep their identities.
 
     Every client counts windows of its readings on the axes of a public tree, and adds noise to the counts. With
@@ -96,32 +95,6 @@ class DensityTree(StreamingEstimator):
         self.decay = decay
         self.oblique_axes = oblique_axes
 
-    @property
-    def n_clusters_(self) -> int:
-        """Number of clusters, active or not, once a row has been learnt."""
-        self._require_rows("n_clusters_")
-        return len(self._identities())
-
-    @property
-    def identities_(self) -> NDArray[np.int64]:
-        """(c,) identities of the clusters, once a row has been learnt."""
-        self._require_rows("identities_")
-        return self._identities()
-
-    @property
-    def active_(self) -> NDArray[np.int64]:
-        """Identities of the clusters to which readings fall at present, once a row has been learnt."""
-        self._require_rows("active_")
-        return self._identities()[self._view().active]
-
-    @property
-    def cluster_centers_(self) -> NDArray[np.float64]:
-        """(c, d) centre of each cluster in the units of the rows, once a row has been learnt."""
-        return self._in_units(super().cluster_centers_)
-
-    def _learn_rows(self, federation: Federation, rows: Table, clients: ArrayLike | None, is_last: bool) -> None:
-        federation.learn(self._to_unit(rows), clients, is_last=is_last)
-
     def _new_federation(self, width: int) -> CountingFederation:
         self._bounds(width)
         options = self.get_params(deep=False)
@@ -131,22 +104,11 @@ class DensityTree(StreamingEstimator):
             options, width, own["clients"], own["random_state"], own["epsilon"], own["window_readings"]
         )
 
-    def _predict(self, rows: Table) -> NDArray[np.int64]:
-        """The numbers of the snapshot as identities."""
-        if not self._has_rows():
-            return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
-        return np.asarray(self._identities()[self._federation.server.predict(self._to_unit(rows))])
-
-    def _identities(self) -> NDArray[np.int64]:
-        identity = self._view().identity
-        assert identity is not None
-        return identity
-
-    def _in_units(self, points: Table) -> Table:
+    def _from_learnt(self, points: Table) -> Table:
         low, high = self._bounds(points.shape[1])
         return np.asarray(low + points * (high - low))
 
-    def _to_unit(self, rows: Table) -> Table:
+    def _to_learnt(self, rows: Table) -> Table:
         low, high = self._bounds(rows.shape[1])
         return np.asarray((np.clip(rows, low, high) - low) / (high - low))
 

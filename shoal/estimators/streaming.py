@@ -87,7 +87,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         if len(rows) < self.ROWS_MIN:
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
         federation = self._new_federation(rows.shape[1])
-        self._learn_rows(federation, rows, clients, is_last=True)
+        federation.learn(self._to_learnt(rows), clients, is_last=True)
         self._federation, self._names = federation, names
         self.labels_ = self._predict(rows)
         return self
@@ -119,7 +119,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def cluster_centers_(self) -> NDArray[np.float64]:
         """(c, d) centre of each cluster, once a row has been learnt."""
         self._require_rows("cluster_centers_")
-        return self._view().centres.reshape(-1, self.n_features_in_)
+        return self._from_learnt(self._view().centres.reshape(-1, self.n_features_in_))
 
     @property
     def n_clusters_(self) -> int:
@@ -147,7 +147,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         self._require_rows("plot")
         names = self._names or [f"feature {position}" for position in range(self.n_features_in_)]
         view = self._view()
-        return draw_view(view, self._in_units(view.nodes.reshape(-1, self.n_features_in_)), names, features, ax)
+        return draw_view(view, self._from_learnt(view.nodes.reshape(-1, self.n_features_in_)), names, features, ax)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -230,24 +230,24 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Table:
         rows = self._as_learnt(X, names)
         federation = self._federation if self._has_rows() else self._new_federation(max(1, rows.shape[1]))
-        self._learn_rows(federation, rows, clients, is_last=False)
+        federation.learn(self._to_learnt(rows), clients, is_last=False)
         if not self._has_rows() and len(rows):
             self._federation, self._names = federation, names
         return rows
 
-    def _learn_rows(self, federation: Federation, rows: Table, clients: ArrayLike | None, is_last: bool) -> None:
-        """Let a federation learn rows, in the coordinates in which it learns."""
-        federation.learn(rows, clients, is_last=is_last)
-
     def _predict(self, rows: Table) -> NDArray[np.int64]:
         if not self._has_rows():
             return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
-        return self._federation.server.predict(rows)
+        return self._federation.server.predict(self._to_learnt(rows))
 
     def _view(self) -> ClusteringView:
         return streaming_algorithm(self.ALGORITHM).view(self._federation.server.snapshot())
 
-    def _in_units(self, points: Table) -> Table:
+    def _to_learnt(self, rows: Table) -> Table:
+        """Rows as given -> in the coordinates in which the algorithm learns."""
+        return rows
+
+    def _from_learnt(self, points: Table) -> Table:
         """Points in the coordinates in which the algorithm learns -> as rows are given."""
         return points
 

@@ -7,23 +7,11 @@ from typing import Any
 
 import pytest
 
-from shoal.config.contract import Contract, parse_contract
 from shoal.config.models import check_models
 from shoal.config.privacy import epsilon_spent, model_options, model_statement, total_epsilon
 from shoal.errors import SettingsError
 from shoal.privacy.count_noise import count_noise
-
-COUNTED = {"name": "counted", "algorithm": "density_tree"}
-ROWS = {"name": "rows", "algorithm": "fcac"}
-
-
-def agreed(*models: dict[str, Any], mode: str = "formal", **privacy: Any) -> Contract:
-    return parse_contract({
-        "federation": {"name": "plant"},
-        "features": [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}],
-        "privacy": {"mode": mode, **privacy},
-        "models": list(models),
-    })  # fmt: skip
+from tests.counted_contract import COUNTED, ROWS, agreed
 
 
 def test_counts_need_their_own_epsilon_and_rows_theirs() -> None:

@@ -22,7 +22,7 @@ from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.counting_federation import CLIENTS, create, rooms, run
+from tests.house.counting_federation import CLIENTS, create, rooms, run, runs_with_the_noise_of
 from tests.house.power_cut import cut_at_every_call
 from tests.house.small_federation import all_records, clock, contents, updates_by_client, write_readings
 
@@ -155,15 +155,7 @@ def test_a_power_cut_changes_no_window_and_the_ledger_is_never_below_what_was_sp
     undisturbed = tmp_path / "undisturbed"
     shutil.copytree(ready, undisturbed)
     run_clients(undisturbed / "federation.toml")
-
-    def create_run(number: int) -> Path:
-        folder = memory_folder / f"{number}"
-        shutil.copytree(ready, folder)
-        for client in CLIENTS:
-            Checkpoint(folder / "clients" / client / "checkpoint.db", f"client {client} of house").close()
-            shutil.copy(undisturbed / "clients" / client / "noise.key", folder / "clients" / client / "noise.key")
-        return folder / "federation.toml"
-
+    create_run = runs_with_the_noise_of(undisturbed, ready, memory_folder)
     cut_at_every_call(kind, name, after, create_run, run_clients, outcome, outcome(undisturbed / "federation.toml"))
 
 

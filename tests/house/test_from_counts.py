@@ -19,7 +19,7 @@ from shoal.privacy.spending import read_spending
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.counting_federation import CLIENTS, create, run
+from tests.house.counting_federation import CLIENTS, create, run, runs_with_the_noise_of
 from tests.house.power_cut import cut_at_every_call
 from tests.house.small_federation import clock, contents, updates_by_client
 
@@ -145,13 +145,6 @@ def test_a_restart_at_any_instant_gives_the_same_bytes(
     shutil.copytree(ready, undisturbed)
     run_clients_then_server(undisturbed / "federation.toml")
 
-    def create_run(number: int) -> Path:
-        folder = memory_folder / f"{number}"
-        shutil.copytree(ready, folder)
-        for client in CLIENTS:
-            Checkpoint(folder / "clients" / client / "checkpoint.db", f"client {client} of house").close()
-            shutil.copy(undisturbed / "clients" / client / "noise.key", folder / "clients" / client / "noise.key")
-        return folder / "federation.toml"
-
+    create_run = runs_with_the_noise_of(undisturbed, ready, memory_folder)
     wanted = outcome(undisturbed / "federation.toml")
     cut_at_every_call(kind, name, True, create_run, run_clients_then_server, outcome, wanted, every=every)

@@ -12,26 +12,15 @@ from click.testing import CliRunner
 
 from server_node.web.privacy_text import privacy_text
 from shoal.cli.check import check
-from shoal.config.contract import Contract, parse_contract
+from shoal.config.contract import Contract
 from shoal.config.models import check_models
 from shoal.config.privacy import epsilon_spent, model_noise, model_options, model_statement, privacy_mode
 from shoal.config.privacy_report import privacy_report
 from shoal.errors import SettingsError
 from shoal.privacy.count_noise import certified_count_epsilon, count_noise
 from shoal.privacy.unit import PrivacyUnit
+from tests.counted_contract import COUNTED, ROWS, agreed
 from tests.house.counting_federation import create
-
-COUNTED = {"name": "counted", "algorithm": "density_tree"}
-ROWS = {"name": "rows", "algorithm": "fcac"}
-
-
-def agreed(*models: dict[str, Any], mode: str = "formal", **privacy: Any) -> Contract:
-    return parse_contract({
-        "federation": {"name": "plant"},
-        "features": [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "high": 1}],
-        "privacy": {"mode": mode, **privacy},
-        "models": list(models),
-    })  # fmt: skip
 
 
 def of_users(readings: int = 5, **more: Any) -> Contract:
