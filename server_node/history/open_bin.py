@@ -44,22 +44,24 @@ class Cells:
         # Clients claim the readings: what can be encoded is the limit.
         counts[columns] = np.minimum(counts[columns] + list(parts.values()), COUNT_MAX)
 
-    def largest(self, number: int) -> Cells:
-        """The so many largest counts, of equal ones the first in the order of client and cluster."""
-        clients, identities, matrix = self.parts()
-        counts = matrix.ravel()
-        if np.count_nonzero(counts) > number:
-            least = np.partition(counts, -number)[-number]
-            equal = np.flatnonzero(counts == least)
-            counts[equal[number - np.count_nonzero(counts > least) :]] = 0
-            counts[counts < least] = 0
-        return Cells(clients, identities, matrix)
+    def keep_largest(self, number: int) -> Table:
+        """Leave only the so many largest counts, of equal ones the first in the order of client and cluster.
 
-    def table(self) -> Table:
-        """(n, 3) of client, identity and readings, in the order of these, without counts of 0."""
+        -> table (n, 3) of client, identity and readings, in the order of these, without counts of 0.
+        """
         clients, identities, matrix = self.parts()
         counts = matrix.ravel()
         there = np.flatnonzero(counts)
+        if len(there) > number:
+            there_counts = counts[there]
+            least = np.partition(there_counts, -number)[-number]
+            more = there_counts > least
+            more[np.flatnonzero(there_counts == least)[: number - np.count_nonzero(more)]] = True
+            counts[there[~more]] = 0
+            there = there[more]
+            self._row = {client: place for place, client in enumerate(clients.tolist())}
+            self._column = {identity: place for place, identity in enumerate(identities.tolist())}
+            self._counts = matrix
         rows, columns = np.divmod(there, max(1, len(identities)))
         return np.column_stack([clients[rows], identities[columns], counts[there]])
 
@@ -118,8 +120,8 @@ class OpenBin:
         """
         self.changed, self.updates = False, updates
         self.clusters = without_small(self.clusters, CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
-        self.cells = self.cells.largest(CELLS_MAX)
-        return pack_table(_counted(self.clusters)), pack_table(_counted(self.clients)), pack_table(self.cells.table())
+        cells = self.cells.keep_largest(CELLS_MAX)
+        return pack_table(_counted(self.clusters)), pack_table(_counted(self.clients)), pack_table(cells)
 
     def state(self) -> list[Any]:
         """Plain values and arrays for `restored`."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from server_node.description import describe
 from server_node.event_messages import event_messages
-from server_node.history.attribution import WaitingUpdate, WaitingUpdates
+from server_node.history.attribution import WaitingUpdate, WaitingUpdates, points_compared
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
 from server_node.lineage import (
     ClusterEvent,
@@ -106,7 +106,8 @@ class ModelPublisher:
         if self.snapshot is None:
             points, weights = points[:0], weights[:0]
         one = WaitingUpdate(min(made_at, now), update.client, update.readings, self.updates, points, weights)
-        if update.readings and self._uncounted.add(one):
+        points_max = 0 if self.view is None else points_compared(self.view.nodes)
+        if update.readings and self._uncounted.add(one, points_max):
             self._count_waiting()
 
     def _count_waiting(self) -> None:

@@ -16,12 +16,17 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.kernels.nearest_screen import screened
+
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Scratch = tuple[Floats, Floats]
 """two buffers (k, d) that a kernel may overwrite"""
 
 BLOCK_ELEMENTS = 1 << 16
 """terms of one block of the pairwise forms: two buffers of half a megabyte"""
+SCREENED_FROM = 1 << 14
+"""terms from which the screen of `nearest` saves more than it costs"""
 
 
 def ignore_underflow() -> np.errstate:
@@ -66,12 +71,41 @@ def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[sl
         yield here, cim(rows[here, None, :], weights, sigma, out[:n], (scratch[0][:n], scratch[1][:n]))
 
 
-def nearest(rows: Floats, weights: Floats, sigma: float) -> NDArray[np.int64]:
+def nearest(rows: Floats, weights: Floats, sigma: float) -> Ints:
     """rows (n, d), weights (k, d), k > 0 -> (n,) position of the nearest node by CIM, the lowest one of a tie."""
+    blocks = screened(rows, weights, sigma) if len(rows) * weights.size >= SCREENED_FROM else None
+    if blocks is None:
+        return _nearest_of_all(rows, weights, sigma)
+    found = np.empty(len(rows), dtype=np.int64)
+    for here, first, (row, node) in blocks:
+        places, nodes = _nearest_of_pairs(rows[here], weights, sigma, row, node)
+        first[places] = nodes
+        found[here] = first
+    return found
+
+
+def _nearest_of_all(rows: Floats, weights: Floats, sigma: float) -> Ints:
+    """As `nearest`, by the CIM of every pair."""
     found = np.empty(len(rows), dtype=np.int64)
     for here, distances in cim_blocks(rows, weights, sigma):
         found[here] = distances.argmin(axis=1)
     return found
+
+
+def _nearest_of_pairs(rows: Floats, weights: Floats, sigma: float, row: Ints, node: Ints) -> tuple[Ints, Ints]:
+    """Pairs of row (p,) and node (p,), in the order of both -> each row that occurs (r,), its nearest node (r,)."""
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    if not len(starts):
+        return row, node
+    distances = np.empty(len(row))
+    height = max(1, BLOCK_ELEMENTS // max(1, weights.shape[1]))
+    for start in range(0, len(row), height):
+        part = slice(start, start + height)
+        pairs = weights[node[part]]
+        cim(rows[row[part]], pairs, sigma, distances[part], (np.empty_like(pairs), np.empty_like(pairs)))
+    least = np.minimum.reduceat(distances, starts)
+    equal = np.flatnonzero(distances == np.repeat(least, np.diff(starts, append=len(row))))
+    return row[starts], node[equal[np.searchsorted(equal, starts)]]
 
 
 def mean_nearest_other(weights: Floats, sigma: float) -> float:

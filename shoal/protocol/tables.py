@@ -28,8 +28,9 @@ HEAD_BYTES = 4
 def pack_table(table: Table) -> bytes:
     """table (n, columns) -> bytes."""
     parts = [struct.pack("<I", len(table))]
-    for column in differences(table).T:
-        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    apart = differences(table)
+    lows, highs = apart.min(axis=0, initial=0).tolist(), apart.max(axis=0, initial=0).tolist()
+    for column, low, high in zip(apart.T, lows, highs, strict=True):
         width = next(width for width in FORMS if -(1 << 8 * width - 1) <= low and high < 1 << 8 * width - 1)
         parts += [bytes([width]), column.astype(FORMS[width]).tobytes()]
     return zlib.compress(b"".join(parts))

@@ -9,7 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.kernels import correntropy as kernel
+from shoal.kernels import nearest_screen
 from shoal.kernels.correntropy import cim, cim_blocks, correntropy, ignore_underflow, mean_nearest_other, nearest
+from shoal.kernels.nearest_screen import screened
 
 Floats = NDArray[np.float64]
 SHAPES = [(1, 1), (1, 7), (5, 1), (3, 2), (9, 16), (4, 129), (130, 3)]
@@ -98,3 +100,60 @@ def test_the_nearest_other_node_of_a_copy_is_not_the_copy() -> None:
     away = math.sqrt(1 - math.exp(-0.5))
     assert mean_nearest_other(weights, 1.0) == pytest.approx(away)
     assert mean_nearest_other(weights[:2], 1.0) == 1.0
+
+
+def streams() -> dict[str, tuple[Floats, Floats, float]]:
+    """name -> rows, nodes and bandwidth that are hard for the screens of `nearest`."""
+    generator = np.random.default_rng(5)
+    lattice = np.stack(np.meshgrid(*[np.arange(5.0)] * 3), axis=-1).reshape(-1, 3)
+    nodes = generator.random((400, 4))
+    near = nodes[generator.integers(0, 400, 100)] + generator.normal(0, 0.02, (100, 4))
+    many, places = generator.random((300, 16)), generator.permutation(150) / 32
+    return {
+        "equal distances to several nodes": (lattice[::2] + 0.5, np.repeat(lattice, 3, axis=0), 0.4),
+        "rows that are nodes, which are there several times": (nodes, np.concatenate([nodes, nodes]), 0.1),
+        "rows near nodes": (near, nodes, 0.1),
+        "rows between nodes, of which another is nearest by distance": (generator.random((2000, 4)), nodes, 0.15),
+        "nodes near each other beside nodes far away": (
+            generator.random((2000, 4)),
+            np.concatenate([nodes, 30 + 30 * nodes]),
+            0.15,
+        ),
+        "far from the origin": (near + 1e6, nodes + 1e6, 0.1),
+        "so far that 32-bit floats do not tell nodes apart": (near + 1e12, nodes + 1e12, 0.1),
+        "so far that their squares overflow in 32 bits": (near * 1e200, nodes * 1e200, 0.1),
+        "a bandwidth so small that all correntropies are 0": (near, nodes, 1e-5),
+        "a bandwidth so large that all are nearly 1": (near, nodes, 1e4),
+        "features that differ more than the bandwidth": (generator.random((100, 16)), many, 0.1),
+        "one feature far away": (many[:100] + np.eye(16)[0] * 5.0, many, 0.2),
+        "one feature": (generator.random((500, 1)), generator.random((100, 1)), 0.01),
+        "one feature, half-way between two nodes": (np.arange(1.0, 300.0)[:, None] / 64, places[:, None], 0.1),
+        "one node": (generator.random((9000, 2)), np.array([[0.3, 0.7]]), 0.1),
+    }
+
+
+@pytest.mark.parametrize("name", streams())
+def test_the_nearest_node_is_that_of_the_smallest_cim_of_all(name: str) -> None:
+    rows, nodes, sigma = streams()[name]
+    assert len(rows) * nodes.size >= kernel.SCREENED_FROM, "few terms are not screened"
+    with ignore_underflow():
+        by_all = np.concatenate([block.argmin(axis=1) for _, block in cim_blocks(rows, nodes, sigma)])
+        np.testing.assert_array_equal(nearest(rows, nodes, sigma), by_all)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("rows near nodes", 2.0), ("features that differ more than the bandwidth", 1.1)]
+)
+def test_the_screens_leave_few_nodes_to_compare(name: str, most: float) -> None:
+    rows, nodes, sigma = streams()[name]
+    blocks = screened(rows, nodes, sigma)
+    assert blocks is not None
+    assert sum(len(block.pairs[0]) for block in blocks) <= most * len(rows)
+
+
+@pytest.mark.parametrize("elements", [1, 2000])
+def test_the_nearest_node_does_not_depend_on_the_size_of_blocks(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BLOCK_ELEMENTS", "TERMS_ELEMENTS"):
+        monkeypatch.setattr(nearest_screen, name, elements)
+    for name in ("equal distances to several nodes", "one feature far away"):
+        test_the_nearest_node_is_that_of_the_smallest_cim_of_all(name)

@@ -19,10 +19,12 @@ from server_node.bootstrap import open_server
 from server_node.history.attribution import (
     COORDINATES_MAX,
     POINTS_MAX,
+    POINTS_MIN,
+    UPDATES_MAX,
     WaitingUpdate,
     WaitingUpdates,
-    attribute,
-    thinned,
+    points_compared,
+    sampled,
     without_small,
 )
 from server_node.history.open_bin import Cells, OpenBin
@@ -276,57 +278,97 @@ def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
 # Parts.
 
 
+OF_NUMBER = {0: 10, 1: 11, 2: 11}
+
+
+def by_first_coordinate(points: Any) -> Any:
+    """points (n, d) -> (n,) clusters."""
+    return points[:, 0].astype(np.int64)
+
+
+def parts_of(*updates: WaitingUpdate) -> list[dict[int, int]]:
+    waiting = WaitingUpdates()
+    for one in updates:
+        waiting.add(one)
+    return [parts for _, parts in waiting.take(by_first_coordinate, OF_NUMBER)]
+
+
 @given(
     st.integers(0, 10_000) | st.integers(0, 2**53),
-    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6) | st.floats(0, 1.7e308)), max_size=20),
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6) | st.floats(0, 1.7e308)), max_size=300),
 )
 def test_the_parts_of_an_update_are_whole_and_add_up(readings: int, points: list[tuple[int, float]]) -> None:
-    clusters, weights = np.array([number for number, _ in points], np.int64), np.array([weight for _, weight in points])
-    parts = attribute(readings, clusters, weights, {0: 10, 1: 11, 2: 11})
+    places, weights = np.array([[float(number)] for number, _ in points]), np.array([weight for _, weight in points])
+    (parts,) = parts_of(WaitingUpdate(1e9, "attic", readings, 1, places.reshape(-1, 1), weights))
     assert sum(parts.values()) == readings
     assert all(part > 0 for part in parts.values())
     assert set(parts) <= {10, 11, NO_CLUSTER}
 
 
-def test_a_large_update_is_looked_at_through_some_of_its_points() -> None:
-    points, weights = thinned(np.arange(2000.0).reshape(1000, 2), np.arange(1000.0))
-    assert (len(points), len(weights)) == (POINTS_MAX, POINTS_MAX)
-    assert (weights[0], weights[-1]) == (0.0, 999.0)
-    assert len(thinned(np.zeros((3, 2)), np.ones(3))[0]) == 3
+def test_readings_are_dealt_out_by_the_weights_of_points() -> None:
+    places = np.array([[0.0], [1.0], [2.0], [7.0]])
+    one = WaitingUpdate(1e9, "attic", 1000, 1, places, np.array([1.0, 2.0, 3.0, 4.0]))
+    assert parts_of(one) == [{10: 100, 11: 500, NO_CLUSTER: 400}]
+
+
+@given(st.integers(1, 2**40), st.lists(st.integers(0, 1000), min_size=200, max_size=300), st.integers(1, 200))
+def test_points_of_a_large_update_are_looked_at_as_often_as_their_share_of_the_weights(
+    update: int, weights: list[int], number: int
+) -> None:
+    weights[7] = 1
+    points, ones = sampled(np.arange(len(weights))[:, None], np.array(weights, dtype=float), number, update)
+    assert len(points) == len(ones) == number
+    assert set(ones) == {1.0}
+    times = np.bincount(points[:, 0], minlength=len(weights))
+    assert (abs(times - number * np.array(weights) / sum(weights)) < 1 + 1e-9).all()
+
+
+def test_points_with_small_weights_get_their_shares_over_many_updates() -> None:
+    weights, times = np.array([997.0, 1.0, 2.0]), np.zeros(3)
+    for update in range(1, 2001):
+        points, _ = sampled(np.arange(3)[:, None], weights, POINTS_MIN, update)
+        times += np.bincount(points[:, 0], minlength=3)
+    np.testing.assert_allclose(times / times.sum(), weights / weights.sum(), atol=1e-4)
+
+
+def test_fewer_points_are_looked_at_where_each_is_compared_with_many_nodes() -> None:
+    found = [points_compared(np.zeros((nodes, 4))) for nodes in (0, 10, 200, 1000, 10_000)]
+    assert found[:2] == [POINTS_MAX, POINTS_MAX]
+    assert POINTS_MIN < found[2] < POINTS_MAX
+    assert found[3:] == [POINTS_MIN, POINTS_MIN]
 
 
 def an_update_that_waits(number: int, points: int) -> WaitingUpdate:
     rng = np.random.default_rng(number)
-    return WaitingUpdate(1e9 + number, f"c{number}", 10 * number, number, rng.random((points, 2)), rng.random(points))
+    return WaitingUpdate(
+        1e9 + number, f"c{number}", 10 * number, number, 4 * rng.random((points, 2)), rng.random(points)
+    )
 
 
 def test_updates_that_waited_are_counted_as_each_would_have_been_alone() -> None:
-    waiting, updates = (
-        WaitingUpdates(),
-        [an_update_that_waits(number, points) for number, points in enumerate((3, 0, 300, 1))],
-    )
-    of_number = {0: 10, 1: 11}
-
-    def predict(points: Any) -> Any:
-        return (points[:, 0] * 3).astype(np.int64)
-
+    waiting, updates = WaitingUpdates(), [an_update_that_waits(n, points) for n, points in enumerate((3, 0, 300, 1, 9))]
     for one in updates:
         assert not waiting.add(one)
-    taken = list(waiting.take(predict, of_number))
+    taken = list(waiting.take(by_first_coordinate, OF_NUMBER))
     assert [(one.at, one.client, one.update) for one, _ in taken] == [
         (one.at, one.client, one.update) for one in updates
     ]
-    for one, (_, parts) in zip(updates, taken, strict=True):
-        points, weights = thinned(one.points, one.weights)
-        assert parts == attribute(one.readings, predict(points), weights, of_number)
-    assert not list(waiting.take(predict, of_number))
+    assert [parts for _, parts in taken] == [parts_of(one)[0] for one in updates]
+    assert not list(waiting.take(by_first_coordinate, OF_NUMBER))
 
 
 def test_updates_do_not_wait_in_any_number() -> None:
-    waiting, one = WaitingUpdates(), an_update_that_waits(1, POINTS_MAX)
-    added = [waiting.add(one) for _ in range(COORDINATES_MAX // one.points.size)]
-    assert not any(added[:-1])
-    assert added[-1]
+    for one, most in (
+        (
+            an_update_that_waits(1, POINTS_MAX)._replace(points=np.zeros((POINTS_MAX, 64))),
+            COORDINATES_MAX // 64 // POINTS_MAX,
+        ),
+        (an_update_that_waits(1, 0), UPDATES_MAX),
+    ):
+        waiting = WaitingUpdates()
+        added = [waiting.add(one) for _ in range(most)]
+        assert not any(added[:-1])
+        assert added[-1]
 
 
 def test_the_smallest_of_too_many_are_added_up() -> None:
@@ -371,10 +413,10 @@ def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
         sums.update({(client, identity): readings for identity, readings in parts.items()})
     there = sorted((+sums).items(), key=lambda cell: (-cell[1], cell[0]))[:largest]
     expected = sorted((*cell, readings) for cell, readings in there)
-    kept = cells.largest(largest).table()
+    kept = cells.keep_largest(largest)
     assert list(map(tuple, kept.tolist())) == expected
-    for again in (Cells.of(kept), Cells(*cells.parts()), cells.largest(largest)):
-        assert again.largest(largest).table().tolist() == kept.tolist()
+    for again in (Cells.of(kept), Cells(*cells.parts()), cells):
+        assert again.keep_largest(largest).tolist() == kept.tolist()
 
 
 def test_sums_of_claimed_readings_end_at_what_can_be_encoded() -> None:
