@@ -135,9 +135,9 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
     decoded = Reading.decode_many(records, width)
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
-    latest = float(decoded.times.max(initial=-math.inf))
+    latest = float(np.fmax.reduce(decoded.times, initial=-math.inf))
     for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
-        times[number] = time
+        times[number] = None if math.isnan(time) else time
     for number in np.flatnonzero(~accepted).tolist():
         result = _decode_one(records[number], width)
         if isinstance(result, RejectedReading):

@@ -6,6 +6,7 @@ log is not published again, and one that is not is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,14 +58,16 @@ class ReadingsPublisher:
         self.last_row = known.last_row if known and self.intact else -1
         self._catch_up()
 
-    def publish(self, row: int, row_values: SourceRow) -> None:
-        """Append a row; it is stored for certain only after `flush`."""
-        reading = Reading(row_values.time, row_values.values)
-        marks: Headers = (("source", self._source), ("row", str(row).encode()))
-        if row_values.user:
-            marks += ((USER_ID, row_values.user.encode()),)
-        self._log.publish(self._topic, reading.encode(), headers=Reading.headers() + marks, partition=PARTITION)
-        self.last_row = row
+    def publish(self, rows: Sequence[tuple[int, SourceRow]]) -> None:
+        """Append rows (number of the row, row), in order; they are stored for certain only after `flush`."""
+        times, values = [row.time for _, row in rows], [row.values for _, row in rows]
+        of_source: Headers = (*Reading.headers(), ("source", self._source))
+        for (number, row), encoded in zip(rows, Reading.encode_many(times, values), strict=True):
+            headers: Headers = (*of_source, ("row", b"%d" % number))
+            if row.user:
+                headers += ((USER_ID, row.user.encode()),)
+            self._log.publish(self._topic, encoded, headers=headers, partition=PARTITION)
+            self.last_row = number
 
     def flush(self) -> None:
         """Return when everything published is stored."""

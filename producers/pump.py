@@ -11,7 +11,7 @@ import contextlib
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from producers.bookmark import Bookmark
 from producers.pacing import Pacing
@@ -161,7 +161,9 @@ class Pump:
             if self._due > now:
                 return False
             row = self._read_ahead.popleft()
-            self._pending.append((self._next_row, row._replace(time=self._pacing.time_of(row.time))))
+            if (time := self._pacing.time_of(row.time)) is not row.time:
+                row = row._replace(time=time)
+            self._pending.append((self._next_row, row))
             self._next_row += 1
             self._due = None
         return False
@@ -169,35 +171,40 @@ class Pump:
     def _store_pending(self, now: float) -> bool:
         if not self._pending:
             return False
-        for row, source_row in self._pending:
-            publisher = self._publisher(source_row.client)
-            if row > publisher.last_row:
-                publisher.publish(row, source_row)
-        for client in dict.fromkeys(source_row.client for _, source_row in self._pending):
+        by_client = self._pending_by_client()
+        for client, rows in by_client.items():
+            publisher = self._publisher(client)
+            publisher.publish([row for row in rows if row[0] > publisher.last_row])
+        for client, rows in by_client.items():
             self._publishers[client].flush()
-            self._count_stored(client)
+            self._count_stored(client, rows)
         if self._due is not None:  # a row waits for its time, and later ones will come one by one as well
             self._linger_until = now + LINGER_S
         self._pending.clear()
         return True
 
-    def _count_stored(self, client: str) -> None:
+    def _pending_by_client(self) -> dict[str, list[tuple[int, SourceRow]]]:
+        """The pending rows of each client, in order."""
+        by_client: dict[str, list[tuple[int, SourceRow]]] = {}
+        for row in self._pending:
+            by_client.setdefault(row[1].client, []).append(row)
+        return by_client
+
+    def _count_stored(self, client: str, rows: Sequence[tuple[int, SourceRow]]) -> None:
         """Count the pending rows of a client that its log has, each once, however often they were tried."""
-        first, last = self._counted[client], self._publishers[client].last_row
-        for row, source_row in self._pending:
-            if source_row.client == client and first < row <= last:
-                self._counted[client] = row
-                if row > self._before[client]:
-                    self.published[client] += 1
-                else:
-                    self.already_there += 1
+        first, last, before = self._counted[client], self._publishers[client].last_row, self._before[client]
+        stored = [row for row, _ in rows if first < row <= last]
+        new = sum(row > before for row in stored)
+        self._counted[client] = max(stored, default=first)
+        self.published[client] += new
+        self.already_there += len(stored) - new
 
     def _settle(self) -> None:
         """Count rows that a log has, although it could not say so when they were stored."""
-        for client in dict.fromkeys(source_row.client for _, source_row in self._pending):
+        for client, rows in self._pending_by_client().items():
             with contextlib.suppress(ShoalError):
                 self._publisher(client)
-                self._count_stored(client)
+                self._count_stored(client, rows)
 
     def _save_position(self, now: float) -> None:
         self._saved_at = now

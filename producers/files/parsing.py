@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,18 @@ def values_of(cells: Sequence[Any]) -> NDArray[np.float64] | list[Any]:
     if all(type(value) is float for value in values):
         return np.array(values, dtype=np.float64)
     return values
+
+
+def values_of_rows(rows: Sequence[Sequence[Any]]) -> list[NDArray[np.float64] | list[Any]]:
+    """What `values_of` gives for each of n rows of d cells; texts of numbers are converted all at once."""
+    flat = list(chain.from_iterable(rows))
+    kinds = set(map(type, flat))
+    if kinds == {float} or (kinds == {str} and "_" not in "".join(flat)):
+        try:
+            return list(np.array(list(map(float, flat))).reshape(len(rows), -1))
+        except ValueError:
+            pass  # a text is not a number
+    return [values_of(cells) for cells in rows]
 
 
 def number_of(cell: Any) -> Any:

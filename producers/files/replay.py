@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from producers.files.parsing import seconds_of, text_of, user_of, values_of
+from producers.files.parsing import seconds_of, text_of, user_of, values_of_rows
 from producers.files.split import CLASSES_MAX, Split
 from producers.files.tables import Cells, open_table, require_columns
 from producers.source import SourceRow, identity_of
@@ -110,14 +110,9 @@ class Replay:
         """See `Source.read`. All rows before a damaged place are given out first."""
         rows: list[SourceRow] = []
         while len(rows) < limit and self._broken is None:
-            try:
-                dealt = next(self._rows, None)
-            except ShoalError as broken:
-                self._broken = broken
-                break
-            if dealt is not None:
-                rows.append(self._sourced(*dealt))
-            elif not self._repeat():
+            of_one_pass = self._next_rows(limit - len(rows))
+            rows += self._sourced(of_one_pass)
+            if not of_one_pass and not self._repeat():
                 break
         self._position += len(rows)
         if self._broken is not None and not rows:
@@ -134,6 +129,16 @@ class Replay:
                 return
             if self._loop and rows >= self._span.rows:
                 rows %= self._span.rows
+
+    def _next_rows(self, limit: int) -> list[AssignedRow]:
+        """The next rows of this pass, at most `limit`; those before a damaged place, which is kept in `_broken`."""
+        rows: list[AssignedRow] = []
+        try:
+            for row in islice(self._rows, limit):
+                rows.append(row)
+        except ShoalError as broken:
+            self._broken = broken
+        return rows
 
     def _repeat(self, ahead: int = 0) -> bool:
         """Start again at the first row, if this loops and there are rows. `ahead`: rows still to be skipped."""
@@ -190,19 +195,30 @@ class Replay:
         self._faults.clear()
         return dict(counts)
 
-    def _sourced(self, client: str, cells: Cells | None) -> SourceRow:
-        if cells is None:
-            return SourceRow(client, None, [])
+    def _sourced(self, rows: Sequence[AssignedRow]) -> list[SourceRow]:
+        """The rows as readings; one whose cells could not be read has no values."""
         columns, features = self._columns, len(self._columns.features)
-        time = self._time(cells)
-        if time is not None:
-            time += self._shift_s
-        elif columns.time is not None:
-            self._faults["no_time"] += 1
         label_at = features + (columns.time is not None)
-        label = None if columns.label is None else text_of(cells[label_at])
-        user = None if columns.user is None else user_of(cells[label_at + (columns.label is not None)])
-        return SourceRow(client, time, values_of(cells[:features]), label, user)
+        values = iter(values_of_rows([cells[:features] for _, cells in rows if cells is not None]))
+        sourced = []
+        for client, cells in rows:
+            if cells is None:
+                sourced.append(SourceRow(client, None, []))
+                continue
+            label = None if columns.label is None else text_of(cells[label_at])
+            user = None if columns.user is None else user_of(cells[label_at + (columns.label is not None)])
+            sourced.append(SourceRow(client, self._shifted_time(cells), next(values), label, user))
+        return sourced
+
+    def _shifted_time(self, cells: Cells) -> float | None:
+        """The event time of a row, in its repetition."""
+        if self._columns.time is None:
+            return None
+        time = self._time(cells)
+        if time is None:
+            self._faults["no_time"] += 1
+            return None
+        return time + self._shift_s
 
     def _time(self, cells: Cells | None) -> float | None:
         if self._columns.time is None or cells is None:

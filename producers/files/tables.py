@@ -103,9 +103,10 @@ class CsvTable:
         """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
         width = len(self.columns)
+        in_order = places == list(range(width))
         for row in islice(self._records(self._unclosed), 1, None):
             if row is not None and len(row) == width:
-                yield [row[place] for place in places]
+                yield row if in_order else [row[place] for place in places]
             else:
                 if row is not None:
                     self._faults["ragged"] += 1

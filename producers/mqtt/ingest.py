@@ -230,7 +230,7 @@ class MqttIngest:
         stored = 0
         for row, time, values, user in rows:
             if row > self._publisher.last_row:
-                self._publisher.publish(row, SourceRow(self._resources.client, time, values, user=user))
+                self._publisher.publish([(row, SourceRow(self._resources.client, time, values, user=user))])
                 stored += 1
         if stored:
             self._publisher.flush()

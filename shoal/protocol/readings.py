@@ -1,4 +1,4 @@
-"""Readings as they are stored in a client's readings log, and their decoder for one and for many at once."""
+"""Readings as they are stored in a client's readings log, encoded and decoded one by one or many at once."""
 
 from __future__ import annotations
 
@@ -36,27 +36,36 @@ class Reading(Envelope):
         require(self.time is None or is_moment(self.time), "malformed", "time")
 
     @classmethod
+    def encode_many(
+        cls, times: Sequence[float | None], values: Sequence[NDArray[np.float64] | list[Any]]
+    ) -> list[bytes]:
+        """What `encode` gives for each reading (n): n times, and n rows of values.
+
+        Usual readings (all rows d float64 values, and all with a float time or all without one) differ in the numbers
+        alone, so they are encoded as one block of bytes. Raises as building and encoding each one does.
+        """
+        block = _encode_block(times, values)
+        if block is None:
+            return [cls(time, row).encode() for time, row in zip(times, values, strict=True)]
+        packed, size = block.tobytes(), block.shape[1]
+        return [packed[start : start + size] for start in range(0, len(packed), size)]
+
+    @classmethod
     def decode_many(cls, records: Sequence[Record], width: int) -> DecodedReadings:
-        """Decode at once those records that hold d = `width` finite float64 values and a float time.
+        """Decode at once those records that hold d = `width` finite float64 values and a float time or none.
 
         Such readings, as a producer writes them, have the same bytes but for the numbers themselves. So a batch of
         them is checked and decoded as one block of bytes. Records that differ in any other byte are left out: `decode`
         tells what they are.
         """
-        layout = _layout_of(width)
-        size, headers = len(layout.template), cls.headers()
-        candidates = [
-            number
-            for number, record in enumerate(records)
-            if record.value is not None and len(record.value) == size and _are_usual(record.headers, headers)
-        ]
-        block = np.frombuffer(b"".join([records[number].value or b"" for number in candidates]), dtype=np.uint8)
-        block = block.reshape(len(candidates), size)
-        times = block[:, layout.time_at : layout.time_at + NUMBER_BYTES].copy().view(">f8")[:, 0].astype(np.float64)
-        values = block[:, layout.values_at :].copy().view("<f8").astype(np.float64, copy=False)
-        fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
-        fits &= np.isfinite(values).all(axis=1) & (times >= -MOMENT_MAX) & (times <= MOMENT_MAX)
-        return DecodedReadings(np.array(candidates, dtype=np.intp)[fits], times[fits], values[fits])
+        with_time = _decode_block(records, _layout_of(width, True), cls.headers())
+        if len(with_time.indices) == len(records):
+            return with_time
+        without = _decode_block(records, _layout_of(width, False), cls.headers())
+        if not len(with_time.indices):
+            return without
+        order = np.argsort(np.concatenate([with_time.indices, without.indices]))
+        return DecodedReadings(*(np.concatenate(pair)[order] for pair in zip(with_time, without, strict=True)))
 
 
 def user_of(headers: Headers) -> bytes | None:
@@ -70,34 +79,83 @@ class DecodedReadings(NamedTuple):
     indices: NDArray[np.intp]
     """(m,) which of the records, ascending"""
     times: NDArray[np.float64]
-    """(m,) event times, seconds since 1970"""
+    """(m,) event times, seconds since 1970; NaN for a reading without one"""
     values: NDArray[np.float64]
     """(m, d) finite"""
 
 
 class _Layout(NamedTuple):
-    """The bytes of an encoded reading of d float64 values and a float time."""
+    """The bytes of an encoded reading of d float64 values, with a float time or without one."""
 
     template: NDArray[np.uint8]
     """(bytes,) of one such reading"""
     is_fixed: NDArray[np.bool_]
     """(bytes,) which of them are the same in all"""
-    time_at: int
+    time_at: int | None
     values_at: int
 
 
 @lru_cache(maxsize=8)
-def _layout_of(width: int) -> _Layout:
+def _layout_of(width: int, timed: bool) -> _Layout:
     """Derived from what the encoder writes for d = `width`, so that the two cannot disagree."""
-    encoded = Reading(MARKER_TIME, np.zeros(width)).encode()
+    encoded = Reading(MARKER_TIME if timed else None, np.zeros(width)).encode()
     # No other eight bytes can equal this number: names stand before them, zeros behind them.
-    time_at, values_at = encoded.index(struct.pack(">d", MARKER_TIME)), len(encoded) - NUMBER_BYTES * width
+    time_at = encoded.index(struct.pack(">d", MARKER_TIME)) if timed else None
+    values_at = len(encoded) - NUMBER_BYTES * width
     is_fixed = np.ones(len(encoded), dtype=np.bool_)
-    is_fixed[time_at : time_at + NUMBER_BYTES] = False
+    if time_at is not None:
+        is_fixed[time_at : time_at + NUMBER_BYTES] = False
     is_fixed[values_at:] = False
     return _Layout(np.frombuffer(encoded, dtype=np.uint8), is_fixed, time_at, values_at)
 
 
+def _encode_block(
+    times: Sequence[float | None], values: Sequence[NDArray[np.float64] | list[Any]]
+) -> NDArray[np.uint8] | None:
+    """(n, bytes) the encoded readings; None for any that are not usual."""
+    shapes = {(row.shape, row.dtype) if isinstance(row, np.ndarray) else None for row in values}
+    kinds = set(map(type, times))
+    if len(shapes) != 1 or len(kinds) != 1 or not kinds <= {float, type(None)}:
+        return None
+    (form,) = shapes
+    if form is None or len(form[0]) != 1 or form[1] != np.float64:
+        return None
+    timed = kinds == {float}
+    layout = _layout_of(form[0][0], timed)
+    block = np.tile(layout.template, (len(values), 1))
+    block[:, layout.values_at :] = np.array(values, dtype="<f8").view(np.uint8)
+    if layout.time_at is not None:
+        moments = np.array(times, dtype=">f8")
+        if not ((moments >= -MOMENT_MAX) & (moments <= MOMENT_MAX)).all():
+            return None  # building one of them raises
+        block[:, layout.time_at : layout.time_at + NUMBER_BYTES] = moments.view(np.uint8).reshape(-1, NUMBER_BYTES)
+    return block
+
+
+def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers) -> DecodedReadings:
+    """The records that have this layout, decoded; `headers` are those of a reading."""
+    size = len(layout.template)
+    candidates = [
+        number
+        for number, record in enumerate(records)
+        if record.value is not None and len(record.value) == size and _are_usual(record.headers, headers)
+    ]
+    block = np.frombuffer(b"".join([records[number].value or b"" for number in candidates]), dtype=np.uint8)
+    block = block.reshape(len(candidates), size)
+    values = block[:, layout.values_at :].copy().view("<f8").astype(np.float64, copy=False)
+    fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
+    fits &= np.isfinite(values).all(axis=1)
+    if layout.time_at is None:
+        times = np.full(len(block), np.nan)
+    else:
+        times = block[:, layout.time_at : layout.time_at + NUMBER_BYTES].copy().view(">f8")[:, 0].astype(np.float64)
+        fits &= (times >= -MOMENT_MAX) & (times <= MOMENT_MAX)
+    return DecodedReadings(np.array(candidates, dtype=np.intp)[fits], times[fits], values[fits])
+
+
 def _are_usual(headers: Headers, wanted: Headers) -> bool:
     # Of several headers with one name `decode` uses the last.
-    return headers[:2] == wanted and not any(name in ("type", "v") for name, _ in headers[2:])
+    return headers[:2] == wanted and _ENVELOPE.isdisjoint([name for name, _ in headers[2:]])
+
+
+_ENVELOPE: Final = frozenset({"type", "v"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
 from shoal.errors import LogError, SettingsError
 from shoal.transports.base import Headers, TopicSettings
@@ -13,6 +14,7 @@ LOG_RECORD_BYTES_MAX = 512 * 1024 * 1024
 RETAIN_BYTES_MAX = 2**62
 """fits an integer of SQLite"""
 
+BYTES_OR_NONE: Final = (bytes, type(None))
 UNREADABLE = "unreadable"
 """header of a record that cannot be read; its value is left out"""
 
@@ -42,15 +44,17 @@ def differences(found: TopicSettings, wanted: TopicSettings) -> str:
 
 def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> int:
     """Bytes of key, value and headers. Raises `LogError` for a part that is not bytes."""
+    # Not bytearray: the caller could change it before it is stored.
+    size, valid = 0, isinstance(value, BYTES_OR_NONE) and isinstance(key, BYTES_OR_NONE)
     try:
-        sizes = [len(title.encode()) + len(content) for title, content in headers]
-        valid = all(isinstance(content, bytes) for _, content in headers)
+        for title, content in headers:
+            valid = valid and isinstance(title, str) and isinstance(content, bytes)
+            size += (len(title) if title.isascii() else len(title.encode())) + len(content)
     except (AttributeError, TypeError, ValueError) as error:
         raise LogError(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
-    # Not bytearray: the caller could change it before it is stored.
-    if not (valid and (value is None or isinstance(value, bytes)) and (key is None or isinstance(key, bytes))):
+    if not valid:
         raise LogError(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
-    return sum(sizes) + len(key or b"") + len(value or b"")
+    return size + len(key or b"") + len(value or b"")
 
 
 def check_record(name: str, settings: TopicSettings, partition: int, key: bytes | None, size: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.files.parsing import CELL_CHARS_MAX, number_of, seconds_of, text_of, values_of
+from producers.files.parsing import CELL_CHARS_MAX, number_of, seconds_of, text_of, values_of, values_of_rows
 from shoal.protocol.codec import pack, unpack
 
 
@@ -64,6 +64,16 @@ def test_whatever_a_cell_holds_the_values_can_be_packed_and_come_back(cells: lis
     back = unpack(pack(values if isinstance(values, np.ndarray) else list(values)))
     assert len(back) == len(cells)
     assert repr(back) == repr(values)
+
+
+numbers_as_text = st.floats().map(repr) | st.sampled_from(["1_000", " 7 ", "\u0663", "nan", "", "on"])
+
+
+@given(st.lists(st.tuples(numbers_as_text, numbers_as_text)) | st.lists(st.tuples(st.floats(), st.floats())))
+def test_many_rows_have_the_values_that_each_has_alone(rows: list[tuple[Any, Any]]) -> None:
+    together, alone = values_of_rows(rows), [values_of(cells) for cells in rows]
+    assert [type(values) for values in together] == [type(values) for values in alone]
+    assert repr([list(values) for values in together]) == repr([list(values) for values in alone])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,10 +51,15 @@ def assert_taken_as_decoded(records: Sequence[Record]) -> Batch:
     return intake
 
 
-def test_readings_in_the_usual_form_are_all_taken_together() -> None:
+@pytest.mark.parametrize("timed", [(True,), (False,), (True, False, False)])
+def test_readings_in_the_usual_form_are_all_taken_together(timed: tuple[bool, ...]) -> None:
     rows = np.random.default_rng(0).normal(size=(50, WIDTH))
     records = [
-        record(Reading(1e9 + n, row).encode(), Reading.headers() + OF_A_PRODUCER * (n % 2), n)
+        record(
+            Reading(1e9 + n if timed[n % len(timed)] else None, row).encode(),
+            Reading.headers() + OF_A_PRODUCER * (n % 2),
+            n,
+        )
         for n, row in enumerate(rows)
     ]
     assert Reading.decode_many(records, WIDTH).indices.tolist() == list(range(50))
@@ -61,8 +67,9 @@ def test_readings_in_the_usual_form_are_all_taken_together() -> None:
     assert np.array_equal(intake.values, rows)
 
 
-def test_a_byte_changed_anywhere_is_noticed_as_the_decoder_notices_it() -> None:
-    good = Reading(1e9, ROW).encode()
+@pytest.mark.parametrize("time", [1e9, None])
+def test_a_byte_changed_anywhere_is_noticed_as_the_decoder_notices_it(time: float | None) -> None:
+    good = Reading(time, ROW).encode()
     changed = [
         good[:place] + bytes([byte]) + good[place + 1 :]
         for place in range(len(good))
@@ -119,4 +126,36 @@ def test_any_number_of_features_has_its_form(width: int) -> None:
     row = np.arange(float(width))
     intake = decode_batch([record(Reading(1e9, row).encode())], width)
     assert intake.values.tolist() == [row.tolist()]
-    assert len(Reading.decode_many([record(Reading(1e9, row).encode())], width).indices) == 1
+    for time in (1e9, None):
+        assert len(Reading.decode_many([record(Reading(time, row).encode())], width).indices) == 1
+
+
+USUAL_ROWS = list(np.arange(4.0 * WIDTH).reshape(4, WIDTH))
+UNUSUAL_ROW: list[Any] = [1.0, "wet", None]
+
+
+@pytest.mark.parametrize(
+    ("times", "values"),
+    [
+        ([], []),
+        ([1e9, -5.0, 0.0, float(MOMENT_MAX)], USUAL_ROWS),
+        ([None] * 4, USUAL_ROWS),
+        ([1e9, None, 5, 2e9], USUAL_ROWS),
+        ([1e9, 2e9], [ROW, UNUSUAL_ROW]),
+        ([1e9, 2e9], [ROW, ROW[:2]]),
+        ([1e9, 2e9], [ROW, np.zeros(WIDTH, dtype=np.float32)]),
+        ([1e9, 2e9], [np.array([np.nan, np.inf, -0.0]), ROW]),
+        ([1e9], [np.empty(0)]),
+        ([1e9], [np.zeros((1, WIDTH))]),
+    ],
+)
+def test_many_readings_have_the_bytes_that_each_has_alone(times: list[float | None], values: list[Any]) -> None:
+    assert Reading.encode_many(times, values) == [
+        Reading(time, row).encode() for time, row in zip(times, values, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, MOMENT_MAX * 2.0])
+def test_a_time_that_cannot_be_is_refused_among_many_readings_too(time: float) -> None:
+    with pytest.raises(MessageRejected, match="time"):
+        Reading.encode_many([1e9, time], [ROW, ROW])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import LogError, LogUnavailable
-from shoal.transports.base import TopicSettings
+from shoal.transports.base import Headers, TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.schema import connect, writing
 from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
@@ -204,3 +204,27 @@ def test_a_log_keeps_little_of_its_file_in_memory_however_much_goes_through_it(t
         assert log._connection is not None
         (kept,) = log._connection.execute("PRAGMA cache_size").fetchone()
     assert kept == -512  # KiB; SQLite's own default is four times as much for each connection
+
+
+def test_headers_that_differ_little_from_those_before_come_back_as_they_were(path: Path) -> None:
+    producer = (("source", b"s"), ("row", b"1"))
+    published: list[Headers] = [
+        producer,
+        (("source", b"s"), ("row", b"2")),
+        (("source", b"s"), ("row", b"10")),
+        (("source", b"s"), ("raw", b"10")),
+        (("source", b"t"), ("row", b"10")),
+        (("source", b""), ("row", b"10s")),
+        (("source", b"s"), ("row", b"")),
+        (("source", b"s"), ("row", b"")),
+        (),
+        producer,
+        (("source", b"s"),),
+        (("source", b"s" * 300), ("row", b"r" * 300)),
+        (("source", b"s" * 300), ("row", b"q" * 300)),
+    ]
+    with opened(path) as log:
+        for headers in published:
+            log.publish(TOPIC, b"", headers=headers)
+        log.flush()
+        assert [record.headers for record in log.read(TOPIC, {0: 0})[0]] == published

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -12,8 +12,6 @@ from shoal.errors import LogError, OffsetOutOfRange
 from shoal.transports.base import Headers, Positions, Record
 from shoal.transports.limits import UNREADABLE, size_of
 from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, watermarks
-
-BYTES_OR_NONE: Final = (bytes, type(None))
 
 
 class Pending(NamedTuple):
@@ -28,7 +26,7 @@ class Pending(NamedTuple):
 def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> Pending:
     """A record ready for the file. Raises `LogError` for one that would make the flush of all buffered ones fail."""
     size = size_of(name, value, key, headers)
-    packed = msgpack.packb([[title, content] for title, content in headers], buf_size=1024) if headers else None
+    packed = msgpack.packb(headers, buf_size=256) if headers else None
     return Pending(size, key, packed, value)
 
 
@@ -79,8 +77,8 @@ def _read_partition(
     )
     packed, unpacked = None, _unpacked(None)
     for offset, timestamp_ms, record_bytes, key, headers, value in rows:
-        if headers != packed:  # those of readings are all the same
-            packed, unpacked = headers, _unpacked(headers)
+        if headers != packed:
+            packed, unpacked = headers, _unpacked_after(headers, packed, unpacked)
         if unpacked is None or not _is_sound(timestamp_ms, record_bytes, key, value):
             records.append(Record(name, partition, offset, 0, None, None, ((UNREADABLE, b"not as a log writes it"),)))
             continue
@@ -95,23 +93,34 @@ def _read_partition(
 
 def _is_sound(timestamp_ms: object, size: object, key: object, value: object) -> bool:
     """Whether a row is as `pack` makes it, its headers aside: a process may write anything into the file."""
-    sized = isinstance(timestamp_ms, int) and isinstance(size, int) and size >= 0
-    return sized and isinstance(key, BYTES_OR_NONE) and isinstance(value, BYTES_OR_NONE)
+    sized = type(timestamp_ms) is int and type(size) is int and size >= 0
+    return sized and (key is None or type(key) is bytes) and (value is None or type(value) is bytes)
 
 
 def _unpacked(headers: Any) -> Headers | None:
     """The headers of a row as `pack` makes them, else None."""
     if headers is None:
         return ()
-    unpacked = []
     try:
-        for title, content in msgpack.unpackb(headers):
-            if not (isinstance(title, str) and isinstance(content, bytes)):
+        unpacked = msgpack.unpackb(headers, use_list=False)
+        for pair in unpacked:
+            title, content = pair
+            if type(pair) is not tuple or type(title) is not str or type(content) is not bytes:
                 return None
-            unpacked.append((title, content))
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
-    return tuple(unpacked)
+    return unpacked if type(unpacked) is tuple else None
+
+
+def _unpacked_after(headers: Any, before: Any, unpacked: Headers | None) -> Headers | None:
+    """What `_unpacked` gives, where `before` gave `unpacked`: those of readings differ in the last content alone."""
+    if unpacked and isinstance(headers, bytes) and len(headers) == len(before):
+        title, content = unpacked[-1]
+        # The last content is at the end, and its length is before it.
+        kept = len(before) - len(content)
+        if headers[:kept] == before[:kept]:
+            return (*unpacked[:-1], (title, headers[kept:]))
+    return _unpacked(headers)
 
 
 def _check_position(name: str, partition: int, position: int, known: dict[int, Watermarks]) -> None:
