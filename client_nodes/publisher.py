@@ -31,7 +31,7 @@ class Publisher:
 
     def __init__(self, contract: Contract, validator: Validator, record_bytes_max: int) -> None:
         """`record_bytes_max` is the largest record that the topic accepts, in bytes."""
-        self._topic = contract.updates_topic
+        self._contract = contract
         self._validator = validator
         self._record_bytes_max = record_bytes_max
         self.digests = PublishedDigests()
@@ -47,8 +47,8 @@ class Publisher:
             self._validator.check_answer_claims(update, params)
         table = load_algorithm(update.algorithm).update
         chunks = encode_update(update, table, self._record_bytes_max)
-        key, headers = update.model.encode(), Update.headers()
-        records = [OutboxRecord(self._topic, chunk.value, key, headers) for chunk in chunks]
+        key, headers = self._contract.update_key(update.model), Update.headers()
+        records = [OutboxRecord(self._contract.updates_topic, chunk.value, key, headers) for chunk in chunks]
         digest = content_digest(*chunks[0], table)
         self.digests.add(update.model, update.sequence, digest)
         return EncodedUpdate(update.model, records)

@@ -56,7 +56,8 @@ def name_request(contract: Contract, model: str, cluster: int, name: str) -> Clu
 
 def publish_name(contract: Contract, log: Log, request: ClusterName) -> None:
     """Publish the request; the log has the topics."""
-    log.publish(contract.updates_topic, request.encode(), request.model.encode(), ClusterName.headers())
+    key = contract.update_key(request.model)
+    log.publish(contract.updates_topic, request.encode(), key, ClusterName.headers())
     log.flush()
 
 

@@ -59,5 +59,5 @@ def request_wake(contract: Contract, log: Log, names: Sequence[str]) -> None:
     for name in names:
         wake = Wake(contract.federation, contract.digest, name)
         validator.check_wake(wake)
-        log.publish(contract.updates_topic, wake.encode(), name.encode(), Wake.headers())
+        log.publish(contract.updates_topic, wake.encode(), contract.update_key(name), Wake.headers())
     log.flush()

@@ -22,7 +22,7 @@ def quarantine_records(contract: Contract, client: str, action: str, detail: str
         for model in contract.models
     ]
     return [
-        OutboxRecord(contract.updates_topic, one.encode(), one.model.encode(), QuarantineRequest.headers())
+        OutboxRecord(contract.updates_topic, one.encode(), contract.update_key(one.model), QuarantineRequest.headers())
         for one in requests
     ]
 

@@ -234,6 +234,14 @@ class Contract(Table):
     def updates_topic(self) -> str:
         return f"{self.federation}.updates"
 
+    def update_key(self, model: str) -> bytes:
+        """The key of all records in the topic of updates that are for this model.
+
+        It decides their partition. It has the federation too, so that models of the same name in the federations of
+        several regions are not all in the same partition, and replicas can share them (`server_node.replicas`).
+        """
+        return f"{self.federation}/{model}".encode()
+
     @property
     def snapshots_topic(self) -> str:
         return f"{self.federation}.snapshots"

@@ -139,7 +139,7 @@ def test_an_update_passes_validation_and_names_its_client_and_model(site: Site) 
     assert (update.client, update.model, update.made_at) == ("attic", "clusters", 1e9)
     assert update.newest_reading_at == 1e9 + 49
     (record,) = site.published()
-    assert record.key == b"clusters"
+    assert record.key == b"plant/clusters"
 
 
 @pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])

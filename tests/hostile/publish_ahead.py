@@ -17,7 +17,8 @@ if __name__ == "__main__":
 
     config = load_config(Path(sys.argv[1]))
     log = open_log(config.log)
-    log.ensure(config.contract.updates_topic)
+    topic = config.contract.updates_topic
+    log.ensure(topic)
     update = an_update(config.contract, client="ahead")
-    log.publish(config.contract.updates_topic, update.encode(), update.model.encode(), Update.headers())
+    log.publish(topic, update.encode(), config.contract.update_key(update.model), Update.headers())
     log.close()

@@ -34,7 +34,7 @@ def test_a_clock_that_is_days_ahead_removes_nothing(kind: str, tmp_path: Path, r
         ensure_topics(log, config.contract, config.log)
         for sequence in range(1, UPDATES + 1):
             update = an_update(config.contract, sequence=sequence)
-            log.publish(topic, update.encode(), update.model.encode(), Update.headers())
+            log.publish(topic, update.encode(), config.contract.update_key(update.model), Update.headers())
         log.flush()
     for _ in range(2):
         ahead = [sys.executable, str(Path(__file__).parent / "publish_ahead.py"), str(file)]

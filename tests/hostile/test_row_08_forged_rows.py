@@ -64,7 +64,7 @@ def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Pat
         for topic in (contract.updates_topic, contract.snapshots_topic):
             insert(tmp_path / "federation.db", topic)
         update = an_update(contract)
-        log.publish(contract.updates_topic, update.encode(), update.model.encode(), Update.headers())
+        log.publish(contract.updates_topic, update.encode(), contract.update_key(update.model), Update.headers())
         log.flush()
 
         def rejected() -> int:
@@ -140,7 +140,7 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
         forged = a_snapshot(contract, version=9)
         log.publish(contract.snapshots_topic, forged.encode(), forged.model.encode(), Snapshot.headers())
         update = an_update(contract)
-        log.publish(contract.updates_topic, update.encode(), update.model.encode(), Update.headers())
+        log.publish(contract.updates_topic, update.encode(), contract.update_key(update.model), Update.headers())
         log.flush()
         wait_until(lambda: len(page.events("unsigned_records")) > 0)
         with closing(open_federation_log(config)) as signed:

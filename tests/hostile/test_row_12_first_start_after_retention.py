@@ -72,7 +72,7 @@ def test_a_server_that_starts_late_says_how_many_updates_are_gone(
         ensure_topics(log, config.contract, config.log)
         for sequence in range(1, 2 * LOST + 1):
             update = an_update(config.contract, sequence=sequence)
-            log.publish(topic, update.encode(), update.model.encode(), Update.headers())
+            log.publish(topic, update.encode(), config.contract.update_key(update.model), Update.headers())
             log.flush()
         if bootstrap:
             admin = KafkaAdminClient(bootstrap_servers=bootstrap)

@@ -38,7 +38,12 @@ def publish_updates(config: Config) -> None:
         ensure_topics(log, config.contract, config.log)
         for sequence in range(1, UPDATES + 1):
             update = an_update(config.contract, sequence=sequence)
-            log.publish(config.contract.updates_topic, update.encode(), update.model.encode(), Update.headers())
+            log.publish(
+                config.contract.updates_topic,
+                update.encode(),
+                config.contract.update_key(update.model),
+                Update.headers(),
+            )
         log.flush()
 
 

@@ -18,7 +18,7 @@ from shoal.transports.base import partition_of
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, all_records, clock
 
-# These names belong to three different partitions.
+NAMES = ("clusters", "heaps", "fuzzy")
 MODELS = """
 [[models]]
 name = "clusters"
@@ -45,6 +45,14 @@ def on_partitions(file: Path, partitions: int) -> Config:
     return config.model_copy(update={"log": config.log.model_copy(update={"partitions": partitions})})
 
 
+def spreading_name() -> str:
+    """A new name of a federation whose three models belong to three different partitions."""
+    while True:
+        name = f"house-{uuid.uuid4().hex}"
+        if len({partition_of(f"{name}/{model}".encode(), 3) for model in NAMES}) == 3:
+            return name
+
+
 def models_after(config: Config) -> dict[str, bytes]:
     """name -> state of the model, encoded, when all processes are idle."""
     with OneBox(config, CLIENTS, clock) as box:
@@ -60,7 +68,7 @@ def test_models_on_kafka_with_three_partitions_are_those_of_one_embedded_partiti
     where: str, partitions: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     # The random start depends on the federation's name, so both have the same.
-    name = f"house-{uuid.uuid4().hex}"
+    name = spreading_name()
     for folder in (one := tmp_path / "one", other := tmp_path / "other"):
         folder.mkdir()
         file = create_rounds_federation(folder, MODELS)
