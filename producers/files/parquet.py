@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from producers.files.numbers import Row
 from shoal.errors import InvalidData, MissingExtra
 
 try:
@@ -35,9 +39,30 @@ class ParquetTable:
                 cells = {name: _cells(batch.column(name)) for name in names}
                 yield from zip(*(cells[name] for name in wanted), strict=True)
 
+    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row]:
+        """See `Table.rows_apart`."""
+        names = list(dict.fromkeys((*features, *others)))
+        with _explained(self.path), parquet.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+                columns = [batch.column(name) for name in features]
+                if all(map(_holds_numbers, columns)):
+                    values: Iterable[Any] = np.column_stack([column.to_numpy() for column in columns]).astype(
+                        np.float64
+                    )
+                else:
+                    values = zip(*map(_cells, columns), strict=True)
+                cells = [_cells(batch.column(name)) for name in others]
+                yield from map(Row, values, zip(*cells, strict=True) if cells else repeat(()))
+
     def count(self) -> int:
         """See `Table.count`; exact."""
         return self._rows
+
+
+def _holds_numbers(column: Any) -> bool:
+    """Whether every cell is a number of a type whose floats are those that its cells give one by one."""
+    kind = column.type
+    return bool(column.null_count == 0 and (pa.types.is_float32(kind) or pa.types.is_float64(kind)))
 
 
 def _cells(column: Any) -> list[Any]:

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from producers.files.numbers import Row
 from producers.files.parsing import seconds_of, text_of, user_of, values_of_rows
 from producers.files.split import CLASSES_MAX, Split
-from producers.files.tables import Cells, open_table, require_columns
+from producers.files.tables import open_table, require_columns
 from producers.source import SourceRow, identity_of
 from shoal.errors import SettingsError, ShoalError
 
-AssignedRow = tuple[str, Cells | None]
-"""(client, cells of the wanted columns or None for a broken row)"""
+AssignedRow = tuple[str, Row | None]
+"""(client, wanted cells or None for a broken row)"""
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class Replay:
         self._columns, self._split = columns, split
         self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
         extra = (columns.time, columns.label, columns.user, split.column)
-        self._wanted = [*columns.features, *(name for name in extra if name is not None)]
+        self._others = [name for name in extra if name is not None]
         for table in self._tables:
             # An empty file has no rows that lack a column: one day without rows must not stop the replay of a year.
             if table.columns:
-                require_columns(table, list(dict.fromkeys(self._wanted)))
+                require_columns(table, list(dict.fromkeys((*columns.features, *self._others))))
         self._counts = self._counted() if split.counts_first else {}
         self._position = self._repetition = 0
         self._span = Span()
@@ -155,9 +156,9 @@ class Replay:
 
     def _spanned(self, rows: Iterator[AssignedRow]) -> Iterator[AssignedRow]:
         """The first pass of a loop: count the rows and find the time they cover."""
-        for client, cells in rows:
-            self._span.add(self._time(cells))
-            yield client, cells
+        for client, row in rows:
+            self._span.add(self._time(row))
+            yield client, row
 
     def _shuffled(self) -> Iterator[AssignedRow]:
         if self._kept is None:
@@ -168,21 +169,22 @@ class Replay:
     def _assigned(self) -> Iterator[AssignedRow]:
         assign = self._split.assigner(self._counts)
         found = self._only is None
-        for cells, text in self._with_split_text():
+        for row, text in self._with_split_text():
             client = assign(text)
             if self._only in (None, client):
                 found = True
-                yield client, cells
+                yield client, row
         if not found:
             raise SettingsError(f"no row belongs to client {self._only!r} by the split {self._split.name}")
 
-    def _with_split_text(self) -> Iterator[tuple[Cells | None, str]]:
-        place = len(self._wanted) - 1 if self._split.column is not None else None
+    def _with_split_text(self) -> Iterator[tuple[Row | None, str]]:
+        """Each row, with the text by which the split assigns it."""
+        by_column = self._split.column is not None
         for table in self._tables:
             if not table.columns:
                 continue
-            for cells in table.rows(self._wanted):
-                yield cells, text_of(cells[place]) if cells is not None and place is not None else ""
+            for row in table.rows_apart(self._columns.features, self._others):
+                yield row, text_of(row.others[-1]) if by_column and row is not None else ""
 
     def _counted(self) -> dict[str, int]:
         counts: Counter[str] = Counter()
@@ -197,33 +199,34 @@ class Replay:
 
     def _sourced(self, rows: Sequence[AssignedRow]) -> list[SourceRow]:
         """The rows as readings; one whose cells could not be read has no values."""
-        columns, features = self._columns, len(self._columns.features)
-        label_at = features + (columns.time is not None)
-        values = iter(values_of_rows([cells[:features] for _, cells in rows if cells is not None]))
+        columns = self._columns
+        label_at = int(columns.time is not None)
+        user_at = label_at + (columns.label is not None)
+        texts = [row.features for _, row in rows if row is not None and not isinstance(row.features, np.ndarray)]
+        converted = iter(values_of_rows(texts))
         sourced = []
-        for client, cells in rows:
-            if cells is None:
+        for client, row in rows:
+            if row is None:
                 sourced.append(SourceRow(client, None, []))
                 continue
-            label = None if columns.label is None else text_of(cells[label_at])
-            user = None if columns.user is None else user_of(cells[label_at + (columns.label is not None)])
-            sourced.append(SourceRow(client, self._shifted_time(cells), next(values), label, user))
+            values = row.features if isinstance(row.features, np.ndarray) else next(converted)
+            label = None if columns.label is None else text_of(row.others[label_at])
+            user = None if columns.user is None else user_of(row.others[user_at])
+            sourced.append(SourceRow(client, self._shifted_time(row), values, label, user))
         return sourced
 
-    def _shifted_time(self, cells: Cells) -> float | None:
+    def _shifted_time(self, row: Row) -> float | None:
         """The event time of a row, in its repetition."""
         if self._columns.time is None:
             return None
-        time = self._time(cells)
+        time = self._time(row)
         if time is None:
             self._faults["no_time"] += 1
             return None
         return time + self._shift_s
 
-    def _time(self, cells: Cells | None) -> float | None:
-        if self._columns.time is None or cells is None:
-            return None
-        return seconds_of(cells[len(self._columns.features)])
+    def _time(self, row: Row | None) -> float | None:
+        return None if self._columns.time is None or row is None else seconds_of(row.others[0])
 
 
 @dataclass

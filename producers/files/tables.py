@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
+from producers.files.numbers import BLOCK_LINES, LineForm, Row, features_apart, rows_of_numbers
 from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
 
@@ -53,6 +54,10 @@ class Table(Protocol):
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Cells | None]:
         """The cells of the columns `wanted`, row by row; None for a broken row. Raises `InvalidData` (damaged)."""
+        ...
+
+    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row | None]:
+        """What `rows` gives for `features` and `others` together, features apart, and converted where that is quick."""
         ...
 
     def count(self) -> int:
@@ -97,20 +102,34 @@ class CsvTable:
             raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
         bare = re.sub(r'"[^"]*"', "", first)
         self._delimiter = max(DELIMITERS, key=bare.count)
-        self.columns = tuple(name.strip() for name in next(self._records(), None) or ())
+        self.columns = tuple(name.strip() for name in next(self._records(RecordLines(_lines(path))), None) or ())
 
     def rows(self, wanted: Sequence[str]) -> Iterator[list[str] | None]:
         """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
         places = [self.columns.index(name) for name in wanted]
-        width = len(self.columns)
-        in_order = places == list(range(width))
-        for row in islice(self._records(self._unclosed), 1, None):
-            if row is not None and len(row) == width:
-                yield row if in_order else [row[place] for place in places]
+        lines = RecordLines(_lines(self.path))
+        next(self._records(lines), None)
+        yield from self._whole_rows(lines, places)
+
+    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row | None]:
+        """See `Table.rows_apart`: block by block; rows of a block with anything but plain numbers one by one."""
+        places = [self.columns.index(name) for name in (*features, *others)]
+        form = LineForm(self._delimiter, len(self.columns), places[: len(features)], places[len(features) :])
+        lines = _lines(self.path)
+        head = RecordLines(lines)
+        next(self._records(head), None)
+        at = head.line
+        while block := list(islice(lines, BLOCK_LINES)):
+            if (rows := rows_of_numbers(block, form)) is not None:
+                yield from rows
+            elif any('"' in line for line in block):
+                # A quote may reach beyond the block.
+                rest = RecordLines(chain(block, lines), at)
+                yield from features_apart(self._whole_rows(rest, places), len(features))
             else:
-                if row is not None:
-                    self._faults["ragged"] += 1
-                yield None
+                these = RecordLines(iter(block), at)
+                yield from features_apart(self._whole_rows(these, places), len(features))
+            at += len(block)
 
     def count(self) -> int:
         """See `Table.count`."""
@@ -122,13 +141,25 @@ class CsvTable:
         if self._faults[fault] <= ROWS_NAMED_MAX:
             log_event("row_unreadable", logging.WARNING, file=self.path.name, line=line, reason=fault)
 
-    def _records(self, on_broken: Callable[[int, str], None] = lambda *_: None) -> Iterator[list[str] | None]:
-        """Every line that is not blank, the header first; None for one that cannot be read.
+    def _whole_rows(self, lines: RecordLines, places: Sequence[int]) -> Iterator[list[str] | None]:
+        """The cells at these places of every row below the header; None for a broken row."""
+        width = len(self.columns)
+        for row in self._records(lines, self._unclosed):
+            if row is not None and len(row) == width:
+                yield [row[place] for place in places]
+            else:
+                if row is not None:
+                    self._faults["ragged"] += 1
+                yield None
+
+    def _records(
+        self, lines: RecordLines, on_broken: Callable[[int, str], None] = lambda *_: None
+    ) -> Iterator[list[str] | None]:
+        """Every line that is not blank; None for one that cannot be read.
 
         That is one with a cell above `csv.field_size_limit()`, or with a quote that is not closed within
         `QUOTED_LINES_MAX` lines: it takes no other line with it. `on_broken` gets the line and the kind of fault.
         """
-        lines = RecordLines(_lines(self.path))
         while not lines.ended:
             reader = csv.reader(lines, delimiter=self._delimiter)
             try:
@@ -149,10 +180,11 @@ class CsvTable:
 class RecordLines:
     """The lines of a CSV file, which remembers those of the record that is being read."""
 
-    def __init__(self, lines: Iterator[str]) -> None:
+    def __init__(self, lines: Iterator[str], line: int = 1) -> None:
+        """`line` is the number of the first of these lines."""
         self._lines, self._again = lines, list[str]()
         self.held: list[str] = []
-        self.line = 1
+        self.line = line
         """where the record begins, from 1"""
         self.ended = False
 
@@ -202,6 +234,10 @@ class JsonTable:
                 yield None
             else:
                 yield [found.get(name) for name in wanted]
+
+    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row | None]:
+        """See `Table.rows_apart`."""
+        return features_apart(self.rows([*features, *others]), len(features))
 
     def count(self) -> int:
         """See `Table.count`."""

@@ -11,13 +11,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.files import tables
 from producers.files.parsing import seconds_of, values_of
-from producers.files.tables import CsvTable, JsonTable, open_table, require_columns
+from producers.files.tables import CsvTable, JsonTable, Table, open_table, require_columns
 from shoal.errors import InvalidData, MissingExtra, SettingsError
 
 
@@ -187,6 +188,101 @@ def test_whatever_a_json_writer_writes_is_read_back(tmp_path_factory: Any, objec
     path.write_text("".join(json.dumps(found) + "\n" for found in objects))
     found = [list(row or []) for row in JsonTable(path, Counter()).rows(["a", "b"])]
     assert repr(found) == repr([[each.get("a"), each.get("b")] for each in objects])
+
+
+def plain(features: Any) -> str:
+    """Values of feature cells, converted or not."""
+    return repr(list(features if isinstance(features, np.ndarray) else values_of(features)))
+
+
+def assert_apart_as_together(table: Table, features: list[str], others: list[str]) -> None:
+    together = list(table.rows([*features, *others]))
+    apart = list(table.rows_apart(features, others))
+    assert [row is None for row in apart] == [row is None for row in together]
+    for row, cells in zip(apart, together, strict=True):
+        if row is not None and cells is not None:
+            assert plain(row.features) == plain(cells[: len(features)])
+            assert list(row.others) == list(cells[len(features) :])
+
+
+csv_cells = st.floats().map(repr) | st.sampled_from(
+    [
+        "7",
+        " 2.5 ",
+        "",
+        " ",
+        "1_000",
+        "\u0663",
+        "0x1A",
+        "1e400",
+        "on",
+        '"3"',
+        '"a,b"',
+        '"4\n5"',
+        '"',
+        "#",
+        "+1.",
+        "infinity",
+    ]
+)
+ends = st.sampled_from(["\n", "\r\n", "\r", "\n\n"])
+
+
+@given(
+    st.lists(st.tuples(csv_cells, csv_cells, csv_cells).map(",".join) | csv_cells, max_size=12),
+    ends,
+    st.sampled_from([(["a", "b", "c"], []), (["c", "a"], ["b"]), (["b"], []), (["a"], ["c", "c"])]),
+)
+def test_features_apart_are_those_of_whole_rows_whatever_a_block_of_lines_holds(
+    tmp_path_factory: Any, lines: list[str], end: str, wanted: tuple[list[str], list[str]]
+) -> None:
+    path = written(tmp_path_factory.mktemp("csv") / "a.csv", "a,b,c" + end + end.join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "BLOCK_LINES", 3)
+        faults: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        assert_apart_as_together(CsvTable(path, faults[0]), *wanted)
+        assert list(CsvTable(path, faults[1]).rows("abc")) is not None
+    assert faults[0] == Counter({kind: 2 * number for kind, number in faults[1].items()})
+
+
+def test_features_of_one_column_skip_blank_lines_and_keep_their_cells(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "a\n1\n\n2\n \nx\n")
+    assert_apart_as_together(CsvTable(path, Counter()), ["a"], [])
+
+
+def test_plain_lines_come_as_numbers_and_name_the_line_of_a_broken_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2 * tables.BLOCK_LINES + '3,4\n5,"6\n7,8\n')
+    rows = list(CsvTable(path, Counter()).rows_apart(["b", "a"], []))
+    assert all(isinstance(row.features, np.ndarray) for row in rows[: 2 * tables.BLOCK_LINES] if row)
+    assert [None if row is None else [float(cell) for cell in row.features] for row in rows[-3:]] == [
+        [4.0, 3.0],
+        None,
+        [8.0, 7.0],
+    ]
+    broken = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "row_unreadable"]
+    assert [each["line"] for each in broken] == [2 * tables.BLOCK_LINES + 3]
+
+
+def test_features_of_parquet_files_come_as_numbers_where_all_are(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    path = tmp_path / "a.parquet"
+    columns = {
+        "a": pa.array([0.1, float("nan"), float("inf")], pa.float64()),
+        "b": pa.array([0.1, 2.5, -1.0], pa.float32()),
+        "gaps": pa.array([1.0, None, 3.0], pa.float64()),
+        "whole": pa.array([1, 2, 2**53 + 1], pa.int64()),
+        "label": pa.array(["x", None, "y"]),
+    }
+    parquet.write_table(pa.table(columns), path)
+    table = open_table(path, Counter())
+    assert_apart_as_together(table, ["b", "a"], ["label", "whole"])
+    assert_apart_as_together(table, ["a", "gaps"], [])
+    assert_apart_as_together(table, ["whole", "a"], ["label"])
+    assert all(isinstance(row.features, np.ndarray) for row in table.rows_apart(["b", "a"], []) if row)
 
 
 def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
