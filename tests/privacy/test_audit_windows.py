@@ -22,7 +22,7 @@ from tests.privacy.audited import audited_config, model_of
 
 TRIALS = 500
 TRIALS_OF_USERS = 3000
-"""with 500 the bound is now and then below the declared epsilon although the estimate is far above it"""
+"""with 500 the bound is now and then far below the estimate"""
 EPSILON = 2.0
 
 
@@ -49,7 +49,7 @@ def test_a_refused_reading_in_place_of_a_valid_one_is_not_told_apart_better(memo
 def test_windows_that_differ_in_all_readings_of_a_user_are_not_told_apart_better_than_declared(
     memory_folder: Path,
 ) -> None:
-    finding = attacked(memory_folder, users=True)
+    finding = attacked(memory_folder, TRIALS_OF_USERS, users=True)
     assert not finding.refuted, finding.line()
     assert finding.loss.low > 0.5 * EPSILON, "the attack must come near, or it would notice no fault"
 

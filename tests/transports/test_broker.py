@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from deploy.kafka import broker
 from deploy.kafka.broker import cluster_of, pid_of, what_is_missing
 from tests.kafka_broker import free_ports
 
@@ -30,6 +33,20 @@ def test_a_process_id_that_another_process_has_now_is_left_alone(tmp_path: Path)
         assert bystander.poll() is None
         bystander.communicate(b"\n")
         assert bystander.returncode == 0
+
+
+def test_a_broker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+    command = [sys.executable, "-c", ignores, str(tmp_path.resolve() / "server.properties")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as stuck:
+        assert stuck.stdout is not None
+        stuck.stdout.readline()
+        (tmp_path / "pid").write_text(str(stuck.pid), encoding="utf-8")
+        monkeypatch.setattr(broker, "STOP_S", 0.1)
+        with ThreadPoolExecutor(1) as pool:  # one that waits for its child to be reaped, as init does for a service
+            pool.submit(stuck.wait)
+            broker.stop(tmp_path)
+    assert stuck.returncode == -signal.SIGKILL
 
 
 def test_without_java_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
