@@ -61,7 +61,7 @@ def server(
     check_models(config.contract)
     check_installed(config.log)
     page_server = None if no_page else _page_server()
-    PROCESS.check()
+    PROCESS.start()
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)

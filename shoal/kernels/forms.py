@@ -64,6 +64,15 @@ class Forms:
         if self.choice == COMPILED and importlib.util.find_spec("numba") is None:
             raise MissingExtra(f'{VARIABLE} = "{COMPILED}"', "fast")
 
+    def start(self) -> None:
+        """Check the choice at the start of a process, and with "compiled" load now, so that no reading waits for it.
+
+        Raises as `check` and `load` do.
+        """
+        self.check()
+        if self.choice == COMPILED:
+            self.load()
+
     def prefer_numpy(self) -> None:
         """Choose NumPy for this process, unless SHOAL_KERNELS says otherwise: for a process that is to stay small."""
         if self._choice is None and not os.environ.get(VARIABLE):

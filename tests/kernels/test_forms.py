@@ -60,6 +60,17 @@ def test_a_small_process_prefers_numpy_unless_the_environment_says_otherwise(mon
         assert choice.choice == expected
 
 
+def test_a_process_that_is_to_compute_compiled_has_its_kernels_before_the_first_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = list[str]()
+    monkeypatch.setattr(forms, "load_compiled", lambda: loaded.append("compiled"))
+    for value, expected in (("numpy", []), ("auto", []), ("compiled", ["compiled"])):
+        monkeypatch.setenv(VARIABLE, value)
+        Forms().start()
+        assert loaded == expected
+
+
 def test_with_numpy_nothing_is_loaded() -> None:
     choice = Forms(NUMPY)
     assert choice.compiled_for(10 * ROWS_BEFORE_LOADING) is None
@@ -85,7 +96,7 @@ def test_without_numba_a_process_computes_with_numpy_and_says_so_only_when_asked
     assert choice.why_numpy is not None
     assert "shoal[fast]" in choice.why_numpy
     assert problems == []
-    for demand in (Forms(COMPILED).check, lambda: Forms(COMPILED).compiled_for(1)):
+    for demand in (Forms(COMPILED).check, Forms(COMPILED).start, lambda: Forms(COMPILED).compiled_for(1)):
         with pytest.raises(MissingExtra, match="shoal\\[fast\\]"):
             demand()
 
