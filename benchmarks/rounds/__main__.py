@@ -27,7 +27,7 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.protocol.codec import pack
 
-PACKAGES = ("numpy", "scikit-learn")
+PACKAGES = ("numpy", "numba", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ def markdown(measured: Mapping[str, Any]) -> str:
                 other,
                 f"{ratio['plain NumPy']['median']:.1f}",
                 f"{ratio['scikit-learn']['median']:.2f}" if "scikit-learn" in ratio else "-",
+                f"{ratio['NumPy form']['median']:.1f}" if "NumPy form" in ratio else "-",
                 f"{ratio['loop']['median']:.0f}",
                 str(each["bytes_up"]),
                 str(each["bytes_down"]),
@@ -152,6 +153,7 @@ def markdown(measured: Mapping[str, Any]) -> str:
             "scikit-learn step",
             "x plain",
             "x scikit-learn",
+            "x NumPy form",
             "x loop",
             "bytes up",
             "bytes down",
@@ -175,7 +177,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
     )
     return (
         f"# Rounds\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
-        'An answer, one thread; medians of turns. "x" is how many times as fast ours is.\n\n'
+        'An answer, one thread; medians of turns. "x" is how many times as fast ours is; k-means in its compiled '
+        "form.\n\n"
         f"{answers}\nA round in one process. The server's share is its time relative to the clients'."
         f"\n\n{rounds}\n{_service(measured)}\n{_memory(measured)}\n{one_line(measured['machine'])}\n"
     )

@@ -16,6 +16,8 @@ from benchmarks.results import spread
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.algorithms.rounds.simulation import bounding_box
+from shoal.kernels import forms
+from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.protocol.codec import pack
 
 Floats = NDArray[np.float64]
@@ -107,6 +109,9 @@ SHAPES: Mapping[str, tuple[tuple[int, int], ...]] = {"dbscan": ((3, 2), (3, 4), 
 """K and d of algorithms that do not take those of the others: dbscan takes 6 features at most"""
 SCIKIT_ROWS: Mapping[str, int] = {"spectral": 2000}
 """rows for scikit-learn where it needs more than a fixed time for each"""
+COMPILED_FORM = ("kmeans",)
+"""algorithms whose answers have a compiled form"""
+FORMS = {NUMPY: Forms(NUMPY), COMPILED: Forms(COMPILED)}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"tsk": {"condition_rounds": 0}}
 """with which two rounds reach the answers that are measured: tsk's normal equations"""
 
@@ -180,6 +185,12 @@ def rows_and_params(name: str, k: int, d: int, n: int) -> tuple[Floats, Params]:
     return rows, params
 
 
+def answer_by(form: str, name: str, params: Params, rows: Floats) -> None:
+    """An answer in one form of the kernels."""
+    forms.PROCESS = FORMS[form]
+    rounds_algorithm(name).answer(params, rows)
+
+
 def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, turns: int) -> list[dict[str, Any]]:
     """For each algorithm and (K, d): nanoseconds per row of ours and of the others, in turns on `n` rows."""
     found = []
@@ -187,10 +198,12 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
         for k, d in SHAPES.get(name, shapes):
             rows, params = rows_and_params(name, k, d, n)
             ways: dict[str, tuple[Work, int]] = {
-                "ours": (partial(rounds_algorithm(name).answer, params, rows), len(rows)),
+                "ours": (partial(answer_by, COMPILED, name, params, rows), len(rows)),
                 "plain NumPy": (partial(PLAIN[name], params, rows), len(rows)),
                 "loop": (partial(by_row, name, params, rows[:loop_rows]), loop_rows),
             }
+            if name in COMPILED_FORM:
+                ways["NumPy form"] = (partial(answer_by, NUMPY, name, params, rows), len(rows))
             step = scikit_step(name, params, rows)
             if step is not None:
                 ways["scikit-learn"] = (step, min(len(rows), SCIKIT_ROWS.get(name, len(rows))))

@@ -14,6 +14,7 @@ from benchmarks.process import MIB
 from benchmarks.rounds.answers import OPTIONS
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.simulation import bounding_box
+from shoal.kernels.forms import PROCESS
 
 D, K, SEED = 2, 3, 3
 PEAK = Path("/proc/self/clear_refs")
@@ -45,6 +46,7 @@ def measured_memory(shapes: Mapping[str, tuple[int, ...]]) -> list[dict[str, Any
 
 def _answer(name: str, n: int) -> tuple[int, float]:
     """Peak resident bytes during the answer beyond those before it, and its processor seconds."""
+    PROCESS.prefer_numpy()
     generator = np.random.default_rng(SEED)
     centres = generator.normal(size=(K, D)) * 3
     rows = generator.normal(size=(n, D))

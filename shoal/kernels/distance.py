@@ -23,6 +23,8 @@ NEAR: Final = 1e-4
 """below this share of the squared lengths, a distance is computed from differences: its relative error stays 1e-11"""
 FLAT: Final = 3
 """features up to which differences are as fast as a product"""
+DOUBTFUL: Final = 0.125
+"""share of rows for which rounding could decide; above it, lengths are taken relative to the centres"""
 SHORT_ROW: Final = 16
 ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
 
@@ -42,6 +44,39 @@ def squared_distances(rows: Floats, centres: Floats) -> Floats:
     if len(doubtful):
         out[:, doubtful] = squared_by_differences(rows[doubtful], centres).T
     return out.T
+
+
+def nearest_labels(rows: Floats, centres: Floats) -> NDArray[np.int64]:
+    """rows (n, d), centres (k, d) -> (n,) the centre of the least distance² that `squared_by_differences` gives, the
+    lowest of a tie; faster than `nearest` while the rows are not far from 0, relative to their spread."""
+    if rows.shape[1] <= FLAT:
+        far, margin = squared_by_differences(rows, centres).T, 0.0
+    else:
+        far, margin = _far_uncentred(rows, centres)
+    own = far <= far.min(axis=0) + margin
+    several = np.count_nonzero(own) - len(rows)
+    if several > DOUBTFUL * len(rows) or not margin < np.inf:
+        return nearest(rows, centres)[0]
+    if several:
+        doubt = np.flatnonzero(np.count_nonzero(own, axis=0) > 1)
+        own[:, doubt] = False
+        own[squared_by_differences(rows[doubt], centres).argmin(axis=1), doubt] = True
+    # A product with a matrix takes less time than to look for the one in each column.
+    labels: NDArray[np.float64] = np.arange(float(len(centres))) @ own.astype(np.float64)
+    return labels.astype(np.int64)
+
+
+def _far_uncentred(rows: Floats, centres: Floats) -> tuple[Floats, float]:
+    """rows (n, d), centres (k, d) -> (k, n) distances² less a number for each row; what rounding can change in them.
+
+    With the mean m of the centres, |x - c|² - |x - m|² is (c - m)·(c + m) - 2 x·(c - m).
+    """
+    middle, d = centres.mean(axis=0), rows.shape[1]
+    gaps = centres - middle
+    far = -2.0 * gaps @ rows.T
+    far += np.einsum("ij,ij->i", gaps, centres + middle)[:, None]
+    furthest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) + np.abs(centres).max()
+    return far, (d + 4) * ROUNDING * d * float(furthest) ** 2
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:

@@ -23,7 +23,7 @@ from shoal.kernels.compiled.sources import digest_of_sources
 VARIABLE: Final = "SHOAL_KERNELS"
 AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
 ROWS_BEFORE_LOADING: Final = 5000
-"""rows that a process learns with NumPy before it loads the compiled form: fewer take less time than loading does"""
+"""rows that CA+ learns with NumPy before a process loads the compiled form: fewer take less time than loading does"""
 
 
 class CompiledKernels(NamedTuple):
@@ -31,6 +31,7 @@ class CompiledKernels(NamedTuple):
 
     learn_ca_plus: Callable[..., int]
     learn_caefc: Callable[..., int]
+    assign_rows: Callable[..., float]
     loops: NDArray[np.int64]
 
 
@@ -40,7 +41,7 @@ class Forms:
     def __init__(self, choice: str | None = None) -> None:
         """`choice` is "auto", "numpy" or "compiled"; None: the variable SHOAL_KERNELS, or else "auto"."""
         self._choice = choice
-        self._rows = 0
+        self._rows = 0.0
         self._lock = threading.Lock()
         self._loading: threading.Thread | None = None
         self._kernels: CompiledKernels | None = None
@@ -78,8 +79,8 @@ class Forms:
         if self._choice is None and not os.environ.get(VARIABLE):
             self._choice = NUMPY
 
-    def compiled_for(self, rows: int) -> CompiledKernels | None:
-        """The compiled kernels; None where NumPy's form is to learn the next `rows` rows.
+    def compiled_for(self, rows: float) -> CompiledKernels | None:
+        """The compiled kernels; None where NumPy's form is to do the work, which takes CA+'s time for `rows` rows.
 
         With "compiled" it waits until they are loaded, and raises `MissingExtra` without Numba.
         """
@@ -135,10 +136,10 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
-        from shoal.kernels.compiled import ca_plus, caefc  # noqa: PLC0415 - see above
+        from shoal.kernels.compiled import ca_plus, caefc, lloyd  # noqa: PLC0415 - see above
 
         sources = digest_of_sources()
-        return CompiledKernels(ca_plus.kernel(sources), caefc.kernel(sources), numpy_loops())
+        return CompiledKernels(ca_plus.kernel(sources), caefc.kernel(sources), lloyd.kernel(sources), numpy_loops())
     except RuntimeError as problem:
         # Numba has found no folder for its cache.
         raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem

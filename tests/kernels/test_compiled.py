@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 Network = CAPlus | CAEFC
 HALVES = [CAPlus, CAEFC]
 N = 700
+FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
+"""made once: to load the compiled form takes longer than to learn the rows"""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,7 @@ KINDS = [
 
 
 def learn_by(form: str, network: Network, rows: Floats, monkeypatch: pytest.MonkeyPatch, chunk: int = N) -> None:
-    monkeypatch.setattr(forms, "PROCESS", Forms(form))
+    monkeypatch.setattr(forms, "PROCESS", FORMS[form])
     for first in range(0, len(rows), chunk):
         network.learn(rows[first : first + chunk])
 

@@ -201,7 +201,7 @@ def test_the_digest_changes_with_any_file(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_every_kernel_has_the_digest_in_the_key_of_the_cache(numba: None) -> None:
-    for kernel in Forms(COMPILED).load()[:2]:
+    for kernel in Forms(COMPILED).load()[:-1]:
         closure = dict(zip(kernel.py_func.__code__.co_freevars, kernel.py_func.__closure__, strict=True))
         assert closure["sources"].cell_contents == digest_of_sources()
 

@@ -1,0 +1,199 @@
+"""The sums of k-means on a block of rows in one pass: nearest centre, then mass, sum and inertia.
+
+As in `shoal.kernels.lloyd`, a row belongs to the centre of the least distance that sums of differences give, feature
+by feature, the lowest of a tie. In more than `FLAT` features a screen in 32-bit floats finds it for almost every row:
+|c|² - 2 x·c, relative to the mean of the centres, with a bound on what rounding can change. Where two centres are
+closer than that, the distances are computed in 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from shoal.kernels.compiled.ca_plus import REAL, ROWS, WHOLE
+from shoal.kernels.compiled.intrinsics import total
+from shoal.kernels.distance import FLAT
+
+WEIGHTS = types.Array(types.float64, 1, "C", readonly=True)
+SIGNATURE = types.float64(ROWS, ROWS, WEIGHTS, REAL, types.float64[:, ::1], WHOLE)
+TILE = 128
+"""rows that are compared with the centres together: they fill the vectors of the processor"""
+ROUNDING = np.float32(2.0**-24)
+SCREEN_MAX = np.float32(1e36)
+"""largest squared length for the screen, so that nothing in it is infinite"""
+SCREEN_MIN = np.float32(1e-30)
+"""more than all numbers that are too small for 32 bits can add up to"""
+
+
+@njit(forceinline=True)
+def labels_by_differences(rows: Any, centres: Any, tile: Any, labels: Any) -> None:
+    """Set labels[:n] for rows (n, d) of few features, without a screen."""
+    columns, far, least = tile
+    n, d = rows.shape
+    for i in range(n):
+        for j in range(FLAT):
+            if j < d:
+                columns[j, i] = rows[i, j]
+    least[:], labels[:] = math.inf, 0
+    for c in range(len(centres)):
+        far[:] = 0.0
+        for j in range(d):
+            place, column = centres[c, j], columns[j]
+            for i in range(TILE):
+                gap = column[i] - place
+                far[i] += gap * gap
+        for i in range(TILE):
+            nearer = far[i] < least[i]
+            labels[i] = np.int32(c) if nearer else labels[i]
+            least[i] = far[i] if nearer else least[i]
+
+
+@njit(forceinline=True)
+def open_screen(centres: Any) -> Any:
+    """centres (k, d) -> their mean (d,); -2 times the centres relative to it, their squared lengths; the largest.
+
+    The screen takes two centres at a time: where k is odd, there is one more, infinitely far away.
+    """
+    k, d = centres.shape
+    origin, pulls = np.zeros(d), np.zeros((k + k % 2, d), np.float32)
+    lengths = np.full(k + k % 2, np.float32(math.inf))
+    for c in range(k):
+        for j in range(d):
+            origin[j] += centres[c, j]
+    origin /= k
+    longest = np.float32(0.0)
+    for c in range(k):
+        lengths[c] = np.float32(0.0)
+        for j in range(d):
+            place = np.float32(centres[c, j] - origin[j])
+            pulls[c, j] = np.float32(-2.0) * place
+            lengths[c] += place * place
+        longest = max(longest, lengths[c])
+    return origin, pulls, lengths, longest
+
+
+@njit(fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
+def screen_pair(columns: Any, c: Any, pulls: Any, lengths: Any, far: Any, far_next: Any) -> None:
+    """Set `far` and `far_next` (TILE,) to |c|² - 2 x·c of centres c and c + 1 and the rows in `columns` (d, TILE)."""
+    d = pulls.shape[1]
+    p, q = pulls[c], pulls[c + 1]
+    far[:], far_next[:] = lengths[c], lengths[c + 1]
+    # Four features and two centres at a time: then sums and rows are seldom read and written.
+    for j in range(0, d - 3, 4):
+        p0, p1, p2, p3 = p[j], p[j + 1], p[j + 2], p[j + 3]
+        q0, q1, q2, q3 = q[j], q[j + 1], q[j + 2], q[j + 3]
+        x0, x1, x2, x3 = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+        for i in range(TILE):
+            far[i] += (p0 * x0[i] + p1 * x1[i]) + (p2 * x2[i] + p3 * x3[i])
+            far_next[i] += (q0 * x0[i] + q1 * x1[i]) + (q2 * x2[i] + q3 * x3[i])
+    for j in range(d - d % 4, d):
+        p0, q0, x0 = p[j], q[j], columns[j]
+        for i in range(TILE):
+            far[i] += p0 * x0[i]
+            far_next[i] += q0 * x0[i]
+
+
+@njit(forceinline=True)
+def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: Any) -> None:
+    """Set labels[:n] for rows (n, d)."""
+    origin, pulls, lengths, longest = screen
+    columns, far, far_next, least, next_least, own_length = tile
+    n, d = rows.shape
+    own_length[:] = np.float32(0.0)
+    for j in range(d):
+        column, shift = columns[j], origin[j]
+        for i in range(n):
+            column[i] = np.float32(rows[i, j] - shift)
+        for i in range(TILE):
+            own_length[i] += column[i] * column[i]
+    least[:], next_least[:] = np.float32(math.inf), np.float32(math.inf)
+    for c in range(0, len(lengths), 2):
+        screen_pair(columns, c, pulls, lengths, far, far_next)
+        for i in range(TILE):
+            swapped = far_next[i] < far[i]
+            nearest, other = (far_next[i], far[i]) if swapped else (far[i], far_next[i])
+            nearer = nearest < least[i]
+            next_least[i] = min(next_least[i], other, least[i] if nearer else nearest)
+            labels[i] = (np.int32(c + 1) if swapped else np.int32(c)) if nearer else labels[i]
+            least[i] = nearest if nearer else least[i]
+    # Each value is off by at most d + 8 roundings of |x|² + |c|²; the factor 4 is for two values, and twice that.
+    share = np.float32(4 * (d + 8)) * ROUNDING
+    for i in range(n):
+        scale = own_length[i] + longest
+        # Written so that it holds for what is not a number, too.
+        if not (next_least[i] - least[i] > share * scale + SCREEN_MIN and scale < SCREEN_MAX):
+            labels[i] = label_by_differences(rows[i], centres)
+
+
+@njit
+def label_by_differences(row: Any, centres: Any) -> Any:
+    """The nearest centre of one row."""
+    label, least = 0, math.inf
+    for c in range(len(centres)):
+        far = 0.0
+        for j in range(len(row)):
+            gap = row[j] - centres[c, j]
+            far += gap * gap
+        if far < least:
+            label, least = c, far
+    return label
+
+
+@njit(forceinline=True)
+def add_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any) -> None:
+    """Add rows (n, d) to the sums of their centres, and set `squares` (n, d) of their differences from them."""
+    n, d = rows.shape
+    for i in range(n):
+        label, weight = labels[i], weights[i] if len(weights) else 1.0
+        count[label] += weight
+        for j in range(d):
+            sums[label, j] += rows[i, j] * weight
+        for j in range(d):
+            gap = centres[label, j] - rows[i, j]
+            squares[i, j] = gap * gap * weight
+
+
+@njit(forceinline=True)
+def add_flat_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any) -> None:
+    """As `add_rows`, for few features: the loop over them is unrolled."""
+    n, d = rows.shape
+    for i in range(n):
+        label, weight = labels[i], weights[i] if len(weights) else 1.0
+        count[label] += weight
+        for j in range(FLAT):
+            if j < d:
+                sums[label, j] += rows[i, j] * weight
+                gap = centres[label, j] - rows[i, j]
+                squares[i, j] = gap * gap * weight
+
+
+def kernel(sources: str) -> Any:
+    """rows (n, d), centres (k, d), weights (n,) or (0,) -> inertia; adds to mass (k,) and sums (k, d).
+
+    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
+    """
+
+    @njit(SIGNATURE, cache=True, error_model="numpy")
+    def assign(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, loops: Any) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        n, d = rows.shape
+        labels, squares = np.zeros(TILE, np.int32), np.empty((n, d))
+        wide = np.zeros((FLAT, TILE)), np.empty(TILE), np.empty(TILE)
+        numbers = np.zeros((d + 5, TILE), np.float32)
+        narrow = numbers[5:], numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+        screen = open_screen(centres)
+        for first in range(0, n, TILE):
+            part = slice(first, min(first + TILE, n))
+            if d <= FLAT:
+                labels_by_differences(rows[part], centres, wide, labels)
+                add_flat_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
+            else:
+                labels_by_screen(rows[part], centres, screen, narrow, labels)
+                add_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
+        return total(loops, squares.reshape(n * d))
+
+    return assign
