@@ -52,6 +52,12 @@ class Learner:
         """Whether anything is to be published that no update has yet."""
         return self._places_since_update > 0 or self._republish
 
+    @property
+    def due(self) -> tuple[int, float]:
+        """After how many more places the next updates are due; and the moment from which they are due before, seconds
+        since 1970."""
+        return self._publish_readings - self._places_since_update, self._updated_at + self._settings.publish_s
+
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
         """Learn the rows of the batch; returns the updates that became due, in the order of the contract's models."""
         updates: list[EncodedUpdate] = []

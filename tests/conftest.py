@@ -36,12 +36,13 @@ EXTERNAL = frozenset(
     {
         *("chromium", "promtool", "prometheus", "systemd_analyze", "data_folder", "compose_1", "compose_2"),
         *("can_run_mosquitto", "mosquitto_port", "can_run_kafka", "kafka_bootstrap", "own_broker", "can_run_docker"),
+        *("ray_engine", "spark_engine"),
     }
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
 LONG = (
     *("tests/deploy", "tests/house", "tests/evaluation", "tests/benchmarks"),
-    *("tests/hostile", "tests/extending", "tests/onebox"),
+    *("tests/hostile", "tests/extending", "tests/onebox", "tests/replay"),
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
     *("tests/privacy/test_audit_kills.py", "tests/privacy/test_audit_canaries.py"),
     *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 J = TypeVar("J")
@@ -24,34 +26,68 @@ def usable_cores() -> int:
 def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterator[tuple[J, R]]:
     """Each job with its result, in the order in which they finish; with one process or one job, in this process.
 
-    `work` and the jobs must be picklable: workers are new processes, independent of the threads and open files of this
-    one. Raises what `work` raises.
+    `work` and the jobs must be picklable. Raises what `work` raises.
     """
-    if min(processes, len(jobs)) <= 1:
-        for job in jobs:
-            yield job, work(job)
-        return
-    others = set(multiprocessing.active_children())
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(
-            min(processes, len(jobs)), mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
-        )
+    if len(jobs) <= 1:
+        processes = 1
+    with closing(Workers(min(processes, len(jobs)))) as workers:
+        yield from workers.spread(work, jobs)
+
+
+class Workers:
+    """Processes for the same function over many jobs; they are started when there is something to do.
+
+    They are new processes, independent of the threads and open files of this one.
+    """
+
+    def __init__(self, processes: int) -> None:
+        """With one process, or none, jobs are done in this process."""
+        self._processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+        self._others: set[BaseProcess] = set()
+
+    def spread(self, work: Callable[[J], R], jobs: Sequence[J]) -> Iterator[tuple[J, R]]:
+        """As the function `spread`."""
+        if self._processes <= 1:
+            for job in jobs:
+                yield job, work(job)
+            return
+        if self._pool is None:
+            self._others = set(multiprocessing.active_children())
+            self._pool = ProcessPoolExecutor(
+                self._processes, mp_context=multiprocessing.get_context("spawn"), initializer=_follow_parent
+            )
         try:
-            pending = {pool.submit(work, job): job for job in jobs}
+            # Workers start as jobs are submitted.
+            with _one_thread_each():
+                pending = {self._pool.submit(work, job): job for job in jobs}
             for done in as_completed(pending):
                 yield pending[done], done.result()
         except BaseException:
             # A job takes minutes on large data, so it is ended at once when the caller stops or presses Ctrl-C.
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(multiprocessing.active_children()) - others:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - self._others:
                 worker.terminate()
             raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
 
 
-def _ignore_interrupts() -> None:
+def _follow_parent() -> None:
+    """In a worker: leave interrupts to the parent, and end when it ends, also when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.join,), name="shoal-parent", daemon=True).start()
+
+
+def _end_with(parent_ends: Callable[[], None]) -> None:
+    parent_ends()
+    os._exit(1)
 
 
 @contextmanager

@@ -1,0 +1,157 @@
+"""`shoal replay`: thousands of clients over files of readings, on one machine or on a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onebox.replay.engine import Engine
+from onebox.replay.parquet import Columns
+from onebox.replay.plan import PARTS_MAX, ReplayPlan, make_plan
+from onebox.replay.publishing import publish
+from onebox.replay.results import records
+from onebox.replay.run import ENGINES, Progress, ReplayResult, open_engine, replay
+from producers.progress import Meter, display_on
+from shoal.cli.options import config_option
+from shoal.config.models import check_models
+from shoal.config.privacy import privacy_mode
+from shoal.config.settings import Config, load_config
+from shoal.evaluation.workers import usable_cores
+from shoal.kernels.forms import PROCESS
+from shoal.privacy import load_or_create_key
+from shoal.telemetry.events import log_event, start_logging
+
+FILES = click.Path(path_type=Path, dir_okay=False)
+KEY = "noise.key"
+
+
+@click.command("replay", epilog="A replay that was stopped or killed continues when the same command is given again.")
+@config_option
+@click.argument("files", nargs=-1, required=True, type=FILES)
+@click.option("--client-column", required=True, help="Column with the client of each reading.")
+@click.option("--time-column", required=True, help="Column with its time: a timestamp, or seconds since 1970.")
+@click.option(
+    "--sequence-column",
+    help="Column of whole numbers that orders readings of one client with one time. [default: the order of the rows]",
+)
+@click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="What runs the work.")
+@click.option("--workers", type=click.IntRange(1, 4096), help="Workers on this machine. [default: one for each core]")
+@click.option(
+    "--parts",
+    type=click.IntRange(1, PARTS_MAX),
+    help="Parts that the clients are split into; a worker holds the readings of one. [default: of about 32 MiB]",
+)
+@click.option("--address", help="Use this running cluster: an address of Ray, or a master of Spark.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("replay"),
+    show_default=True,
+    help="Folder for the results; workers on other machines must see it under the same path.",
+)
+@click.option("--key", type=FILES, help="File with the secret that all noise is made from. [default: FOLDER/noise.key]")
+@click.option("--publish", "publishes", is_flag=True, help="Publish the updates to [log], for `shoal server`.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
+def replay_command(**options: Any) -> None:
+    """Learn readings that are there already: Parquet FILES with the readings of thousands of clients.
+
+    Each client learns its own readings in the order of their times, and makes the updates that `shoal client` makes
+    from them when it reads every reading at the reading's time. They are written to FOLDER, in one order for every
+    engine and every number of workers, and printed with their SHA-256. Models in rounds (k-means, FCM, GMM) are run to
+    their end by exact sums. Raw readings are on every machine that takes part: replay where they may be.
+
+    \b
+    shoal replay --config plant.toml --client-column machine --time-column time day-1.parquet day-2.parquet
+    shoal replay --config plant.toml --client-column machine --time-column time --engine spark --publish day-*.parquet
+    """
+    config = load_config(options["file"])
+    check_models(config.contract)
+    start_logging("replay", options["as_json"])
+    log_event("privacy", statement=privacy_mode(config.contract).describe().text())
+    PROCESS.check()
+    plan = _plan(config, options)
+    start = time.monotonic()
+    with closing(open_engine(options["engine"], options["workers"] or usable_cores(), options["address"])) as engine:
+        began = time.monotonic()
+        result = _run(plan, engine, options["as_json"])
+    learnt_s = time.monotonic() - began
+    published = publish(config, records(plan)) if options["publishes"] else 0
+    summary = _summary(result, options["engine"], began - start, learnt_s, published)
+    click.echo(json.dumps(summary) if options["as_json"] else _text(summary, plan))
+
+
+def _plan(config: Config, options: dict[str, Any]) -> ReplayPlan:
+    folder: Path = options["folder"]
+    features = tuple(feature.name for feature in config.contract.features)
+    columns = Columns(features, options["client_column"], options["time_column"], options["sequence_column"])
+    # What cannot be replayed is found before a folder is made.
+    make_plan(config, columns, options["files"], folder, b"", options["parts"])
+    folder.mkdir(parents=True, exist_ok=True)
+    key = load_or_create_key(options["key"] or folder / KEY)
+    return make_plan(config, columns, options["files"], folder, key, options["parts"])
+
+
+def _run(plan: ReplayPlan, engine: Engine, as_json: bool) -> ReplayResult:
+    """Run the replay and show its progress: a bar or lines for people, an event now and then for programs."""
+    display, meter = display_on(sys.stderr, time.monotonic), Meter()
+
+    def readings(learnt: int, total: int) -> None:
+        if as_json:
+            meter.note(time.monotonic(), learnt, total)
+            left_s = None if meter.remaining_s is None else round(meter.remaining_s, 1)
+            log_event("replay_progress", readings=learnt, total=total, left_s=left_s)
+        else:
+            display.show(learnt, total)
+
+    with closing(display):
+        return replay(
+            plan,
+            engine,
+            Progress(
+                readings,
+                lambda model, number, shift: log_event(
+                    "replay_round", model=model.name, round=number, shift=float(f"{shift:.3g}")
+                ),
+            ),
+        )
+
+
+def _summary(result: ReplayResult, engine: str, started_s: float, learnt_s: float, published: int) -> dict[str, Any]:
+    totals = result.totals
+    return {
+        "engine": engine,
+        "clients": totals.clients,
+        "readings": totals.readings,
+        "refused": totals.refused,
+        "records": totals.records,
+        "published": published,
+        "digest": result.digest,
+        "models": {
+            name: {"rounds": one.rounds, "answers": one.answers, "digest": one.digest}
+            for name, one in result.models.items()
+        },
+        "start_s": round(started_s, 3),
+        "seconds": round(learnt_s, 3),
+    }
+
+
+def _text(summary: dict[str, Any], plan: ReplayPlan) -> str:
+    lines = [
+        f"{summary['clients']:,} clients learnt {summary['readings']:,} readings in {summary['seconds']:,.1f} s, "
+        f"and refused {summary['refused']:,} of them.",
+        f"{summary['records']:,} updates are in {plan.folder}; their SHA-256 is {summary['digest']}",
+    ]
+    lines += [
+        f"Model {name}: {one['rounds']} rounds, with {one['answers']:,} clients in the last one; its SHA-256 is "
+        f"{one['digest']}"
+        for name, one in summary["models"].items()
+    ]
+    if summary["published"]:
+        lines.append(f"{summary['published']:,} updates are published.")
+    return "\n".join(lines)

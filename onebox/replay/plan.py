@@ -1,0 +1,148 @@
+"""What is replayed, and how: all that a worker needs to know. It is the same for every engine."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from onebox.replay.parquet import Columns, Piece, ReadingsFile
+from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
+from shoal.config.contract import Contract, Model
+from shoal.config.models import starts_from_another
+from shoal.config.privacy import learns_from_counts
+from shoal.config.settings import ClientSettings, Config
+from shoal.errors import InvalidState, SettingsError
+from shoal.files import atomic_file
+
+PART_BYTES: Final = 32 * 1024 * 1024
+"""readings of a part, about: a worker holds one part at a time, a few times over"""
+PARTS_MAX: Final = 4096
+DESCRIPTION: Final = "replay.json"
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """One replay. Engines send it to their workers, which see `folder` and the files under the same paths."""
+
+    contract: Contract
+    settings: ClientSettings
+    update_bytes_max: int
+    """largest record for updates"""
+    columns: Columns
+    files: tuple[ReadingsFile, ...]
+    parts: int
+    """number of parts that the clients are split into; each is learnt by one worker"""
+    folder: Path
+    """where the results are"""
+    key: bytes = field(repr=False)
+    """32 secret bytes, from which the noise key of every client is derived"""
+
+    @property
+    def readings(self) -> int:
+        """Number of readings, refused ones included."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Successive row groups of the files, in order."""
+        return [piece for number, file in enumerate(self.files) for piece in file.pieces(number)]
+
+    @cached_property
+    def models_in_rounds(self) -> tuple[Model, ...]:
+        """The models of the contract that learn in rounds."""
+        return tuple(model for model in self.contract.models if is_in_rounds(model.algorithm))
+
+    @property
+    def source(self) -> bytes:
+        """16 bytes that stand for the identity of the readings logs: one history of readings for each key."""
+        return hmac.digest(self.key, b"shoal replay source", "sha256")[:16]
+
+    def client_key(self, client: str) -> bytes:
+        """The noise key of one client."""
+        return hmac.digest(self.key, b"shoal replay client\0" + client.encode(), "sha256")
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the results, as plain values; the key as 16 hexadecimal digits of a digest."""
+        return {
+            "contract": self.contract.digest,
+            "publish_readings": self.settings.publish_readings,
+            "publish_s": self.settings.publish_s,
+            "window_rows": self.settings.window_rows,
+            "window_s": self.settings.window_s,
+            "drop_repeats": self.settings.drop_repeats,
+            "update_bytes_max": self.update_bytes_max,
+            "columns": self.columns.all,
+            "files": [[str(file.path), file.rows, file.digest] for file in self.files],
+            "parts": self.parts,
+            "key": hashlib.sha256(b"shoal replay key" + self.key).hexdigest()[:16],
+        }
+
+    def claim_folder(self) -> None:
+        """Make the folder this replay's, or find that it is. Raises `InvalidState` if it holds another replay."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place, own = self.folder / DESCRIPTION, self.describe()
+        if not place.exists():
+            with atomic_file(place) as temporary:
+                temporary.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
+        try:
+            found = json.loads(place.read_text(encoding="utf-8"))
+        except ValueError:
+            raise InvalidState(f"{place}: damaged; remove the folder {self.folder} to replay from the start") from None
+        if differing := [name for name in own if not isinstance(found, dict) or found.get(name) != own[name]]:
+            raise InvalidState(
+                f"{self.folder} holds another replay: it differs in {', '.join(differing)}. Name another folder with "
+                "--folder, or remove this one; the same readings with another key get other noise, which protects less"
+            )
+
+
+def make_plan(
+    config: Config, columns: Columns, files: Sequence[Path], folder: Path, key: bytes, parts: int | None = None
+) -> ReplayPlan:
+    """The plan of a replay; `parts` None: as many as the size of the files asks for.
+
+    Raises `SettingsError` for what cannot be replayed, and `InvalidData` for damaged files.
+    """
+    _check_replayable(config)
+    found = tuple(ReadingsFile.open(Path(file).resolve(), columns.all) for file in files)
+    taken = sum(file.rows for file in found) * 8 * (len(columns.features) + 3)
+    parts = parts or min(PARTS_MAX, max(1, -(-taken // PART_BYTES)))
+    return ReplayPlan(
+        contract=config.contract,
+        settings=config.client,
+        update_bytes_max=config.log.update_bytes_max,
+        columns=columns,
+        files=found,
+        parts=parts,
+        folder=folder.resolve(),
+        key=key,
+    )
+
+
+def _check_replayable(config: Config) -> None:
+    for model in config.contract.models:
+        if learns_from_counts(model):
+            raise SettingsError(
+                f"model {model.name} learns from counts, which clients make under plans that the server publishes "
+                "meanwhile; feed a federation of such clients with `shoal producer FILES --speed max`"
+            )
+        if is_in_rounds(model.algorithm) and not rounds_algorithm(model.algorithm).additive:
+            raise SettingsError(
+                f"model {model.name}: the answers of clients to {model.algorithm} cannot be added up, so there is no "
+                "tree of sums; feed a federation of clients with `shoal producer FILES --speed max`"
+            )
+        if is_in_rounds(model.algorithm) and starts_from_another(model):
+            raise SettingsError(
+                f"model {model.name} starts from clusters that another model has found on the server; give it a number "
+                "of clusters for the replay"
+            )
+    if config.client.epsilon_max:
+        raise SettingsError(
+            "[client] epsilon_max limits what a client's ledger allows, and a replay keeps no ledgers; leave it out, "
+            "or feed clients with `shoal producer FILES --speed max`"
+        )

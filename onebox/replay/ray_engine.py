@@ -1,0 +1,71 @@
+"""The engine `ray`: tasks on a Ray cluster, or on Ray started on this machine. Needs the extra `ray`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from onebox.replay.engine import learn_from_files
+from onebox.replay.plan import ReplayPlan
+from onebox.replay.results import PartSummary
+from shoal.errors import MissingExtra, ShoalError
+
+# Ray reports its use to its makers unless it is told not to.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Workers are on processors, and see that for themselves.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+try:
+    import ray
+except ImportError:
+    raise MissingExtra("--engine ray", "ray") from None
+
+J = TypeVar("J")
+R = TypeVar("R")
+STORE_BYTES = 256 * 1024 * 1024
+"""of Ray's object store on this machine; readings travel in files, so little is in it"""
+
+
+class RayEngine:
+    """Ray tasks, one for each piece or part."""
+
+    def __init__(self, workers: int, address: str | None = None) -> None:
+        """`address` of a running cluster; None: Ray is started on this machine, for loopback alone."""
+        if address is not None:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+            return
+        ray.init(
+            num_cpus=workers,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            object_store_memory=STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+        )
+
+    def spread(self, work: Callable[[J], R], jobs: Sequence[J]) -> Iterator[R]:
+        """See `Engine.spread`."""
+        task = ray.remote(num_cpus=1)(_run)
+        shared = ray.put(work)
+        waiting = [task.remote(shared, job) for job in jobs]
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=1)
+            try:
+                yield ray.get(done[0])
+            except ray.exceptions.RayTaskError as failed:
+                if isinstance(failed.cause, ShoalError):
+                    raise failed.cause from None
+                raise
+
+    def learn(self, plan: ReplayPlan, parts: Sequence[int]) -> Iterator[PartSummary]:
+        """See `Engine.learn`."""
+        return learn_from_files(self, plan, parts)
+
+    def close(self) -> None:
+        """See `Engine.close`; Ray ends if it was started here."""
+        ray.shutdown()
+
+
+def _run(work: Callable[[J], R], job: J) -> R:
+    return work(job)

@@ -1,0 +1,155 @@
+"""Every engine, with any number of workers and parts, makes the same updates and the same models."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from onebox.replay import shuffle
+from onebox.replay.engine import Engine, LocalEngine
+from onebox.replay.plan import ReplayPlan, make_plan
+from onebox.replay.results import digest_of, learnt, records, updates_file
+from onebox.replay.run import Progress, replay
+from shoal.errors import InvalidData, InvalidState
+from tests.replay.plant_files import CLIENTS, COLUMNS, KEY, config, outcome, plan_of, replayed, write_files
+
+ENGINES = ["two_workers", "ray_engine", "spark_engine"]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue(request.param)
+    return found
+
+
+def test_every_engine_gives_the_outcome_of_this_process(
+    tmp_path: Path, files: list[Path], engine: Engine, in_this_process: dict[str, Any]
+) -> None:
+    totals = in_this_process["totals"]
+    assert (totals.clients, totals.readings) == (len(CLIENTS), 120 * len(CLIENTS))
+    assert totals.refused > 0
+    assert totals.records > 30
+    assert replayed(plan_of(tmp_path, files, parts=4), engine) == in_this_process
+
+
+@pytest.mark.parametrize("parts", [2, 5, 40])
+def test_the_number_of_parts_makes_no_difference(
+    tmp_path: Path, files: list[Path], parts: int, in_this_process: dict[str, Any]
+) -> None:
+    assert replayed(plan_of(tmp_path, files, parts=parts), LocalEngine(1)) == in_this_process
+
+
+def test_without_a_column_of_sequence_numbers_the_order_of_the_rows_counts(
+    tmp_path: Path, files: list[Path], engine: Engine
+) -> None:
+    def plan(name: str, given: list[Path]) -> ReplayPlan:
+        return make_plan(config(), COLUMNS, given, tmp_path / name, KEY, parts=3)
+
+    here = replayed(plan("here", files), LocalEngine(1))
+    assert replayed(plan("engine", files), engine) == here
+    assert replayed(plan("swapped", files[::-1]), LocalEngine(1))["digest"] != here["digest"]
+
+
+def test_the_canonical_order_is_that_of_time_client_and_number(tmp_path: Path, files: list[Path]) -> None:
+    plan = plan_of(tmp_path, files)
+    result = replay(plan, LocalEngine(1))
+    found = list(records(plan))
+    keys = [record[:3] for record in found]
+    assert keys == sorted(set(keys))
+    assert len(found) == result.totals.records
+    assert digest_of(found[::-1]) != result.digest
+
+
+def test_other_noise_keys_and_settings_make_other_updates(
+    tmp_path: Path, files: list[Path], in_this_process: dict[str, Any]
+) -> None:
+    other_key = make_plan(config(), COLUMNS, files, tmp_path / "key", bytes(32))
+    digests = {
+        replayed(plan, LocalEngine(1))["digest"]
+        for plan in (other_key, plan_of(tmp_path / "publish", files, publish_readings=39))
+    }
+    assert len(digests | {in_this_process["digest"]}) == 3
+
+
+def test_a_replay_that_was_interrupted_learns_only_what_is_left(
+    tmp_path: Path, files: list[Path], engine: Engine, in_this_process: dict[str, Any]
+) -> None:
+    plan = plan_of(tmp_path, files)
+    replay(plan, LocalEngine(1))
+    kept, lost = updates_file(plan, 0), [updates_file(plan, part) for part in (1, 3)]
+    before = kept.stat().st_mtime_ns
+    for file in lost:
+        file.unlink()
+    seen: list[int] = []
+    result = replay(plan, engine, Progress(readings=lambda learnt, total: seen.append(learnt)))
+    assert outcome(result) == in_this_process
+    assert 0 < seen[0] < seen[-1] == plan.readings
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_a_replay_that_is_done_learns_nothing_again(tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    plan = plan_of(tmp_path / "replay", write_files(days))
+    first = replayed(plan, LocalEngine(1))
+    shutil.rmtree(days)
+    assert replayed(plan, LocalEngine(1)) == first
+
+
+def test_a_folder_of_another_replay_is_left_alone(tmp_path: Path, files: list[Path]) -> None:
+    replay(plan_of(tmp_path, files), LocalEngine(1))
+    with pytest.raises(InvalidState, match="differs in publish_readings"):
+        replay(plan_of(tmp_path, files, publish_readings=39), LocalEngine(1))
+    with pytest.raises(InvalidState, match="differs in files"):
+        replay(plan_of(tmp_path, files[:1]), LocalEngine(1))
+
+
+def test_a_damaged_result_is_named_and_not_used(tmp_path: Path, files: list[Path]) -> None:
+    plan = plan_of(tmp_path, files)
+    replay(plan, LocalEngine(1))
+    updates_file(plan, 2).write_bytes(b"ARROW1 and no more")
+    with pytest.raises(InvalidState, match=r"updates-00002\.arrow: damaged; remove it"):
+        learnt(plan)
+
+
+def test_readings_that_are_brought_together_are_private_to_their_owner_and_removed_at_the_end(
+    tmp_path: Path, files: list[Path]
+) -> None:
+    plan = plan_of(tmp_path, files)
+    for piece in shuffle.pieces_to_take_apart(plan):
+        shuffle.take_apart(plan, piece)
+    assert (plan.folder / shuffle.FOLDER).stat().st_mode & 0o077 == 0
+    replay(plan, LocalEngine(1))
+    assert not (plan.folder / shuffle.FOLDER).exists()
+
+
+def test_files_without_rows_give_a_replay_without_updates(tmp_path: Path, engine: Engine) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    plan = plan_of(tmp_path / "replay", write_files(days, per_client=0))
+    found = replayed(plan, engine)
+    assert (found["totals"].clients, found["totals"].records) == (0, 0)
+    assert {answers for _, _, answers in found["models"].values()} == {0}
+
+
+def test_an_error_of_a_worker_is_the_error_of_the_replay(tmp_path: Path, engine: Engine) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    plan = plan_of(tmp_path / "replay", _with_a_time_that_cannot_be(days))
+    with pytest.raises(InvalidData, match="a time that cannot be; times are seconds since 1970"):
+        replay(plan, engine)
+
+
+def _with_a_time_that_cannot_be(folder: Path) -> list[Path]:
+    (file, *_) = write_files(folder)
+    table = parquet.read_table(file)
+    times = table.column("time").to_pylist()
+    times[len(times) // 2] = 1e300
+    place = table.schema.get_field_index("time")
+    parquet.write_table(table.set_column(place, "time", pa.array(times)), file)
+    return [file]
