@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from server_node.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
+from shoal.config.client_settings import ClientSettings
 from shoal.config.limits import UPDATE_BYTES_MAX
-from shoal.config.settings import ClientSettings, LogSettings
+from shoal.config.settings import LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
@@ -43,7 +44,7 @@ def test_the_table_of_topics_agrees_with_the_declarations() -> None:
     days = UPDATES.retain_s
     assert days is not None
     largest = [s.record_bytes_max // 1024 for s in (UPDATES, SNAPSHOTS, REJECTED)]
-    assert f"| model | 1 | {days / 86400:.0f} days | {largest[0]} KiB |" in PAGE
+    assert f"| federation/model | 1 | {days / 86400:.0f} days | {largest[0]} KiB |" in PAGE
     assert f"| model | 1 | newest per model (compacted) | {largest[1] // 1024} MiB |" in PAGE
     events = (EVENTS.retain_bytes or 0) // MIB
     assert f"| model | 1 | newest {events} MiB | {EVENTS.record_bytes_max // 1024} KiB |" in PAGE

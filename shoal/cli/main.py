@@ -20,7 +20,7 @@ from shoal.errors import SettingsError, ShoalError
 
 GROUP = "shoal.commands"
 ORDER = (
-    *("demo", "check", "producer", "client", "server", "wake", "name", "labels", "events"),
+    *("demo", "check", "producer", "client", "server", "replica", "wake", "name", "labels", "events"),
     *("quarantine", "unlearn", "topics", "rejected", "privacy", "keys", "reproduce"),
 )
 VARIABLE = "SHOAL"

@@ -11,9 +11,10 @@ import click
 
 from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
+from shoal.config.client_settings import ClientSettings
 from shoal.config.models import check_models
 from shoal.config.privacy_report import privacy_report
-from shoal.config.settings import ClientSettings, load_config
+from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.ledger import LEDGER
 from shoal.privacy.spending import Spending, read_spending

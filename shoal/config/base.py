@@ -13,6 +13,7 @@ from shoal.errors import SettingsError
 
 NAME_PATTERN = r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?"
 NAME_FORMAT = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
+DAY_S = 86400.0
 ERRORS_SHOWN_MAX = 10
 
 

@@ -9,9 +9,11 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Feature, Model, Privacy, Rounds
+from shoal.config.replica_settings import ReplicaSettings
 from shoal.config.server_settings import ServerSettings
-from shoal.config.settings import ClientSettings, LogSettings, ReadingsSettings
+from shoal.config.settings import LogSettings, ReadingsSettings
 from shoal.config.sources import source_sections
 from shoal.config.transports import TRANSPORTS
 from shoal.privacy import load_mode, mode_names
@@ -61,6 +63,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         yield f"`[log]`, `[readings]` at `{name}:`", TRANSPORTS.load(name).settings
     yield "`[client]`", ClientSettings
     yield "`[server]`", ServerSettings
+    yield "`[replica]`", ReplicaSettings
     for name, form in source_sections().items():
         yield f"`[{name}]`", form
 

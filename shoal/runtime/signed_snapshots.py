@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from shoal.config.settings import Config
 from shoal.protocol.signatures import read_keys
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
@@ -48,7 +49,7 @@ class SignedTopic:
         partition: int | None = None,
     ) -> None:
         if topic == self._topic:
-            headers = (*headers, (HEADER, _signature(self._keys[0], topic, key, headers, value)))
+            headers += _signed(self._keys[0], topic, key, headers, value)
         self._log.publish(topic, value, key, headers, partition)
 
     def flush(self, timeout_s: float = 30.0) -> None:
@@ -101,6 +102,22 @@ def open_federation_log(config: Config) -> Log:
     except BaseException:
         log.close()
         raise
+
+
+def snapshot_signer(config: Config) -> Callable[[OutboxRecord], Headers]:
+    """A function that gives the header to add to a record: the signature that `open_federation_log` would add, if any.
+
+    For writers to the topic that do not go through a `Log`. Raises `SettingsError` for a key that cannot be read.
+    """
+    file, topic = config.log.server_key_file, config.contract.snapshots_topic
+    if file is None:
+        return lambda _: ()
+    key = read_keys(file)[0]
+    return lambda one: _signed(key, topic, one.key, one.headers, one.value) if one.topic == topic else ()
+
+
+def _signed(key: bytes, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> Headers:
+    return ((HEADER, _signature(key, topic, record_key, headers, value)),)
 
 
 def _signature(key: bytes, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 
 from shoal.cli.main import shoal as group
 from shoal.evaluation.command import reproduce
+from tests.house.small_federation import write_federation
 
 ROOT = Path(__file__).parents[2]
 EXTRA = re.compile(r"pip install 'shoal\[(\w+)\]'")
@@ -168,6 +169,11 @@ def test_a_log_on_kafka_names_the_extra_and_nothing_else(run: Run, file: Path, w
         text += '\n[log]\naddress = "kafka://127.0.0.1:9"\n'
     file.write_text(text, encoding="utf-8")
     assert_missing(run(*words, "--config", file), "kafka")
+
+
+def test_a_replica_names_its_extra_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    file = write_federation(tmp_path, address="kafka://127.0.0.1:9")
+    assert_missing(run("replica", "--config", file, "--name", "one"), "scale")
 
 
 def test_parquet_and_mqtt_name_their_extras(run: Run, file: Path, tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import ORDER, shoal
+from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
 from shoal.config.environment import CONTRACT_TABLES, OPTIONS
 from shoal.config.event_settings import EventSettings
+from shoal.config.replica_settings import ReplicaSettings
 from shoal.config.server_settings import ServerSettings
-from shoal.config.settings import SECTIONS, ClientSettings, Config, LogSettings, ReadingsSettings, load_config
+from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.config.sources import source_sections
 from shoal.errors import SettingsError
 
@@ -24,6 +26,7 @@ FORMS = {
     "readings": ReadingsSettings,
     "server": ServerSettings,
     "mqtt": MqttSettings,
+    "replica": ReplicaSettings,
     "events": EventSettings,
 }
 CONTRACT = """

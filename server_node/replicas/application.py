@@ -1,0 +1,117 @@
+"""One replica: an application of Quix Streams that absorbs the updates of the regions that Kafka assigns to it.
+
+All replicas are one consumer group. Kafka assigns the partitions of all topics of updates to them, fences one that was
+declared dead, and stores in one transaction what a replica has published, how far it has read, and the changelog of its
+state, from which the next owner of a partition restores it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from server_node.replicas.assignments import Assignments
+from server_node.replicas.connection import connection, consumer_config, producer_config
+from server_node.replicas.quix import (
+    Application,
+    KafkaException,
+    QuixException,
+    Serializer,
+    State,
+    StateRecoveryOffsetOutOfRange,
+    Topic,
+    message_context,
+)
+from server_node.replicas.region import Region
+from server_node.replicas.timers import Timers
+from shoal.config.replica_settings import ReplicaSettings
+from shoal.errors import LogError
+from shoal.protocol.topics import declared_topics
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Record
+
+POLL_S = 0.2
+STATISTICS_MS = 1000
+
+
+def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> None:
+    """Serve the regions, by their topics of updates, as the replica `name`, until SIGTERM or Ctrl-C.
+
+    After an error of Kafka everything is built again from what was committed: the same path as after a kill. Raises
+    `InvalidState`, `LogError`, `SettingsError`.
+    """
+    retry_s = RETRY_FIRST_S
+    while True:
+        try:
+            application = make_application(regions, settings, name, timers)
+            notify_systemd("READY=1")
+            application.run()
+            return
+        except StateRecoveryOffsetOutOfRange as gone:
+            raise LogError(
+                f"updates were removed by retention before a replica had read them, so the models of their region "
+                f"cannot go on ({gone}). Restore the log, or begin the region again under another [federation] name"
+            ) from None
+        except (QuixException, KafkaException) as error:
+            log_event("retrying", logging.WARNING, error=f"{type(error).__name__}: {error}", retry_s=retry_s)
+            with stopped_by_signals() as stop:
+                if stop.wait(retry_s):
+                    return
+            retry_s = min(2 * retry_s, RETRY_MAX_S)
+
+
+def make_application(
+    regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
+) -> Application:
+    """The application of the replica `name`. Its topics are there. Raises `SettingsError`, and errors of Kafka."""
+    log = next(iter(regions.values())).config.log
+    statistics = {"statistics.interval.ms": STATISTICS_MS, "stats_cb": Assignments(timers).look}
+    application = Application(
+        broker_address=connection(log),
+        consumer_group=settings.group,
+        auto_offset_reset="earliest",
+        commit_interval=settings.commit_s,
+        processing_guarantee="exactly-once",
+        consumer_extra_config=consumer_config(settings, name) | statistics,
+        producer_extra_config=producer_config(log, settings, name),
+        state_dir=settings.folder / name,
+        consumer_poll_timeout=min(POLL_S, settings.commit_s),
+        # Otherwise state would be deleted where retention has removed updates that it lacks.
+        auto_recover_from_source_offset_out_of_range=False,
+        auto_create_topics=False,
+        loglevel=None,
+        # Errors are raised, and are logged once, where they are caught.
+        on_processing_error=lambda *_: False,
+        on_producer_error=lambda *_: False,
+        on_consumer_error=lambda *_: False,
+    )
+    for topic, region in regions.items():
+        _add_region(application, topic, region, timers)
+    return application
+
+
+class _Value(Serializer):  # type: ignore[misc]  # its types are not looked at, as it is an extra
+    """Takes the value out of a record that is to be published."""
+
+    def __call__(self, value: OutboxRecord, ctx: Any) -> bytes:
+        return value.value or b""
+
+
+def _add_region(application: Application, topic: str, region: Region, timers: Timers) -> None:
+    """Absorb what comes in `topic`, and publish what `Region.absorb` returns."""
+    declared = declared_topics(region.config.contract, region.config.log)
+    outputs: dict[str, Topic] = {name: application.topic(name, value_serializer=_Value()) for name in declared}
+
+    def absorb_one(value: Any, key: Any, at_ms: int, headers: Any, state: State[Any, Any]) -> Sequence[OutboxRecord]:
+        place = message_context()
+        # A header without a value is one with an empty value, as everywhere in shoal.
+        named = tuple((name, content or b"") for name, content in headers or ())
+        return region.absorb(Record(topic, place.partition, place.offset, at_ms, key, value, named), state, timers)
+
+    updates = application.topic(topic, value_deserializer="bytes", value_serializer=_Value())
+    stream = application.dataframe(updates).apply(absorb_one, stateful=True, expand=True, metadata=True)
+    stream = stream.set_headers(lambda one, *_: list(one.headers))
+    stream.to_topic(lambda one, *_: outputs[one.topic], key=lambda one: one.key)

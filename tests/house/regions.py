@@ -1,0 +1,149 @@
+"""Regions on a real Kafka broker, served by real replicas: updates of real clients, fed when a trial wants load."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from kafka import KafkaConsumer, TopicPartition
+
+from client_nodes.bootstrap import open_client
+from server_node.replicas.absorb import RegionModel, absorb
+from shoal.config.settings import Config, LogSettings, load_config
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.transports import open_log
+from shoal.transports.base import Log, Record
+from tests.house.processes import Process, wait_until
+from tests.house.small_federation import CLIENTS, all_records, clock, weather, write_federation, write_readings
+
+PARTITIONS = 4
+REPLICA = """
+[replica]
+folder = "{folder}"
+group = "{group}"
+commit_s = 0.5
+"""
+
+
+class Region:
+    """A federation on the broker, and the updates that its clients have made, which are fed to it bit by bit."""
+
+    def __init__(self, folder: Path, group: str, bootstrap: str, seed: int, readings_each: int) -> None:
+        folder.mkdir()
+        self.file = write_federation(folder, publish_readings=10, address=f"kafka://{bootstrap}")
+        text = self.file.read_text(encoding="utf-8")
+        text = text.replace("[log]\n", f"[log]\npartitions = {PARTITIONS}\n")
+        text = text.replace("snapshot_updates = 3\nsnapshot_s = 86400", "snapshot_updates = 10\nsnapshot_s = 0.5")
+        replica = REPLICA.format(folder=folder.parent / "replicas", group=group)
+        self.file.write_text(text + replica, encoding="utf-8")
+        self.config = load_config(self.file)
+        self._updates = self._made_updates(folder, seed, readings_each)
+        self.fed = 0
+
+    def _made_updates(self, folder: Path, seed: int, readings_each: int) -> list[Record]:
+        """What real clients publish, on a log of their own."""
+        alone = self.config.model_copy(update={"log": LogSettings(address=f"sqlite:{folder / 'made.db'}")})
+        for place, client in enumerate(CLIENTS):
+            write_readings(alone, client, weather(readings_each, 100 * seed + place))
+            with open_client(alone, client, clock=clock) as node:
+                while node.step():
+                    pass
+        made = all_records(alone.log.address, self.config.contract.updates_topic)
+        by_client = len(made) // len(CLIENTS)
+        return [made[by_client * place + number] for number in range(by_client) for place in range(len(CLIENTS))]
+
+    @property
+    def total(self) -> int:
+        """Updates that there are to feed."""
+        return len(self._updates)
+
+    def feed(self, log: Log, updates: int) -> None:
+        """Publish the next `updates` of them."""
+        for record in self._updates[self.fed : self.fed + updates]:
+            log.publish(record.topic, record.value, record.key, record.headers)
+        log.flush()
+        self.fed = min(self.total, self.fed + updates)
+
+    def expected(self) -> list[OutboxRecord]:
+        """What one process publishes that absorbs everything that is in the topic of updates."""
+        with closing(open_log(self.config.log)) as log:
+            identity = log.identity(self.config.contract.updates_topic)
+        (model,) = self.config.contract.models
+        region, state, published = RegionModel(self.config, model, identity), None, list[OutboxRecord]()
+        for record in all_records(self.config.log.address, self.config.contract.updates_topic):
+            state, contribution, *_ = absorb(region, state, record)
+            published += contribution
+        return published
+
+
+class Committed:
+    """Follows the topics of snapshots of regions, and sees only what was committed."""
+
+    def __init__(self, bootstrap: str, regions: Sequence[Region]) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
+        )
+        self._places = {TopicPartition(one.config.contract.snapshots_topic, 0): one for one in regions}
+        self._consumer.assign(list(self._places))
+        self._consumer.seek_to_beginning()
+        self.snapshots: dict[Region, list[bytes]] = {one: [] for one in regions}
+        """the values of all committed, in order"""
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def read(self) -> None:
+        """Read what has been committed since."""
+        for place, records in self._consumer.poll(200).items():
+            self.snapshots[self._places[place]] += [record.value for record in records]
+
+    def show_all(self, regions: Sequence[Region]) -> bool:
+        """Whether the newest snapshot of each of these shows every update that it was fed."""
+        self.read()
+        return all(self._shown(one) == one.fed for one in regions)
+
+    def wait(self, regions: Sequence[Region]) -> None:
+        """Return once they do."""
+        wait_until(lambda: self.show_all(regions))
+
+    def _shown(self, region: Region) -> int:
+        values = self.snapshots[region]
+        return Snapshot.decode(values[-1], Snapshot.headers()).updates if values else 0
+
+
+def make_regions(folder: Path, bootstrap: str, number: int, readings_each: int) -> list[Region]:
+    """Regions whose models are in all partitions; the topics of each are there."""
+    group = f"replicas-{uuid.uuid4().hex}"
+    regions = [Region(folder / f"region-{place}", group, bootstrap, place, readings_each) for place in range(number)]
+    for one in regions:
+        with closing(open_log(one.config.log)) as log:
+            ensure_topics(log, one.config.contract, one.config.log)
+    return regions
+
+
+def replica(regions: Sequence[Region], name: str) -> Process:
+    """A replica that serves these."""
+    folder = regions[0].file.parent.parent
+    files = [word for one in regions for word in ("--config", str(one.file))]
+    return Process(["replica", *files, "--name", name], folder / f"replica-{name}.txt")
+
+
+def assigned(process: Process) -> int:
+    """How many partitions the newest assignment of a replica has."""
+    lines = [line for line in process.log_text().splitlines() if "regions_assigned" in line]
+    return int(lines[-1].split("partitions=")[1].split()[0]) if lines else 0
+
+
+def snapshot_values(region: Region, published: Sequence[OutboxRecord]) -> list[bytes | None]:
+    """Those of the records that are snapshots."""
+    topic = region.config.contract.snapshots_topic
+    return [one.value for one in published if one.topic == topic]
+
+
+def config_of(regions: Sequence[Region]) -> Config:
+    """Of any of them."""
+    return regions[0].config
