@@ -36,7 +36,7 @@ EXTERNAL = frozenset(
     {
         *("chromium", "promtool", "prometheus", "systemd_analyze", "data_folder", "compose_1", "compose_2"),
         *("can_run_mosquitto", "mosquitto_port", "can_run_kafka", "kafka_bootstrap", "own_broker", "can_run_docker"),
-        *("ray_engine", "spark_engine"),
+        *("ray_engine", "spark_engine", "quix_streams"),
     }
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
@@ -149,6 +149,13 @@ def can_run_kafka() -> None:
     """Java and Maven, for tests that need a broker of their own: to stop it, or to lock it up."""
     if (missing := what_is_missing()) is not None:
         without("Kafka", missing)
+
+
+@pytest.fixture(scope="session")
+def quix_streams() -> None:
+    """What replicas are made of."""
+    if importlib.util.find_spec("quixstreams") is None:
+        without("Quix Streams", "it is not installed: pip install 'shoal[scale]'")
 
 
 @pytest.fixture(scope="session")

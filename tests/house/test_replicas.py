@@ -11,7 +11,7 @@ from tests.house.regions import Committed, assigned, make_regions, replica, snap
 
 
 def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and_stopped_under_load(
-    kafka_bootstrap: str, memory_folder: Path
+    quix_streams: None, kafka_bootstrap: str, memory_folder: Path
 ) -> None:
     regions = make_regions(memory_folder, kafka_bootstrap, number=4, readings_each=400)
     part = -(-regions[0].total // 4)  # the last part is a little smaller

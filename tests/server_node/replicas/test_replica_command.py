@@ -10,10 +10,8 @@ import pytest
 
 from server_node.replicas.assignments import Assignments
 from server_node.replicas.command import changelog_topic, check_name, check_regions, open_region
-from server_node.replicas.connection import connection, consumer_config, producer_config
 from server_node.replicas.timers import Timers
-from shoal.config.replica_settings import ReplicaSettings
-from shoal.config.settings import load_config, log_settings
+from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.lease import LEASE_KEY, Lease
 from shoal.transports import open_log
@@ -104,37 +102,6 @@ def test_a_changelog_kept_otherwise_is_refused(tmp_path: Path, kafka_bootstrap: 
         log.ensure(changelog_topic(config.replica.group, config.contract.updates_topic))
         with pytest.raises(LogError, match="kept with other settings than declared"):
             open_region(config, log)
-
-
-def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_seconds() -> None:
-    settings = ReplicaSettings()
-    ours = producer_config(log_settings(address=KAFKA), settings, "one")
-    assert ours["transactional.id"] == producer_config(log_settings(address=KAFKA), settings, "one")["transactional.id"]
-    assert ours["transactional.id"] != producer_config(log_settings(address=KAFKA), settings, "two")["transactional.id"]
-    assert ours["transaction.timeout.ms"] == 10_000
-    assert consumer_config(settings, "one")["session.timeout.ms"] == 6000
-    assert consumer_config(settings, "one")["isolation.level"] == "read_committed"
-
-
-def test_the_settings_of_kafka_reach_quix_streams(tmp_path: Path) -> None:
-    for name in ("password", "ca.pem"):
-        (tmp_path / name).write_text("secret")
-    log = log_settings(
-        address="kafka://one:1,two:2",
-        tls=True,
-        ca_file=tmp_path / "ca.pem",
-        sasl="scram-sha-512",
-        user="replica",
-        secret_file=tmp_path / "password",
-    )
-    assert connection(log).as_librdkafka_dict() == {
-        "bootstrap.servers": "one:1,two:2",
-        "security.protocol": "sasl_ssl",
-        "ssl.ca.location": str(tmp_path / "ca.pem"),
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "replica",
-        "sasl.password": "secret",
-    }
 
 
 class Asked(Timers):

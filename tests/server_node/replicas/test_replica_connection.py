@@ -1,0 +1,45 @@
+"""The settings with which a replica reaches the brokers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal.config.replica_settings import ReplicaSettings
+from shoal.config.settings import log_settings
+
+KAFKA = "kafka://127.0.0.1:9"
+
+
+def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_seconds(quix_streams: None) -> None:
+    from server_node.replicas.connection import consumer_config, producer_config  # noqa: PLC0415 - an extra
+
+    settings = ReplicaSettings()
+    ours = producer_config(log_settings(address=KAFKA), settings, "one")
+    assert ours["transactional.id"] == producer_config(log_settings(address=KAFKA), settings, "one")["transactional.id"]
+    assert ours["transactional.id"] != producer_config(log_settings(address=KAFKA), settings, "two")["transactional.id"]
+    assert ours["transaction.timeout.ms"] == 10_000
+    assert consumer_config(settings, "one")["session.timeout.ms"] == 6000
+    assert consumer_config(settings, "one")["isolation.level"] == "read_committed"
+
+
+def test_the_settings_of_kafka_reach_quix_streams(quix_streams: None, tmp_path: Path) -> None:
+    from server_node.replicas.connection import connection  # noqa: PLC0415 - an extra
+
+    for name in ("password", "ca.pem"):
+        (tmp_path / name).write_text("secret")
+    log = log_settings(
+        address="kafka://one:1,two:2",
+        tls=True,
+        ca_file=tmp_path / "ca.pem",
+        sasl="scram-sha-512",
+        user="replica",
+        secret_file=tmp_path / "password",
+    )
+    assert connection(log).as_librdkafka_dict() == {
+        "bootstrap.servers": "one:1,two:2",
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "replica",
+        "sasl.password": "secret",
+    }
