@@ -17,7 +17,7 @@ ROWS = 100_000
 """of the file that is replayed in a loop"""
 
 DEFAULTS: Mapping[str, Mapping[str, float]] = {}
-PROMPT: Mapping[str, Mapping[str, float]] = {"client": {"publish_s": 0.2}, "server": {"snapshot_s": 0.2}}
+PROMPT: Mapping[str, Mapping[str, float]] = {"client": {"publish_s": 0.2}}
 SETTINGS = {"default": DEFAULTS, "prompt": PROMPT}
 """by name in the results; all other settings have the defaults that `shoal check --settings` prints"""
 

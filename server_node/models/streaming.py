@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.lineage import Lineage
@@ -27,6 +28,12 @@ from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """of arrays in the pool, which is kept in memory and in every checkpoint"""
+SNAPSHOTS_SHARE: Final = 0.05
+"""of a server's time that snapshots of one model may take: one that takes long is published less often"""
+SNAPSHOT_WAIT_MAX_S: Final = 2.0
+"""longest wait for that reason"""
+SNAPSHOT_WEIGHT: Final = 0.1
+"""of the newest snapshot, in the mean time that one takes"""
 STATE_VERSION = 4
 
 
@@ -66,6 +73,8 @@ class StreamingModel:
         """clients whose first updates were left out of the pool, until the next look at timers"""
         self._odd_detail = ""
         self._updates_since_snapshot = 0
+        self._snapshot_takes_s = 0.0
+        """of the processor: moving mean of what it takes to make one"""
         self._name_pending = False
         """whether a cluster has been named since the newest snapshot"""
 
@@ -162,14 +171,19 @@ class StreamingModel:
             return False
         self._publisher.snapshot_at = min(self._publisher.snapshot_at, now)
         by_number = self._updates_since_snapshot >= self._settings.snapshot_updates
-        return by_number or self._name_pending or now >= self._publisher.snapshot_at + self._settings.snapshot_s
+        wait_s = max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
+        return by_number or self._name_pending or now >= self._publisher.snapshot_at + wait_s
 
     def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
+        began = time.thread_time()
         published = self._publisher.publish(
             self._half.snapshot(), positions, statement, now, pooled=self._pooled_updates
         )
         self._updates_since_snapshot, self._name_pending = 0, False
+        took_s = time.thread_time() - began
+        # One that tells of new clusters takes many times as long as the others.
+        self._snapshot_takes_s += SNAPSHOT_WEIGHT * (took_s - self._snapshot_takes_s)
         return published
 
     def status(self) -> ModelStatus:

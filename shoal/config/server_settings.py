@@ -30,7 +30,11 @@ class ServerSettings(Settings):
     )
     snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot after this many updates")
     snapshot_s: float = Field(
-        default=2.0, gt=0, le=86400, description="or after this many seconds, if there was any update"
+        default=0.1,
+        gt=0,
+        le=86400,
+        description="or after this many seconds, if there was any update; later, by 2 s at most, if snapshots of the "
+        "model take long",
     )
     batch_updates_max: int = Field(
         default=200, ge=1, le=10_000, description="most updates absorbed between two checkpoints"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from server_node.models import streaming
 from tests.server_node.server_fixture import ServerFixture, models_of, states_of, updates_of
 from tests.small_plant import an_update, plant
 
@@ -152,6 +154,18 @@ def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
         assert server.up_to_date
         site.clock.now += 100
         assert not server.step(), "there is nothing new to publish"
+
+
+def test_snapshots_that_take_long_come_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(step=0.5)
+    monkeypatch.setattr(streaming.time, "thread_time", lambda: next(ticks))
+    site = ServerFixture(tmp_path, snapshot_updates=1000, snapshot_s=0.25)
+    with site.server() as server:
+        for sequence, waits_s, version in ((1, 0.0, 1), (2, 0.9, 1), (3, 0.2, 2), (4, 1.8, 2), (5, 0.2, 3)):
+            site.send(*updates_of(site, ("attic", sequence)))
+            site.clock.now += waits_s
+            server.step()
+            assert site.snapshots()[-1].version == version
 
 
 def test_a_clock_set_back_does_not_delay_snapshots_for_long(tmp_path: Path) -> None:
