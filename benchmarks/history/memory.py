@@ -1,6 +1,7 @@
 """Resident memory of a process with a model, alone or with its history and its page.
 
-python -m benchmarks.history.memory alone|whole        prints MiB
+python -m benchmarks.history.memory alone|whole FOLDER        prints MiB
+python -m benchmarks.history.memory past FOLDER               writes the history that `whole` reads
 """
 
 from __future__ import annotations
@@ -12,27 +13,61 @@ import sys
 import tempfile
 import urllib.request
 from pathlib import Path
+from statistics import median
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 
-from benchmarks.history.plant import CLIENTS, CONTRACT, MODEL, Plant
+from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, MODEL, START, Plant
 from benchmarks.process import ONE_THREAD, footprint_of
-from server_node.history.store import HISTORY_FILE, HistoryReader
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.status import ClientStatus, ServerStatus, StatusBoard
+from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
 
 STEPS, UPDATES_PER_STEP = 30, 20
 PATHS = ("", "page.css", "page.js", "status", "nodes", "v1/history?step=300", "v1/history")
 """what a browser reads of the page"""
+PAST_BINS = {FINE_S: BINS_KEPT[FINE_S] - 1, COARSE_S: 1440}
+"""bins before those of the process: two days and a month"""
 
 
-def measured_memory() -> dict[str, float]:
-    """MiB of a process that only learns, of one with history and page as well, and what these two add."""
-    found = {}
-    for which in ("alone", "whole"):
-        command = [sys.executable, "-m", "benchmarks.history.memory", which]
-        ended = subprocess.run(command, env=ONE_THREAD, check=True, capture_output=True, text=True)
-        found[which] = float(ended.stdout)
-    return {"alone_mib": found["alone"], "whole_mib": found["whole"], "added_mib": found["whole"] - found["alone"]}
+def measured_memory(runs: int = 5) -> dict[str, float]:
+    """MiB of a process that only learns, of one with history and page as well, and what these two add; medians."""
+    alone, whole = [], []
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            alone.append(_resident("alone", folder))
+            _run("past", folder)
+            whole.append(_resident("whole", folder))
+    added = [more - less for more, less in zip(whole, alone, strict=True)]
+    return {"alone_mib": median(alone), "whole_mib": median(whole), "added_mib": median(added)}
+
+
+def _resident(which: str, folder: str) -> float:
+    return float(_run(which, folder))
+
+
+def _run(which: str, folder: str) -> str:
+    command = [sys.executable, "-m", "benchmarks.history.memory", which, folder]
+    return subprocess.run(command, env=ONE_THREAD, check=True, capture_output=True, text=True).stdout
+
+
+def write_past(folder: Path) -> None:
+    """Write the history of two days and a month before the plant begins, in which all clients feed all clusters."""
+    rng, origin = np.random.default_rng(2), (CONTRACT.federation, CONTRACT.digest, MODEL)
+    store = HistoryStore(CONTRACT, folder / HISTORY_FILE)
+    clusters: list[list[int | str]] = [[i, f"cluster number {i}", "light high"] for i in range(CLUSTERS)]
+    messages: list[HistoryBin | HistoryNames] = [HistoryNames(*origin, CLIENT_NAMES, clusters)]
+    for width, number in PAST_BINS.items():
+        for start in range(int(START) - number * width, int(START), width):
+            of_clusters, of_clients = (
+                np.column_stack([np.arange(n), rng.poisson(100 * width / n, n)]) for n in (CLUSTERS, CLIENTS)
+            )
+            messages.append(
+                HistoryBin.of(*origin, width, start, 0, of_clusters.ravel().tolist(), of_clients.ravel().tolist(), [])
+            )
+    store.apply([HistoryRecord(one.record_key, one) for one in messages])
+    store.close()
 
 
 def learn(folder: Path | None) -> Plant:
@@ -55,20 +90,25 @@ def read_the_page(folder: Path, plant: Plant) -> None:
     try:
         for path in PATHS * 3:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
-                answer.read()
+                while answer.read(4096):  # in pieces, as this process is not the browser
+                    pass
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=60) as answer:
+            answer.readline()
     finally:
         web.stop()
 
 
-def main(which: str) -> None:
-    """Print the resident memory of this process at the end."""
-    with tempfile.TemporaryDirectory() as scratch:
-        if which == "whole":
-            read_the_page(Path(scratch), learn(Path(scratch)))
-        else:
-            learn(None)
-        print(json.dumps(footprint_of(os.getpid()).resident_mib))
+def main(which: str, folder: Path) -> None:
+    """Print the resident memory of this process at the end, or write the past."""
+    if which == "past":
+        write_past(folder)
+        return
+    if which == "whole":
+        read_the_page(folder, learn(folder))
+    else:
+        learn(None)
+    print(json.dumps(footprint_of(os.getpid()).resident_mib))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], Path(sys.argv[2]))

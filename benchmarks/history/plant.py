@@ -25,7 +25,7 @@ READINGS = 600
 SPREAD = 0.01
 UPDATE_EVERY_S = 10.0
 """of each client"""
-START = 1_700_000_400.0
+START = 1_700_001_000.0
 """a time at which bins of both widths begin"""
 CONTRACT = a_contract(FEATURES)
 MODEL = CONTRACT.models[0].name

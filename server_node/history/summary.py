@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from server_node.history.store import HistoryReader
 from shoal.errors import LogUnavailable
-from shoal.protocol.history import COARSE_S, FINE_S, OTHER_CLIENTS, HistoryBin, HistoryNames, pairs, triples
+from shoal.protocol.history import COARSE_S, FINE_S, OTHER_CLIENTS, HistoryBin, HistoryNames, cells_table, pairs
 
 Name = TypeVar("Name", int, str)
 
@@ -116,7 +118,8 @@ def _feeding(
     of_cluster: defaultdict[int, Counter[str]] = defaultdict(Counter)
     of_client: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for one in reader.newest_bins(model, FINE_S, FEEDING_BINS):
-        for number, identity, readings in triples(one.cells):
+        # As an array, as the cells of a bin are thousands.
+        for number, identity, readings in map(np.ndarray.tolist, cells_table(one.cells)):
             if identity >= 0:
                 client = client_name(number, clients)
                 of_cluster[identity][client] += readings

@@ -6,11 +6,11 @@ to the log, where the server reads it as it reads updates.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 
 import numpy as np
-from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -43,6 +43,8 @@ from server_node.web.rate_limit import RateLimit
 from server_node.web.responses import aborted, conditional, http_error, internal_error, shoal_error
 from server_node.web.sessions import Sessions
 from server_node.web.snapshot_json import snapshot_json
+from server_node.web.streams import EndsWithServer
+from server_node.web.threads import in_thread
 from shoal.config.privacy import declared_bounds
 from shoal.config.privacy_report import privacy_report
 from shoal.errors import ShoalError
@@ -96,6 +98,7 @@ def create_app(
     app = Starlette(
         routes=routes,
         middleware=[
+            Middleware(EndsWithServer, closing),
             Middleware(SecurityHeaders),
             Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL),
             Middleware(RateLimit, limits.requests_per_s),
@@ -124,7 +127,7 @@ class Endpoints:
     ) -> None:
         self._board, self._registry = board, registry
         self._predict, self._publish_name = predict, publish_name
-        self._logs = CapacityLimiter(LOGS_MAX)
+        self._logs = asyncio.Semaphore(LOGS_MAX)
 
     async def livez(self, request: Request) -> Response:
         """200 while the process runs."""
@@ -142,7 +145,7 @@ class Endpoints:
     async def metrics(self, request: Request) -> Response:
         """The metrics in the format that Prometheus asks for."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        body = await to_thread.run_sync(encode, self._registry, abandon_on_cancel=True)
+        body = await in_thread(encode, self._registry)
         return Response(body, headers={"content-type": content_type})
 
     async def snapshot(self, request: Request) -> Response:
@@ -177,10 +180,10 @@ class Endpoints:
             return JSONResponse({"clusters": none, "identities": none, "version": version, **more})
         bounds = declared_bounds(status.contract)
         rows = bounds.to_unit(bounds.clip(readings)[0])
-        clusters = await to_thread.run_sync(self._predict, snapshot, rows, abandon_on_cancel=True)
+        clusters = await in_thread(self._predict, snapshot, rows)
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
-        more = await to_thread.run_sync(predictions_json, target, snapshot, rows, status.contract)
+        more = await in_thread(predictions_json, target, snapshot, rows, status.contract)
         return JSONResponse({"clusters": numbers, "identities": identities, "version": snapshot.version, **more})
 
     async def rules(self, request: Request) -> Response:
@@ -202,7 +205,8 @@ class Endpoints:
         model = requested_model(request, status)
         identity = _known_identity(request, model)
         naming = parse_request(body, status.contract, model.name, identity)
-        await to_thread.run_sync(self._publish_name, naming, abandon_on_cancel=True, limiter=self._logs)
+        async with self._logs:
+            await in_thread(self._publish_name, naming)
         return JSONResponse({"model": naming.model, "cluster": naming.identity, "name": naming.name}, 202)
 
     async def privacy(self, request: Request) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from anyio import to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,8 +14,9 @@ from server_node.history.store import HistoryReader
 from server_node.history.summary import Lately, lately
 from server_node.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web.history_json import history_json
+from server_node.web.history_json import read_history
 from server_node.web.snapshot_json import view_of
+from server_node.web.streams import PiecesResponse
 from server_node.web.tables import heaviest_numbers, history_fields
 from shoal.config.contract import Contract
 
@@ -28,7 +28,7 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
         """The known clusters of a model with what each is, in the units of the contract."""
         status = board.status
         model = requested_model(request, status)
-        recently = None if history is None else await to_thread.run_sync(lately, history, model.name)
+        recently = None if history is None else lately(history, model.name)
         return JSONResponse(clusters_json(model, status.contract, recently))
 
     async def past(request: Request) -> Response:
@@ -36,8 +36,8 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
         model = requested_model(request, board.status)
         if history is None:
             raise HTTPException(404, "this server keeps no history")
-        body = await to_thread.run_sync(history_json, history, model.name, request.query_params)
-        return JSONResponse(body)
+        found = await read_history(history, model.name, request.query_params)
+        return PiecesResponse(found.pieces(), media_type="application/json")
 
     return [Route("/clusters", clusters), Route("/v1/history", past)]
 

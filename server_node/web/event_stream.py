@@ -7,12 +7,13 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from server_node.status import StatusBoard
 from server_node.web.changes import as_json
 from server_node.web.page_renderer import PageRenderer, RenderedStatus
+from server_node.web.streams import Departure, PiecesResponse
 
 INTERVAL_S = 0.2
 """at most five events a second"""
@@ -46,8 +47,8 @@ class EventStream:
         finally:
             self._subscribers -= 1
 
-    async def events(self, last_etag: str, shown: str | None) -> AsyncIterator[bytes]:
-        """Events until the server closes or the subscriber leaves.
+    async def events(self, last_etag: str, shown: str | None, left: asyncio.Task[None]) -> AsyncIterator[bytes]:
+        """Events until the server closes or the subscriber leaves: then `left` is done.
 
         `last_etag` is the etag of the status that the subscriber has already, or empty; of that and of every later one
         only what changes is sent, with the clustering of the model `shown` only, or of all models.
@@ -55,7 +56,7 @@ class EventStream:
         yield f"retry: {RETRY_MS}\n\n".encode()
         idle_s = 0.0
         last = self._renderer.recent(shown, last_etag)
-        while not self._closing.is_set():
+        while not self._closing.is_set() and not left.done():
             rendered = self._renderer.render(self._board.status, shown)
             if rendered.etag != last_etag:
                 last, last_etag, before, idle_s = rendered, rendered.etag, last, 0.0
@@ -87,13 +88,15 @@ class EventResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._stream.subscription() as granted:
-            if granted:
-                headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-                events = self._stream.events(self._last_etag, self._shown)
-                response: Response = StreamingResponse(events, media_type="text/event-stream", headers=headers)
-            else:
-                response = JSONResponse({"error": "too many event streams are open; try again later"}, 503)
-            await response(scope, receive, send)
+            if not granted:
+                refusal = JSONResponse({"error": "too many event streams are open; try again later"}, 503)
+                await refusal(scope, receive, send)
+                return
+            headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+            async with Departure(receive) as left:
+                events = self._stream.events(self._last_etag, self._shown, left)
+                response = PiecesResponse(events, media_type="text/event-stream", headers=headers)
+                await response(scope, receive, send)
 
 
 def _status_event(rendered: RenderedStatus) -> bytes:

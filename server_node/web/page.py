@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from server_node.history.store import HistoryReader
 from server_node.status import StatusBoard
-from server_node.web.changes import as_json
 from server_node.web.clusters import requested_model
 from server_node.web.event_stream import EventResponse, EventStream
 from server_node.web.page_renderer import NO_SNAPSHOT, PageRenderer
@@ -67,7 +66,7 @@ class Page:
         rendered = self._renderer.nodes(status, model.name)
         if rendered is None:
             return JSONResponse({"error": "no clustering yet", "waiting_for": model.waiting_for or NO_SNAPSHOT}, 404)
-        return conditional(request, rendered[0], lambda: as_json(rendered[1]).encode())
+        return conditional(request, rendered.etag, lambda: rendered.body)
 
     async def events(self, request: Request) -> Response:
         """The status and its changes as server-sent events, with the clustering of one model or of all.

@@ -61,6 +61,14 @@ class RenderedStatus(NamedTuple):
         return as_json({"now": self.now, **self.content}).encode()
 
 
+class RenderedNodes(NamedTuple):
+    """The map of a model as the page gets it. Encoded, as the values of a thousand nodes take ten times as much."""
+
+    etag: str
+    body: bytes
+    """JSON in one line"""
+
+
 @dataclass
 class PageRenderer:
     """Renders one status after the other; keeps the axes of each model so that its map does not jump."""
@@ -96,8 +104,8 @@ class PageRenderer:
             self._change[etags] = as_json({} if changed is UNCHANGED else changed).encode()
         return self._change[etags]
 
-    def nodes(self, status: ServerStatus, shown: str) -> tuple[str, dict[str, Any]] | None:
-        """The etag and the map of a model: its nodes on two axes; None before its first snapshot."""
+    def nodes(self, status: ServerStatus, shown: str) -> RenderedNodes | None:
+        """The map of a model: its nodes on two axes; None before its first snapshot."""
         model = status.models.get(shown)
         if model is None or model.snapshot is None:
             return None
@@ -142,22 +150,19 @@ class ModelRenderer:
     def __init__(self, history: HistoryReader | None = None) -> None:
         self._history = history
         self._axes: Points | None = None
-        self._last: tuple[Snapshot, Lineage, dict[str, Any], dict[str, Any]] | None = None
+        self._last: tuple[Snapshot, Lineage, dict[str, Any], RenderedNodes] | None = None
 
     def render(self, model: ModelStatus, contract: Contract) -> dict[str, Any] | None:
         """The newest clustering as JSON values, without its nodes; None before the first. The same is rendered once."""
         return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[0]
 
-    def nodes(self, model: ModelStatus, contract: Contract) -> tuple[str, dict[str, Any]] | None:
-        """The etag and the map of the newest clustering; None before the first."""
-        if model.snapshot is None:
-            return None
-        nodes = self._rendered(model.snapshot, model, contract)[1]
-        return hashlib.sha256(as_json(nodes).encode()).hexdigest()[:16], nodes
+    def nodes(self, model: ModelStatus, contract: Contract) -> RenderedNodes | None:
+        """The map of the newest clustering; None before the first."""
+        return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[1]
 
     def _rendered(
         self, snapshot: Snapshot, model: ModelStatus, contract: Contract
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], RenderedNodes]:
         """The clustering, and its map.
 
         A cluster can get its name between two snapshots, and with it the model another lineage.
@@ -168,7 +173,7 @@ class ModelRenderer:
 
     def _render(
         self, view: ClusteringView, model: ModelStatus, contract: Contract
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], RenderedNodes]:
         points, axes, explained = self._projected(view, contract)
         features = _features_shown(self._axes, contract)
         recently = None if self._history is None else lately(self._history, model.name)
@@ -199,7 +204,8 @@ class ModelRenderer:
             },
             "edges": _edges(view.edges, kept, len(view.nodes)),
         }
-        return clustering, nodes
+        body = as_json(nodes).encode()
+        return clustering, RenderedNodes(hashlib.sha256(body).hexdigest()[:16], body)
 
     def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:
         """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""

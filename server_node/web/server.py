@@ -20,7 +20,8 @@ from shoal.errors import SettingsError
 
 STOP_GRACE_S = 0.5
 """how long a response in progress may take once the server stops, before its connection is closed"""
-
+TASKS_GRACE_S = 10
+"""after it uvicorn cancels requests and logs an error; `stop` ends them much sooner"""
 
 _uvicorn_log = logging.getLogger("uvicorn.error")
 _WITHOUT_MALFORMED = WithoutMalformed()
@@ -96,7 +97,7 @@ class WebServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=TASKS_GRACE_S,
         )
         config.load()
         config.ssl = context

@@ -142,12 +142,22 @@ def _packed(flat: Sequence[int], columns: int) -> bytes:
 
 def pairs(table: bytes) -> list[tuple[int, int]]:
     """The rows of a packed table of two columns."""
-    return [(key, readings) for key, readings in _unpacked(table, 2).tolist()]
+    return [(key, readings) for key, readings in readings_table(table).tolist()]
+
+
+def readings_table(packed: bytes) -> Table:
+    """A packed table of two columns as an array (n, 2)."""
+    return _unpacked(packed, 2)
+
+
+def cells_table(packed: bytes) -> Table:
+    """A packed table of three columns as an array (n, 3)."""
+    return _unpacked(packed, 3)
 
 
 def triples(table: bytes) -> list[tuple[int, int, int]]:
     """The rows of a packed table of three columns."""
-    return [(client, identity, readings) for client, identity, readings in _unpacked(table, 3).tolist()]
+    return [(client, identity, readings) for client, identity, readings in cells_table(table).tolist()]
 
 
 def _unpacked(table: bytes, columns: int) -> Table:

@@ -28,7 +28,8 @@ def mapped(status: ServerStatus, renderer: PageRenderer | None = None) -> dict[s
     """The map of the first model."""
     found = (renderer or PageRenderer()).nodes(status, status.contract.models[0].name)
     assert found
-    return found[1]
+    body: dict[str, Any] = json.loads(found.body)
+    return body
 
 
 def one(contract: Contract, arrays: dict[str, Any], **parts: Any) -> ServerStatus:
