@@ -124,7 +124,7 @@ class RegionModel:
         return state
 
     def _empty_parts(self) -> _Parts:
-        model = StreamingModel(self.contract, self.model, self.settings)
+        model = StreamingModel(self.contract, self.model, self.settings, paced=False)
         reassembly, quarantine, quotas = Reassembly(), QuarantineRegister(), Quotas(self.settings)
         models, clock = _OneModel({self.model.name: model}), [0.0]
         ingest = Ingest(

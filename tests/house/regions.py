@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from client_nodes.bootstrap import open_client
 from server_node.replicas.absorb import RegionModel, absorb
-from shoal.config.settings import Config, LogSettings, load_config
+from shoal.config.settings import LogSettings, load_config
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
@@ -132,9 +132,14 @@ def replica(regions: Sequence[Region], name: str) -> Process:
     return Process(["replica", *files, "--name", name], folder / f"replica-{name}.txt")
 
 
+def assignments(process: Process) -> int:
+    """How many assignments a replica has had, and those started before it under its name."""
+    return process.log_text().count(" regions_assigned ")
+
+
 def assigned(process: Process) -> int:
     """How many partitions the newest assignment of a replica has."""
-    lines = [line for line in process.log_text().splitlines() if "regions_assigned" in line]
+    lines = [line for line in process.log_text().splitlines() if " regions_assigned " in line]
     return int(lines[-1].split("partitions=")[1].split()[0]) if lines else 0
 
 
@@ -142,8 +147,3 @@ def snapshot_values(region: Region, published: Sequence[OutboxRecord]) -> list[b
     """Those of the records that are snapshots."""
     topic = region.config.contract.snapshots_topic
     return [one.value for one in published if one.topic == topic]
-
-
-def config_of(regions: Sequence[Region]) -> Config:
-    """Of any of them."""
-    return regions[0].config

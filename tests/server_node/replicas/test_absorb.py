@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,18 @@ def test_a_snapshot_is_due_by_the_time_of_the_log_alone() -> None:
     assert not shown.pending
     snapshot = Snapshot.decode(shown.contribution[0].value, shown.contribution[0].headers)
     assert (snapshot.version, snapshot.updates, snapshot.made_at) == (2, 2, 2e9 + 3.0)
+
+
+def test_what_snapshots_take_on_this_machine_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = as_records(*some_updates())
+
+    def takes(seconds: float) -> list[OutboxRecord]:
+        with monkeypatch.context() as machine:
+            moments = count(0.0, seconds)
+            machine.setattr("time.thread_time", lambda: next(moments))
+            return absorb_all(a_region(snapshot_updates=1000, snapshot_s=0.1), updates)[1]
+
+    assert takes(0.001) == takes(100.0)
 
 
 def test_the_pool_begins_by_the_time_of_the_log() -> None:

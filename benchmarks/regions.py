@@ -1,0 +1,211 @@
+"""Replicas that share regions through Kafka: how long until all updates show after replicas were started and killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.machine import facts, one_line
+from benchmarks.results import rounded, table, write
+from server_node.replicas.absorb import RegionModel, absorb
+from shoal.transports import open_log
+from shoal.transports.base import Log
+from tests.house.processes import Process, killed_on_exit, wait_until
+from tests.house.regions import Committed, Region, assigned, assignments, make_regions, replica, snapshot_values
+from tests.house.small_federation import all_records
+from tests.kafka_broker import Broker
+
+NAMES: Final = ("one", "two", "three", "four")
+TAKEOVER_S: Final = 20.0
+"""the goal: at most, from a kill until every update that was fed before and after it shows in a committed snapshot"""
+
+
+class Trial:
+    """Regions, their replicas, and a log to feed the regions through."""
+
+    def __init__(self, regions: Sequence[Region], committed: Committed, log: Log, part: int, seed: int) -> None:
+        """`part` updates are fed to each region at a time."""
+        self.regions, self._committed, self._log, self._part = regions, committed, log, part
+        self._chance = random.Random(seed)
+        self.replicas: list[Process] = []
+        self.steps: list[dict[str, Any]] = []
+
+    def run(self, kills: int) -> dict[str, Any]:
+        """One replica, then four, kills, a pause, and down to one; how long each step took, and what was committed."""
+        for number in (1, 2, 4):
+            self.start(number)
+        for _ in range(kills):
+            self.kill()
+        self.pause()
+        self.stop(1)
+        return {"steps": self.steps, **self.check()}
+
+    def start(self, number: int) -> None:
+        """Start replicas until there are so many."""
+
+        def all_have_regions() -> bool:
+            return all(assigned(one) for one in self.replicas)
+
+        while len(self.replicas) < number:
+            self.replicas.append(replica(self.regions, NAMES[len(self.replicas)]))
+        self._measured(f"start replicas, {number} in all", lambda: wait_until(all_have_regions))
+
+    def kill(self) -> None:
+        """Kill one of them in the middle of its work, then start it again."""
+        place = self._chance.randrange(len(self.replicas))
+        self._measured("kill one replica", self.replicas[place].kill, feed_first=True)
+        before = assignments(self.replicas[place])
+        self.replicas[place] = again = self.replicas[place].restarted()
+        self._measured("start it again", lambda: wait_until(lambda: assignments(again) > before))
+
+    def pause(self) -> None:
+        """Stop the process of one of them until the others have its regions, then let it go on: Kafka must fence it."""
+        paused = self._chance.choice(self.replicas)
+        self._measured("pause one replica", lambda: paused.send(signal.SIGSTOP), feed_first=True)
+        before = assignments(paused)
+
+        def let_go_on() -> None:
+            paused.send(signal.SIGCONT)
+            wait_until(lambda: assignments(paused) > before)
+
+        self._measured("let it go on", let_go_on)
+
+    def stop(self, number: int) -> None:
+        """Stop replicas in order until so many are left."""
+
+        def stop_some() -> None:
+            while len(self.replicas) > number:
+                ended = self.replicas.pop()
+                if ended.stop():
+                    raise click.ClickException(f"a replica did not end in order:\n{ended.log_text()[-4000:]}")
+
+        self._measured(f"stop replicas, {number} left", stop_some, feed_first=True)
+
+    def check(self) -> dict[str, Any]:
+        """What was committed, beside what one process publishes that is never killed."""
+        found = [self._committed.snapshots[one] for one in self.regions]
+        expected = [snapshot_values(one, one.expected()) for one in self.regions]
+        return {
+            "updates": sum(one.fed for one in self.regions),
+            "snapshots": sum(map(len, found)),
+            "twice": sum(len(one) - len(set(one)) for one in found),
+            "same_bits": found == expected,
+        }
+
+    def _measured(self, what: str, act: Callable[[], object], feed_first: bool = False) -> None:
+        """Do it while updates come in, and wait until all of them show."""
+        if feed_first:
+            self._feed()
+        began = time.monotonic()
+        act()
+        if not feed_first:
+            self._feed()
+        self._committed.wait(self.regions)
+        self.steps.append({"step": what, "s": time.monotonic() - began})
+        click.echo(f"{what}: {self.steps[-1]['s']:.1f} s")
+
+    def _feed(self) -> None:
+        for region in self.regions:
+            region.feed(self._log, self._part)
+
+
+def run_trial(folder: Path, bootstrap: str, regions: int, kills: int, part: int, seed: int) -> dict[str, Any]:
+    """The trial on new regions, and what `absorb` costs alone."""
+    parts = 6 + 2 * kills
+    made = make_regions(folder, bootstrap, regions, readings_each=10 * -(-part * parts // 3) + 20)
+    with closing(Committed(bootstrap, made)) as committed, closing(open_log(made[0].config.log)) as log:
+        trial = Trial(made, committed, log, part, seed)
+        with killed_on_exit(trial.replicas):
+            result = trial.run(kills)
+    result["takeovers_s"] = [one["s"] for one in trial.steps if one["step"].startswith("kill")]
+    result["absorb"] = absorbing(made[0])
+    return result
+
+
+def absorbing(region: Region) -> dict[str, Any]:
+    """What it costs one process to absorb an update, with its state as bytes before and after."""
+    (model,) = region.config.contract.models
+    records = all_records(region.config.log.address, region.config.contract.updates_topic)
+    one, state = RegionModel(region.config, model, bytes(16)), None
+    began = time.perf_counter()
+    for record in records:
+        state = absorb(one, state, record).state
+    took = time.perf_counter() - began
+    return {"ms": 1000 * took / len(records), "state_bytes": len(state or b""), "records": len(records)}
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Two regions and one kill: shows that it runs; no figures to keep.")
+@click.option("--bootstrap", help="host:port of a broker. [default: one is started]")
+@click.option("--seed", default=1, show_default=True, help="Decides which replicas are killed.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for regions.json and regions.md.",
+)
+def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
+    """Measure takeovers of regions by replicas. Needs Kafka's jars or a broker; takes about four minutes."""
+    started, machine = time.monotonic(), facts(("shoal", "numpy", "quixstreams"))
+    regions, kills, part = (2, 1, 6) if quick else (8, 5, 15)
+    with tempfile.TemporaryDirectory() as scratch:
+        broker = None if bootstrap else Broker(Path(scratch) / "kafka")
+        try:
+            where = bootstrap or (broker.bootstrap if broker else "")
+            found = run_trial(Path(scratch), where, regions, kills, part, seed)
+        finally:
+            if broker is not None:
+                broker.stop()
+    result: dict[str, Any] = {
+        "made_by": "python -m benchmarks.regions" + " --quick" * quick,
+        "took_s": round(time.monotonic() - started),
+        "machine": machine,
+        "regions": regions,
+        **found,
+        "goal": {"takeover_s": TAKEOVER_S},
+        "reached": max(found["takeovers_s"]) <= TAKEOVER_S and found["same_bits"] and not found["twice"],
+    }
+    write(out, "regions", result, markdown(result))
+    click.echo(f"written to {out}/regions.json and {out}/regions.md")
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The results as a page."""
+    takeovers, cost = result["takeovers_s"], result["absorb"]
+    return "\n".join(
+        [
+            "# Replicas that share regions through Kafka",
+            "",
+            f"Made by `{result['made_by']}` in {result['took_s']} s on {one_line(result['machine'])}.",
+            "",
+            f"{result['regions']} regions with a model each, one broker, all on this machine. In each step updates are "
+            "fed to all regions while it happens; the seconds are until every update shows in a committed snapshot.",
+            "",
+            table(("step", "s"), [(one["step"], rounded(one["s"])) for one in result["steps"]]),
+            "",
+            f"After a kill: {min(takeovers):.1f} to {max(takeovers):.1f} s, median {statistics.median(takeovers):.1f} "
+            f"s (goal: at most {TAKEOVER_S:.0f} s).",
+            "",
+            f"{result['updates']} updates, {result['snapshots']} snapshots committed, {result['twice']} of them twice; "
+            f"{'all' if result['same_bits'] else 'NOT all'} are, bit for bit and in order, those of one process that "
+            "is never killed.",
+            "",
+            f"To absorb an update takes {cost['ms']:.2f} ms with the whole state of the model as bytes "
+            f"({cost['state_bytes'] / 1024:.0f} KiB) before and after it.",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
