@@ -147,7 +147,7 @@ def final_model(file: Path) -> bytes:
 def all_records(address: str, topic: str) -> list[Record]:
     """Every record of a topic."""
     with closing(open_log(address)) as log:
-        at, found = beginning(log, topic), []
+        at, found = beginning(log, topic), list[Record]()
         while True:
             records, at = log.read(topic, at)
             if not records:
