@@ -186,13 +186,12 @@ def markdown(result: dict[str, Any]) -> str:
         [
             "# Replicas that share regions through Kafka",
             "",
-            f"Made by `{result['made_by']}` in {result['took_s']} s on {one_line(result['machine'])}.",
+            f"Made by `{result['made_by']}` in {result['took_s']} s. {one_line(result['machine'])}",
             "",
             f"{result['regions']} regions with a model each, one broker, all on this machine. In each step updates are "
             "fed to all regions while it happens; the seconds are until every update shows in a committed snapshot.",
             "",
             table(("step", "s"), [(one["step"], rounded(one["s"])) for one in result["steps"]]),
-            "",
             f"After a kill: {min(takeovers):.1f} to {max(takeovers):.1f} s, median {statistics.median(takeovers):.1f} "
             f"s (goal: at most {TAKEOVER_S:.0f} s).",
             "",

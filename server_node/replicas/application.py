@@ -37,6 +37,17 @@ POLL_S = 0.2
 STATISTICS_MS = 1000
 
 
+class Replica(Application):  # type: ignore[misc]  # its types are not looked at, as it is an extra
+    """The application of one replica, which remembers that it was asked to stop."""
+
+    asked_to_stop = False
+
+    def stop(self, fail: bool = False) -> None:
+        """By SIGTERM and Ctrl-C, and with `fail` after an error."""
+        self.asked_to_stop |= not fail
+        super().stop(fail)
+
+
 def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> None:
     """Serve the regions, by their topics of updates, as the replica `name`, until SIGTERM or Ctrl-C.
 
@@ -45,31 +56,36 @@ def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: 
     """
     retry_s = RETRY_FIRST_S
     while True:
+        replica: Replica | None = None
         try:
-            application = make_application(regions, settings, name, timers)
+            replica = make_application(regions, settings, name, timers)
             notify_systemd("READY=1")
-            application.run()
+            replica.run()
             return
         except StateRecoveryOffsetOutOfRange as gone:
             raise LogError(
-                f"updates were removed by retention before a replica had read them, so the models of their region "
+                "updates were removed by retention before a replica had read them, so the models of their region "
                 f"cannot go on ({gone}). Restore the log, or begin the region again under another [federation] name"
             ) from None
         except (QuixException, KafkaException) as error:
+            if replica is not None and replica.asked_to_stop:
+                return  # what could not be committed while it stopped is done again by the others
             log_event("retrying", logging.WARNING, error=f"{type(error).__name__}: {error}", retry_s=retry_s)
-            with stopped_by_signals() as stop:
-                if stop.wait(retry_s):
-                    return
+            if _stopped_within(retry_s):
+                return
             retry_s = min(2 * retry_s, RETRY_MAX_S)
 
 
-def make_application(
-    regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
-) -> Application:
+def _stopped_within(seconds: float) -> bool:
+    with stopped_by_signals() as stop:
+        return stop.wait(seconds)
+
+
+def make_application(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> Replica:
     """The application of the replica `name`. Its topics are there. Raises `SettingsError`, and errors of Kafka."""
     log = next(iter(regions.values())).config.log
     statistics = {"statistics.interval.ms": STATISTICS_MS, "stats_cb": Assignments(timers).look}
-    application = Application(
+    application = Replica(
         broker_address=connection(log),
         consumer_group=settings.group,
         auto_offset_reset="earliest",

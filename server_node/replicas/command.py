@@ -59,7 +59,8 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     start_logging(f"replica {name}", as_json, logging.DEBUG if verbose else logging.INFO)
     for config in configs:
         log_event("started", federation=config.contract.federation, contract=config.contract.digest)
-        log_event("privacy", statement=privacy_mode(config.contract).describe().text())
+    for statement in dict.fromkeys(privacy_mode(config.contract).describe().text() for config in configs):
+        log_event("privacy", statement=statement)
     settings = configs[0].replica
     with closing(open_log(configs[0].log)) as log:
         regions = {config.contract.updates_topic: open_region(config, log) for config in configs}

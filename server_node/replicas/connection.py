@@ -14,10 +14,9 @@ from shoal.files import read_password
 from shoal.transports.kafka.client_configs import FRAME_BYTES, servers_of
 from shoal.transports.kafka.transport import KafkaSettings
 
-TRANSACTION_S_MIN: Final = 10.0
-"""a transaction that is open for longer is aborted by the brokers. Until then nobody reads behind it, so it is part of
-the time that taking over a region takes; a commit that is slower fails, and its records are processed again"""
-COMMITS_PER_TRANSACTION: Final = 5
+TRANSACTION_COMMITS: Final = 5
+"""a transaction may be open for as long as so many should take, and as a session at least. The brokers then abort it:
+nobody reads behind an open one, so that time is a part of what taking over a region takes"""
 TOKEN_S: Final = 300.0
 """a bearer token is read again after so many seconds"""
 
@@ -52,7 +51,7 @@ def connection(log: LogSettings) -> ConnectionConfig:
 
 def producer_config(log: LogSettings, settings: ReplicaSettings, name: str) -> dict[str, Any]:
     """For the producer of the replica `name`. Started again, it fences what is left of the process before it."""
-    transaction_s = max(TRANSACTION_S_MIN, COMMITS_PER_TRANSACTION * settings.commit_s)
+    transaction_s = max(settings.session_s, TRANSACTION_COMMITS * settings.commit_s)
     return {
         "transactional.id": f"{settings.group}.{name}",
         "transaction.timeout.ms": round(1000 * transaction_s),
