@@ -27,7 +27,6 @@ from server_node.replicas.region import Region
 from server_node.replicas.timers import Timers
 from shoal.config.replica_settings import ReplicaSettings
 from shoal.errors import LogError
-from shoal.protocol.topics import declared_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
 from shoal.telemetry.events import log_event
@@ -118,8 +117,9 @@ class _Value(Serializer):  # type: ignore[misc]  # its types are not looked at, 
 
 def _add_region(application: Application, topic: str, region: Region, timers: Timers) -> None:
     """Absorb what comes in `topic`, and publish what `Region.absorb` returns."""
-    declared = declared_topics(region.config.contract, region.config.log)
-    outputs: dict[str, Topic] = {name: application.topic(name, value_serializer=_Value()) for name in declared}
+    contract = region.config.contract
+    others = (contract.snapshots_topic, contract.events_topic, contract.rejected_topic)
+    outputs: dict[str, Topic] = {name: application.topic(name, value_serializer=_Value()) for name in others}
 
     def absorb_one(value: Any, key: Any, at_ms: int, headers: Any, state: State[Any, Any]) -> Sequence[OutboxRecord]:
         place = message_context()
@@ -128,6 +128,7 @@ def _add_region(application: Application, topic: str, region: Region, timers: Ti
         return region.absorb(Record(topic, place.partition, place.offset, at_ms, key, value, named), state, timers)
 
     updates = application.topic(topic, value_deserializer="bytes", value_serializer=_Value())
+    outputs[topic] = updates  # requests to quarantine a client
     stream = application.dataframe(updates).apply(absorb_one, stateful=True, expand=True, metadata=True)
     stream = stream.set_headers(lambda one, *_: list(one.headers))
     stream.to_topic(lambda one, *_: outputs[one.topic], key=lambda one: one.key)

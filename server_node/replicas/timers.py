@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
@@ -18,6 +19,8 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Log
 
 RETRY_S = 2.0
+WAIT_MAX_S = 5.0
+"""between two requests for a model that has nothing to publish yet, as one that waits for more clients"""
 STOP_S = 10.0
 
 
@@ -29,6 +32,8 @@ class Timers:
         self._models, self._open_log = models, open_log
         self._due: dict[RegionModel, float] = {}
         """model -> when it is asked; monotonic, seconds"""
+        self._asked: Counter[RegionModel] = Counter()
+        """how often each has been asked without a snapshot"""
         self._changed = threading.Condition()
         self._stopped = False
 
@@ -37,8 +42,9 @@ class Timers:
         with self._changed:
             if not pending:
                 self._due.pop(model, None)
+                self._asked.pop(model, None)
             elif model not in self._due:
-                self._due[model] = time.monotonic() + model.settings.snapshot_s
+                self._due[model] = time.monotonic() + self._wait_s(model)
                 self._changed.notify()
 
     def ask_all(self) -> None:
@@ -61,6 +67,11 @@ class Timers:
                 self._changed.notify()
             thread.join(STOP_S)
 
+    def _wait_s(self, model: RegionModel) -> float:
+        """Twice as long each time that it has been asked in vain."""
+        first = model.settings.snapshot_s
+        return max(first, min(WAIT_MAX_S, first * 2.0 ** min(self._asked[model], 30)))
+
     def _run(self) -> None:
         while not self._stopped:
             try:
@@ -81,6 +92,7 @@ class Timers:
                 if due := [model for model, at in self._due.items() if at <= now]:
                     for model in due:
                         del self._due[model]
+                        self._asked[model] += 1
                     return due
                 self._changed.wait(min(self._due.values()) - now if self._due else None)
             return None

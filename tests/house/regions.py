@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from client_nodes.bootstrap import open_client
 from server_node.replicas.absorb import RegionModel, absorb
 from shoal.config.settings import LogSettings, load_config
-from shoal.protocol.messages import Snapshot
+from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports import open_log
@@ -68,13 +68,22 @@ class Region:
         log.flush()
         self.fed = min(self.total, self.fed + updates)
 
+    def feed_nonsense(self, log: Log) -> None:
+        """Publish four records that no model can absorb."""
+        key, headers = self.config.contract.update_key("clusters"), Update.headers()
+        for other_key, value in ((key, b"nonsense"), (key, None), (None, b"nonsense"), (b"other/key", b"nonsense")):
+            log.publish(self.config.contract.updates_topic, value, other_key, headers)
+        log.flush()
+
     def expected(self) -> list[OutboxRecord]:
-        """What one process publishes that absorbs everything that is in the topic of updates."""
+        """What one process publishes that absorbs every record of the model in the topic of updates."""
         with closing(open_log(self.config.log)) as log:
             identity = log.identity(self.config.contract.updates_topic)
         (model,) = self.config.contract.models
         region, state, published = RegionModel(self.config, model, identity), None, list[OutboxRecord]()
-        for record in all_records(self.config.log.address, self.config.contract.updates_topic):
+        key = self.config.contract.update_key(model.name)
+        records = all_records(self.config.log.address, self.config.contract.updates_topic)
+        for record in (one for one in records if one.key == key):
             state, contribution, *_ = absorb(region, state, record)
             published += contribution
         return published

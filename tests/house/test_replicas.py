@@ -5,9 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from kafka import KafkaAdminClient, TopicPartition
+
 from shoal.transports import open_log
 from tests.house.processes import killed_on_exit, wait_until
 from tests.house.regions import Committed, assigned, make_regions, replica, snapshot_values
+from tests.house.small_federation import all_records
+from tests.kafka_broker import Broker
 
 
 def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and_stopped_under_load(
@@ -28,6 +32,7 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
                 region.feed(log, part)
 
         feed()
+        regions[0].feed_nonsense(log)
         committed.wait(regions)
 
         processes.append(second := replica(regions, "second"))
@@ -51,3 +56,36 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
         expected = snapshot_values(region, region.expected())
         assert region.fed == region.total
         assert committed.snapshots[region] == expected, region.file.parent.name
+    rejected = all_records(regions[0].config.log.address, regions[0].config.contract.rejected_topic)
+    assert len({one.key for one in rejected}) == 4
+
+
+def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
+    quix_streams: None, own_broker: Broker, memory_folder: Path
+) -> None:
+    (region,) = regions = make_regions(memory_folder, own_broker.bootstrap, number=1, readings_each=200)
+    part = -(-region.total // 3)
+    processes = [replica(regions, "only")]
+    with (
+        killed_on_exit(processes),
+        closing(Committed(own_broker.bootstrap, regions)) as committed,
+        closing(open_log(region.config.log)) as log,
+    ):
+        region.feed(log, part)
+        committed.wait(regions)
+
+        own_broker.kill()
+        own_broker.start()
+        region.feed(log, part)
+        committed.wait(regions)
+        assert committed.snapshots[region] == snapshot_values(region, region.expected())
+        assert processes[0].stop() == 0
+
+        region.feed(log, part)
+        topic = region.config.contract.updates_topic
+        with closing(KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)) as admin:
+            ends = {TopicPartition(topic, place): end for place, (_, end) in log.bounds(topic).items() if end}
+            admin.delete_records(ends)
+        processes[0] = processes[0].restarted()
+        processes[0].end(4)
+        assert "removed by retention before a replica had read them" in processes[0].log_text()

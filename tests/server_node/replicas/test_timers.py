@@ -65,6 +65,20 @@ def test_after_an_assignment_every_model_is_asked(file: Path) -> None:
         assert len(wait_for(file, 2)) == 2
 
 
+def test_a_model_that_has_nothing_to_publish_is_asked_ever_more_seldom(file: Path) -> None:
+    region = a_region(snapshot_s=0.001)
+    timers = Timers([region], lambda: SqliteLog(file, durable=False))
+    with timers.running():
+        waits = []
+        for number in range(1, 6):
+            waits.append(timers._wait_s(region))
+            timers.note(region, pending=True)
+            wait_for(file, number)
+        assert waits == [0.001, 0.002, 0.004, 0.008, 0.016]
+        timers.note(region, pending=False)
+        assert timers._wait_s(region) == 0.001
+
+
 def test_requests_go_on_after_an_outage(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server_node.replicas.timers.RETRY_S", 0.01)
     region, opened = a_region(snapshot_s=0.01), []
