@@ -38,6 +38,7 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.robustness
 	$(BIN)/python -m benchmarks.from_counts
 	$(BIN)/python -m benchmarks.privacy_choices
+	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.history
 	$(BIN)/python -m benchmarks.page
 

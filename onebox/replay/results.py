@@ -8,7 +8,6 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -95,9 +94,7 @@ def windows_of(plan: ReplayPlan, part: int) -> Iterator[tuple[str, Rows]]:
 
 def records(plan: ReplayPlan) -> Iterator[ReplayedRecord]:
     """The records of all parts in the canonical order, in bounded memory."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(pa.memory_map(str(updates_file(plan, part)))) for part in range(plan.parts)]
-        yield from heapq.merge(*(_records_of(pa.ipc.open_file(file)) for file in files))
+    return heapq.merge(*(_records_of(updates_file(plan, part)) for part in range(plan.parts)))
 
 
 def digest_of(all_records: Iterable[ReplayedRecord]) -> str:
@@ -110,10 +107,17 @@ def digest_of(all_records: Iterable[ReplayedRecord]) -> str:
     return digest.hexdigest()
 
 
-def _records_of(reader: Any) -> Iterator[ReplayedRecord]:
-    for number in range(reader.num_record_batches):
-        columns = [column.to_pylist() for column in reader.get_batch(number).columns]
+def _records_of(file: Path) -> Iterator[ReplayedRecord]:
+    """The records of one part, a batch at a time. The file is open only meanwhile: there may be thousands of parts."""
+    number = 0
+    while True:
+        with pa.memory_map(str(file)) as opened:
+            reader = pa.ipc.open_file(opened)
+            if number == reader.num_record_batches:
+                return
+            columns = [column.to_pylist() for column in reader.get_batch(number).columns]
         yield from map(ReplayedRecord._make, zip(*columns, strict=True))
+        number += 1
 
 
 def _summary(file: Path) -> PartSummary:

@@ -218,3 +218,15 @@ def test_what_history_and_page_cost_is_measured_on_disk_in_time_and_in_memory(tm
     assert {step["clusters"] for step in history["steps"]} == {60}
     assert all(is_spread(figures) for step in history["steps"] for figures in step["ms"].values())
     assert history["memory"]["added_mib"] > 0
+
+
+def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_updates(tmp_path: Path) -> None:
+    alone, served = run("replay", tmp_path)["cases"]
+    for case in (alone, served):
+        assert case["readings"] == 2000
+        assert case["records"] >= case["clients"]
+        assert len(case["digest"]) == 64
+        assert min(case["seconds"], case["cpu_s"], case["peak_mib"]) > 0
+    assert (alone["server"], alone["models"]) == (None, {})
+    assert served["models"]["means"]["answers"] == served["clients"]
+    assert min(served["server"]["cpu_s"], served["server"]["peak_mib"]) > 0

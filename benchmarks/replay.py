@@ -1,0 +1,276 @@
+"""Readings per second, start-up and memory of a replay, by engine, number of workers and number of clients."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from benchmarks.machine import facts, one_line
+from benchmarks.process import MIB, ONE_THREAD
+from benchmarks.results import rounded, table, write
+from benchmarks.streams import Blobs
+
+DIMENSIONS, CENTRES, SEED = 16, 100, 2
+EPSILON_PER_FEATURE = 20.0
+PUBLISH_S = 600.0
+"""so that at one reading a second updates are of 500 readings, as a live client makes them that has many waiting"""
+FIRST_TIME = 1.8e9
+STREAMS = 100
+"""different streams; client c has stream c mod this"""
+FILES = 6
+LOOK_EVERY_S = 0.2
+IDLE_S = 1.0
+"""after which a server ends that has absorbed everything"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One replay."""
+
+    clients: int
+    readings_each: int
+    engine: str = "local"
+    workers: int = 2
+    rounds: bool = False
+    """with a k-means model in rounds beside the streaming one"""
+    served: bool = False
+    """whether a server absorbs the updates afterwards"""
+
+    @property
+    def readings(self) -> int:
+        """Of all clients."""
+        return self.clients * self.readings_each
+
+
+DAY = Case(100, 86_400)
+FULL = (
+    *(Case(100, 10_000, engine, workers) for engine, workers in (("local", 1), ("local", 2), ("ray", 2), ("spark", 2))),
+    Case(100, 10_000, rounds=True),
+    Case(1_000, 1_000, served=True),
+    Case(10_000, 100, served=True),
+    Case(10_000, 100, rounds=True),
+    Case(100_000, 20),
+    *(DAY, DAY),
+)
+QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served=True))
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Small replays, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for replay.json and replay.md.",
+)
+@click.option(
+    "--again", type=int, multiple=True, help="Measure this case again (from 0), and keep the others in FOLDER."
+)
+def main(quick: bool, out: Path, again: Sequence[int]) -> None:
+    """Replay made-up readings of 16 features with formal privacy, and FCAC. About ten minutes."""
+    machine = facts(("shoal", "numpy", "numba", "pyarrow", "ray", "pyspark"))
+    if not quick:
+        subprocess.run([sys.executable, "-m", "shoal", "kernels"], check=True, capture_output=True)
+    cases = QUICK if quick else FULL
+    kept = json.loads((out / "replay.json").read_text(encoding="utf-8"))["cases"] if again else [None] * len(cases)
+    with tempfile.TemporaryDirectory() as folder:
+        measured = [
+            measure(case, Path(folder)) if number in again or before is None else before
+            for number, (case, before) in enumerate(zip(cases, kept, strict=True))
+        ]
+    result = {
+        "made_by": "python -m benchmarks.replay" + " --quick" * quick,
+        "machine": machine,
+        "stream": {"d": DIMENSIONS, "centres": CENTRES, "epsilon_per_feature": EPSILON_PER_FEATURE},
+        "cases": measured,
+    }
+    page = markdown(result)
+    write(out, "replay", result, page)
+    click.echo(page)
+
+
+def measure(case: Case, folder: Path) -> dict[str, Any]:
+    """Replay one case in a process of its own, and look at that process and all that it starts."""
+    files = written(case, folder / f"{case.clients}-{case.readings_each}")
+    key = folder / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(bytes(range(32)))
+    with tempfile.TemporaryDirectory(dir=folder) as results:
+        config = Path(results) / "plant.toml"
+        config.write_text(federation(case.rounds), encoding="utf-8")
+        options = ["--config", config, "--key", key, "--folder", Path(results) / "replay", "--engine", case.engine]
+        options += ["--workers", case.workers, "--client-column", "client", "--time-column", "time"]
+        replayed = Run(["replay", *options, *["--publish"] * case.served, *files])
+        summary = replayed.printed
+        served = Run(["server", "--config", config, "--until-idle", IDLE_S]) if case.served else None
+    return {
+        **{name: getattr(case, name) for name in ("clients", "readings", "engine", "workers", "rounds")},
+        **{name: summary[name] for name in ("records", "digest", "models", "start_s", "seconds")},
+        **replayed.costs(),
+        "server": None if served is None else served.costs(),
+    }
+
+
+class Run:
+    """A command of shoal, run to its end; a look is taken at it and at all that it starts."""
+
+    def __init__(self, words: Sequence[object]) -> None:
+        command = [sys.executable, "-m", "shoal", *map(str, words), "--json"]
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ONE_THREAD)
+        self._tree = Tree(process.pid)
+        while process.poll() is None:
+            self._tree.look()
+            time.sleep(LOOK_EVERY_S)
+        self._whole_s = time.perf_counter() - began
+        assert process.stdout is not None
+        with process.stdout as output:
+            lines = output.read().splitlines()
+        if process.returncode:
+            raise RuntimeError(f"shoal {words[0]} ended with {process.returncode}")
+        self.printed: dict[str, Any] = json.loads(lines[-1])
+        """its last line"""
+
+    def costs(self) -> dict[str, float]:
+        """Seconds from start to end, processor seconds, and the most memory in MiB."""
+        return {"whole_s": self._whole_s, "cpu_s": self._tree.cpu_s, "peak_mib": self._tree.peak_mib}
+
+
+class Tree:
+    """A process and all that it has started, as the kernel shows them (Linux)."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._cpu_ticks: dict[tuple[int, str], int] = {}
+        self.peak_mib = 0.0
+        """most memory of all of them together; pages that several share count once"""
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of all of them, as far as they were seen."""
+        return sum(self._cpu_ticks.values()) / 100
+
+    def look(self) -> None:
+        """Take the memory and the processor time of all that run now."""
+        self.peak_mib = max(self.peak_mib, sum(map(self._look_at, self._descendants())))
+
+    def _look_at(self, process: int) -> float:
+        place = Path(f"/proc/{process}")
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            self._cpu_ticks[process, fields[19]] = int(fields[11]) + int(fields[12])
+            lines = (place / "smaps_rollup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return 0.0
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / MIB
+
+    def _descendants(self) -> list[int]:
+        found, waiting = [], [self._root]
+        while waiting:
+            process = waiting.pop()
+            found.append(process)
+            for tasks in Path(f"/proc/{process}/task").glob("*/children"):
+                try:
+                    waiting += map(int, tasks.read_text().split())
+                except (FileNotFoundError, ProcessLookupError):
+                    continue
+        return found
+
+
+def written(case: Case, folder: Path) -> list[Path]:
+    """Files with the readings of all clients, one a second each, ordered by time; written once for each size."""
+    files = [folder / f"{number}.parquet" for number in range(FILES)]
+    if files[-1].exists():
+        return files
+    folder.mkdir()
+    streams = [Blobs(DIMENSIONS, CENTRES, 0, SEED, stream) for stream in range(min(STREAMS, case.clients))]
+    names = pa.array([f"client-{number:06d}" for number in range(case.clients)])
+    own = np.arange(case.clients) % len(streams)
+    for file, seconds in zip(files, np.array_split(np.arange(case.readings_each), FILES), strict=True):
+        drawn = np.stack([stream.draw(len(seconds)) for stream in streams], axis=1)
+        values = drawn[:, own].reshape(-1, DIMENSIONS)
+        clients = pa.array(np.tile(np.arange(case.clients, dtype=np.int32), len(seconds)))
+        columns = {"client": pa.DictionaryArray.from_arrays(clients, names)}
+        columns["time"] = pa.array(FIRST_TIME + np.repeat(seconds, case.clients))
+        columns |= {f"x{number}": pa.array(values[:, number]) for number in range(DIMENSIONS)}
+        parquet.write_table(pa.table(columns), file, row_group_size=120_000)
+    return files
+
+
+def federation(rounds: bool) -> str:
+    """The federation file."""
+    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS))
+    means = '[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = { clusters = 10 }\n'
+    return (
+        f'[federation]\nname = "plant"\n{features}'
+        f'[privacy]\nmode = "formal"\nepsilon_per_reading = {EPSILON_PER_FEATURE * DIMENSIONS}\n'
+        f'[[models]]\nname = "clusters"\nalgorithm = "fcac"\n{means * rounds}[client]\npublish_s = {PUBLISH_S}\n'
+        '[log]\naddress = "sqlite:plant.db"\n[server]\nfolder = "server"\nport = 0\n'
+    )
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a Markdown page."""
+    setup, figures = ["clients", "readings", "engine", "workers"], ["start, s", "replay, s", "readings/s"]
+    head = [*setup, *figures, "per CPU second", "peak MiB", "SHA-256 of the updates"]
+    return "\n".join(
+        [
+            f"# Replay\n\nMade by `{result['made_by']}`; do not edit.\n",
+            table(head, [_line(case) for case in result["cases"]]),
+            *_served(result["cases"]),
+            "A k-means model in rounds runs beside FCAC where the number of clients has a +. Processor time and memory "
+            "are those of all processes together, Spark's Java and Ray's services included; pages that several share "
+            f"count once. d = {DIMENSIONS}, {CENTRES} blobs, formal privacy, updates of 500 readings.\n",
+            one_line(result["machine"]) + "\n",
+        ]
+    )
+
+
+def _served(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """What it costs a server to absorb the updates of a replay."""
+    head = ["clients, whose updates a server absorbs", "readings", "updates", "CPU s", "readings per CPU s", "peak MiB"]
+    lines = [
+        [
+            rounded(case["clients"]),
+            rounded(case["readings"]),
+            rounded(case["records"]),
+            f"{server['cpu_s']:.1f}",
+            rounded(case["readings"] / server["cpu_s"]) if server["cpu_s"] else "-",
+            rounded(server["peak_mib"]),
+        ]
+        for case in cases
+        if (server := case.get("server")) is not None
+    ]
+    return [table(head, lines)] if lines else []
+
+
+def _line(case: dict[str, Any]) -> Sequence[str]:
+    return [
+        rounded(case["clients"]) + " +" * case["rounds"],
+        rounded(case["readings"]),
+        case["engine"],
+        str(case["workers"]),
+        f"{case['start_s']:.1f}",
+        f"{case['seconds']:.1f}",
+        rounded(case["readings"] / case["seconds"]),
+        rounded(case["readings"] / case["cpu_s"]) if case["cpu_s"] else "-",
+        rounded(case["peak_mib"]),
+        f"`{case['digest'][:12]}`",
+    ]
+
+
+if __name__ == "__main__":
+    main()
