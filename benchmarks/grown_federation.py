@@ -1,0 +1,189 @@
+"""A federation of one size, in this process: `python -m benchmarks.grown_federation SIZE`, SIZE a `Size` as JSON.
+
+Its clients run one after the other and the server after each block of readings, and it prints the `Cost` as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.process import footprint_of
+from benchmarks.streams import Blobs
+from client_nodes.bootstrap import open_client
+from server_node.bootstrap import open_server
+from server_node.node import ServerNode
+from shoal.config.settings import Config, load_config
+from shoal.kernels.forms import PROCESS
+from shoal.protocol.messages import Update
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS, readings_settings
+from shoal.runtime.readings_log import open_client_log
+from shoal.transports import open_log
+
+SEED = 4
+BLOCK_READINGS = 20_000
+"""that a client's log gets before the client learns them, and the server what the client has published"""
+UPDATE_ROWS = 500
+"""as `publish_readings` has it"""
+SNAPSHOT_UPDATES = 20
+
+
+@dataclass(frozen=True)
+class Size:
+    """The sizes of a federation; one of them at a time is varied."""
+
+    readings: int = 20_000
+    """of each client"""
+    clients: int = 1
+    nodes: int = 100
+    """most nodes that a client and the server keep of a model"""
+    features: int = 16
+    clusters: int = 32
+    """blobs in the stream"""
+    models: int = 1
+    epsilon_per_feature: float = 20.0
+    """at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a federation has taken and holds at its end."""
+
+    client_s: float
+    """processor time of the steps of all clients"""
+    server_s: float
+    """processor time of the steps of the server"""
+    memory_mib: float
+    """most resident memory of the process"""
+    client_bytes: int
+    """of the folders of all clients, without their readings logs"""
+    readings_bytes: int
+    """of the readings logs"""
+    server_bytes: int
+    """of the server's folder"""
+    log_bytes: int
+    """of the federation's log"""
+    update_bytes: int
+    """of all updates, keys and headers included"""
+    absorbed: int
+    """readings behind the updates that the server has absorbed"""
+    nodes: int
+    """in the newest snapshot of the first model"""
+    clusters: int
+    """in it"""
+
+
+def cost_of(size: Size, folder: Path) -> Cost:
+    """Run a new federation in `folder`."""
+    file = folder / "federation.toml"
+    file.write_text(_federation_file(size), encoding="utf-8")
+    config = load_config(file)
+    client_s = server_s = 0.0
+    with open_server(config) as server:
+        for number in range(1, size.clients + 1):
+            for block in _blocks(size, config, number):
+                with open_client(config, f"client-{number}") as client:
+                    block()
+                    client_s += _stepped_s(client.step)
+                server_s += _stepped_s(server.step)
+        nodes, clusters = _sizes(server)
+        absorbed = sum(client.readings for client in server.status().clients)
+    clients, readings = _folder_bytes(config.client.folder), _folder_bytes(config.client.folder, "readings.db*")
+    return Cost(
+        client_s=client_s,
+        server_s=server_s,
+        memory_mib=footprint_of(_own_process()).peak_mib,
+        client_bytes=clients - readings,
+        readings_bytes=readings,
+        server_bytes=_folder_bytes(config.server.folder),
+        log_bytes=sum(path.stat().st_size for path in folder.glob("federation.db*")),
+        update_bytes=_update_bytes(config),
+        absorbed=absorbed,
+        nodes=nodes,
+        clusters=clusters,
+    )
+
+
+def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], None]]:
+    """For each block of readings of a client, what writes it to the client's readings log."""
+    # A walk along the blobs first, so that there are as many nodes as blobs in any dimension.
+    stream = Blobs(size.features, size.clusters, min(size.readings // 2, 100 * size.clusters), SEED, number)
+
+    def write(first: int, rows: int) -> None:
+        with closing(open_client_log(config, f"client-{number}")) as log:
+            log.ensure(READINGS, readings_settings(config.client))
+            times = np.arange(first, first + rows, dtype=np.float64).tolist()
+            for value in Reading.encode_many(times, list(stream.draw(rows))):
+                log.publish(READINGS, value, None, Reading.headers())
+            log.flush()
+
+    for first in range(0, size.readings, BLOCK_READINGS):
+        rows = min(BLOCK_READINGS, size.readings - first)
+        yield lambda first=first, rows=rows: write(first, rows)  # type: ignore[misc]
+
+
+def _stepped_s(step: Callable[[], bool]) -> float:
+    """Step until there is nothing to do; processor seconds."""
+    began = time.process_time()
+    while step():
+        pass
+    return time.process_time() - began
+
+
+def _sizes(server: ServerNode) -> tuple[int, int]:
+    snapshot = next(iter(server.models().values())).snapshot
+    return (0, 0) if snapshot is None else (snapshot.nodes, snapshot.clusters)
+
+
+def _folder_bytes(folder: Path, pattern: str = "*") -> int:
+    return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
+
+
+def _update_bytes(config: Config) -> int:
+    at, size = {0: 0}, 0
+    wanted = ("type", Update.TYPE.encode())
+    with closing(open_log(config.log)) as log:
+        while True:
+            records, at = log.read(config.contract.updates_topic, at)
+            if not records:
+                return size
+            for record in records:
+                if wanted in record.headers:
+                    parts = [record.key or b"", record.value or b"", *(content for _, content in record.headers)]
+                    size += sum(map(len, parts)) + sum(len(name) for name, _ in record.headers)
+
+
+def _own_process() -> int:
+    return int(Path("/proc/self").resolve().name)
+
+
+def _federation_file(size: Size) -> str:
+    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(size.features))
+    models = "".join(
+        f'[[models]]\nname = "model-{number}"\nalgorithm = "fcac"\noptions = {{ nodes_max = {size.nodes} }}\n'
+        for number in range(1, size.models + 1)
+    )
+    return (
+        f'[federation]\nname = "grown"\n{features}'
+        f'[privacy]\nmode = "formal"\nepsilon_per_reading = {size.epsilon_per_feature * size.features}\n{models}'
+        '[log]\naddress = "sqlite:federation.db"\n'
+        f'[client]\nfolder = "clients"\npublish_readings = {UPDATE_ROWS}\npublish_s = 86400.0\n'
+        # By number alone: the work must not depend on how fast the machine is.
+        '[server]\nfolder = "server"\nport = 0\npool_clients = 1\n'
+        f"snapshot_updates = {SNAPSHOT_UPDATES}\nsnapshot_s = 86400.0\n"
+    )
+
+
+if __name__ == "__main__":
+    PROCESS.start()
+    with tempfile.TemporaryDirectory() as scratch:
+        print(json.dumps(asdict(cost_of(Size(**json.loads(sys.argv[1])), Path(scratch)))))

@@ -1,0 +1,182 @@
+"""How time, memory, disk and bytes grow with readings, clients, nodes, features, clusters and models."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+
+from benchmarks.grown_federation import Size
+from benchmarks.machine import facts, one_line
+from benchmarks.process import ONE_THREAD
+from benchmarks.results import rounded, table, write
+
+FITTED = 3
+"""slopes are those of the largest sizes, so many: what a process takes at its start hides growth among the smallest"""
+TOLERANCE = 0.15
+"""of a slope: twice as much may take 2^0.15 = 1.11 times what is proportional"""
+HEADS = {
+    "client_s": "clients, CPU s",
+    "server_s": "server, CPU s",
+    "memory_mib": "memory, MiB",
+    "client_bytes": "state of clients, KiB",
+    "server_bytes": "state of the server, KiB",
+    "log_bytes": "federation's log, KiB",
+    "update_bytes": "updates, bytes per reading",
+}
+
+
+class Axis(NamedTuple):
+    """One size of a federation that is varied, and how fast its costs may grow."""
+
+    size: str
+    """a field of `Size`"""
+    quick: Sequence[int]
+    usual: Sequence[int]
+    more: Sequence[int]
+    """further ones, with --long"""
+    base: Size
+    exponents: Mapping[str, float]
+    """cost -> the most that it may grow: as this power of the size. Costs that are not here are not judged"""
+
+    def sizes(self, quick: bool, longer: bool) -> list[int]:
+        """Those of a quick, a usual or a long run."""
+        return list(self.quick) if quick else [*self.usual, *(self.more if longer else ())]
+
+
+LINEAR = dict.fromkeys(("client_s", "server_s", "memory_mib", "client_bytes", "server_bytes", "log_bytes"), 1.0)
+BOUNDED = {"memory_mib": 0.0, "client_bytes": 0.0, "server_bytes": 0.0}
+AXES = (
+    # The log keeps updates until its retention removes them; nothing else may hold on to readings.
+    Axis("readings", (2_000, 4_000), (10_000, 100_000, 1_000_000), (10**7, 10**8), Size(), LINEAR | BOUNDED),
+    Axis("clients", (1, 2), (1, 10, 100), (1_000, 10_000), Size(readings=1_000), LINEAR),
+    # Each row is compared with each node; the server also keeps an edge where nodes are neighbours.
+    Axis("nodes", (10, 20), (50, 100, 200, 400), (800,), Size(epsilon_per_feature=5.0), LINEAR),
+    Axis("features", (2, 4), (2, 8, 32, 128), (512,), Size(), LINEAR),
+    Axis("clusters", (4, 8), (8, 32, 128), (512,), Size(nodes=1_000), LINEAR),
+    Axis("models", (1, 2), (1, 2, 4, 8), (16,), Size(), LINEAR),
+)
+QUICK_READINGS = 1_500
+"""of each client, on all axes but that of readings"""
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Small sizes, in seconds: shows that it runs; no figures to keep.")
+@click.option("--long", "longer", is_flag=True, help="Largest sizes too: 10^8 readings, 10^4 clients. Hours.")
+@click.option("--axis", "names", multiple=True, type=click.Choice([axis.size for axis in AXES]), help="Only these.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("benchmarks/results"),
+    show_default=True,
+    help="Folder for growth.json, growth.md and growth.svg.",
+)
+def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
+    """Run federations of many sizes, each in a process of its own, one size varied at a time. Five minutes; Linux."""
+    if not Path("/proc/self/status").exists():
+        raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
+    kernels = os.environ.get("SHOAL_KERNELS") or ("compiled" if find_spec("numba") and not quick else "numpy")
+    machine, axes = facts(("shoal", "numpy", "msgpack", "numba")), []
+    for axis in AXES:
+        if not names or axis.size in names:
+            axes.append(measured(axis, axis.sizes(quick, longer), kernels, quick))
+    flags = " --quick" * quick + " --long" * longer + "".join(f" --axis {name}" for name in names)
+    result = {
+        "made_by": f"python -m benchmarks.growth{flags}",
+        "machine": machine,
+        "kernels": kernels,
+        "axes": axes,
+        "load_after": round(os.getloadavg()[0], 2),
+    }
+    write(out, "growth", result, markdown(result))
+    if find_spec("matplotlib"):
+        from benchmarks.growth_picture import draw  # noqa: PLC0415 - the extra plot
+
+        draw(result, out / "growth.svg")
+    click.echo(f"written to {out}/growth.json and {out}/growth.md")
+
+
+def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False) -> dict[str, Any]:
+    """The costs at each size, and the slope of each cost."""
+    base = replace(axis.base, readings=QUICK_READINGS) if quick else axis.base
+    points = []
+    for number in sizes:
+        size = replace(base, **{axis.size: number})
+        ended = subprocess.run(
+            [sys.executable, "-m", "benchmarks.grown_federation", json.dumps(asdict(size))],
+            capture_output=True,
+            text=True,
+            env=ONE_THREAD | {"SHOAL_KERNELS": kernels},
+            check=False,
+        )
+        if ended.returncode:
+            raise RuntimeError(f"{axis.size} = {number}:\n{ended.stderr[-2000:]}")
+        points.append({"size": number, "readings": size.readings * size.clients} | json.loads(ended.stdout))
+        click.echo(f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s")
+    slopes = {cost: slope(sizes, [point[cost] for point in points]) for cost in axis.exponents}
+    return {
+        "axis": axis.size,
+        "base": asdict(base),
+        "points": points,
+        "slopes": slopes,
+        "exponents": dict(axis.exponents),
+        "faster": sorted(cost for cost, value in slopes.items() if value > axis.exponents[cost] + TOLERANCE),
+    }
+
+
+def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The power of the size with which a cost grows: the slope of the line through the logarithms of the largest."""
+    x, y = np.log(sizes[-FITTED:]), np.log(np.maximum(costs[-FITTED:], 1e-9))
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a Markdown page."""
+    faster = [f"{axis['axis']}: {HEADS[cost]}" for axis in result["axes"] for cost in axis["faster"]]
+    parts = [
+        f"# Growth\n\nMade by `{result['made_by']}`; do not edit.\n",
+        "Slopes are powers: at 1 a cost doubles with the size, at 0 it stays; the largest three sizes count. *May* is "
+        f"the most that a cost may grow; beyond it by more than {TOLERANCE:g} it grows faster than it must.\n",
+        ("Faster than they must: " + "; ".join(faster) if faster else "Nothing grows faster than it must.") + "\n",
+        "![Costs by size](growth.svg)\n",
+        *(_axis_table(axis) for axis in result["axes"]),
+        "A federation of FCAC with formal privacy on the embedded log, in one process: each client learns its readings "
+        "in blocks of 20 000, then the server absorbs what it has published. Memory is the peak of this process; state "
+        f"is what is on the disk. Kernels: {result['kernels']}.\n",
+        f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n",
+        one_line(result["machine"]) + "\n",
+    ]
+    return "\n".join(parts)
+
+
+def _axis_table(axis: dict[str, Any]) -> str:
+    lines = [
+        [rounded(point["size"]), *(_shown(cost, point) for cost in HEADS), str(point["nodes"]), str(point["clusters"])]
+        for point in axis["points"]
+    ]
+    slopes, may = axis["slopes"], axis["exponents"]
+    lines.append(["**slope**", *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in HEADS), "", ""])
+    lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in HEADS), "", ""])
+    return f"## {axis['axis'].capitalize()}\n\n" + table(
+        [axis["axis"], *HEADS.values(), "nodes found", "clusters found"], lines
+    )
+
+
+def _shown(cost: str, point: dict[str, Any]) -> str:
+    if cost == "update_bytes":
+        return rounded(point[cost] / point["readings"])
+    return rounded(point[cost] / 1024 if cost.endswith("_bytes") else point[cost])
+
+
+if __name__ == "__main__":
+    main()
