@@ -19,10 +19,21 @@ def feed_order(counts: Sequence[NDArray[np.int64]], permute: Permute) -> tuple[P
     A node is high when its count reaches the 75th percentile of its own client (linear interpolation). The
     groups are taken over the clients in the order given, and each is permuted. A client may have no nodes.
     """
-    high = [client >= np.percentile(client, 75) for client in counts if len(client)]
+    high = [client >= upper_quartile(client) for client in counts if len(client)]
     is_high = np.concatenate([np.empty(0, dtype=np.bool_), *high])
     highs, lows = np.flatnonzero(is_high), np.flatnonzero(~is_high)
     return highs[permute("high", len(highs))], lows[permute("low", len(lows))]
+
+
+def upper_quartile(counts: NDArray[np.int64]) -> float:
+    """counts (n,), n > 0 -> their 75th percentile with the bits of `np.percentile`, which takes ten times as long."""
+    place = 0.75 * (len(counts) - 1)
+    below = int(place)
+    ordered = np.sort(counts)
+    low, high = float(ordered[below]), float(ordered[min(below + 1, len(counts) - 1)])
+    share = place - below
+    # As NumPy does: from the nearer end.
+    return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share
 
 
 def keyed_permutation(key: bytes) -> Permute:

@@ -24,10 +24,12 @@ from shoal.kernels.compiled.places import (
     SIZE,
     VIGILANCE,
 )
-from shoal.kernels.compiled.screen import just_below, least_of_nearest
+from shoal.kernels.compiled.screen import bound, just_below, least_of_nearest
 
 LOWEST = np.float32(-1.0)
 """a bound that every node reaches"""
+EXCLUDED = np.float32(-2.0)
+"""below all bounds"""
 
 
 @njit(forceinline=True)
@@ -139,19 +141,44 @@ def set_mean_bandwidth(sigmas: Any, whole: Any, real: Any, loops: Any) -> None:
 
 
 @njit
-def set_vigilance(weights: Any, whole: Any, real: Any, loops: Any, terms: Any) -> None:
+def set_vigilance(
+    weights: Any,
+    whole: Any,
+    real: Any,
+    origin: Any,
+    columns: Any,
+    bounds: Any,
+    margin: Any,
+    loops: Any,
+    terms: Any,
+    found: Any,
+) -> None:
     """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
-    size = whole[SIZE]
-    scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
+    size, scale = whole[SIZE], -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
     smallest = np.ones(size)
     for k in range(size):
-        # The CIM of two nodes is the same either way. One of 0, to a copy, does not count.
-        for other in range(k):
-            found = distance(weights[k], weights, other, scale, loops, terms)
-            if found > 0.0:
-                smallest[k] = min(smallest[k], found)
-                smallest[other] = min(smallest[other], found)
+        row = weights[k]
+        bound(row, origin, columns, whole, real, margin, bounds)
+        bounds[k] = EXCLUDED
+        least = least_of_nearest(bounds, whole, margin)
+        other = two_nearest(row, weights, whole, real, bounds, margin, least, math.inf, loops, terms, found)[0]
+        # For without a screen the bounds are not computed again.
+        bounds[k] = LOWEST
+        smallest[k] = distance(row, weights, other, scale, loops, terms)
+        if smallest[k] == 0.0:
+            smallest[k] = nearest_not_copy(row, weights, size, scale, loops, terms)
     real[VIGILANCE] = total(loops, smallest) / size
+
+
+@njit
+def nearest_not_copy(row: Any, weights: Any, size: Any, scale: Any, loops: Any, terms: Any) -> Any:
+    """The CIM of a row to the nearest node that is not at a distance of 0; 1 without one."""
+    nearest = 1.0
+    for i in range(size):
+        here = distance(row, weights, i, scale, loops, terms)
+        if here > 0.0:
+            nearest = min(nearest, here)
+    return nearest
 
 
 @njit(forceinline=True)
@@ -176,33 +203,68 @@ def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) 
 
     Sums are taken as NumPy takes them: row by row, but those of a single column as of one array.
     """
-    d, end = weights.shape[1], len(older) - 1
-    newest = older[end]
+    d, newest = weights.shape[1], older[len(older) - 1]
     mean, spread = np.zeros(d), np.zeros(d)
-    column = np.empty(n if d == 1 else 0)
-    k = newest
-    for i in range(n):
-        for j in range(d):
-            mean[j] += weights[k, j] - weights[newest, j]
-        if d == 1:
+    if d == 1:
+        column = np.empty(n)
+        k = newest
+        for i in range(n):
             column[i] = weights[k, 0] - weights[newest, 0]
-        k = older[k]
-    if d == 1:
-        mean[0] = total(loops, column)
-    mean /= n
-    k = newest
-    for _ in range(n):
-        for j in range(d):
-            centred = (weights[k, j] - weights[newest, j]) - mean[j]
-            spread[j] += centred * centred
-        k = older[k]
-    if d == 1:
-        column -= mean[0]
+            k = older[k]
+        column -= total(loops, column) / n
         column *= column
         spread[0] = total(loops, column)
+    else:
+        add_differences(weights, older, n, mean)
+        mean /= n
+        add_squares(weights, older, n, mean, spread)
     spread = np.sqrt(spread / (n - 1))
     for j in range(d):
         if spread[j] == 0.0:
             spread[j] = ZERO_SPREAD
     spread.sort()
     return max(factor * (0.5 * (spread[(d - 1) // 2] + spread[d // 2])), SIGMA_MIN)
+
+
+@njit(forceinline=True)
+def add_differences(weights: Any, older: Any, n: Any, sums: Any) -> None:
+    """Add to sums (d,) what each of the n most recent nodes has beyond the newest, one by one."""
+    newest = older[len(older) - 1]
+    origin, k = weights[newest], newest
+    # Four nodes at a time: then a sum is read and written once for four terms.
+    for _ in range(n // 4):
+        k1 = older[k]
+        k2 = older[k1]
+        k3 = older[k2]
+        for j in range(len(sums)):
+            two = sums[j] + (weights[k, j] - origin[j]) + (weights[k1, j] - origin[j])
+            sums[j] = two + (weights[k2, j] - origin[j]) + (weights[k3, j] - origin[j])
+        k = older[k3]
+    for _ in range(n % 4):
+        for j in range(len(sums)):
+            sums[j] += weights[k, j] - origin[j]
+        k = older[k]
+
+
+@njit(forceinline=True)
+def add_squares(weights: Any, older: Any, n: Any, mean: Any, sums: Any) -> None:
+    """Add to sums (d,) the squares of the same differences less their mean, one by one."""
+    newest = older[len(older) - 1]
+    origin, k = weights[newest], newest
+    for _ in range(n // 4):
+        k1 = older[k]
+        k2 = older[k1]
+        k3 = older[k2]
+        for j in range(len(sums)):
+            two = sums[j] + square(weights[k, j] - origin[j] - mean[j]) + square(weights[k1, j] - origin[j] - mean[j])
+            sums[j] = two + square(weights[k2, j] - origin[j] - mean[j]) + square(weights[k3, j] - origin[j] - mean[j])
+        k = older[k3]
+    for _ in range(n % 4):
+        for j in range(len(sums)):
+            sums[j] += square(weights[k, j] - origin[j] - mean[j])
+        k = older[k]
+
+
+@njit(forceinline=True)
+def square(number: Any) -> Any:
+    return number * number

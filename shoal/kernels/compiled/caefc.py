@@ -50,20 +50,19 @@ def become_node(
     limits: Any,
     factors: Any,
     loops: Any,
-    terms: Any,
     newer: Any,
     older: Any,
-) -> None:
-    """Make a row a node, in Case I or because nodes are too few; the last one needed then sets the vigilance."""
+) -> Any:
+    """Make a row a node, in Case I or because nodes are too few. Whether it was the last one of these, which sets the
+    vigilance."""
     direct = whole[SIZE] < limits[N_ACTIVE]
     add_node(row, nodes, whole, real)
     put_first(whole[SIZE] - 1, newer, older)
     if not direct or whole[SIZE] == limits[N_ACTIVE]:
         set_bandwidth(nodes, whole, real, limits, factors, loops, older, direct)
-        if direct:
-            set_vigilance(nodes[0], whole, real, loops, terms)
-    else:
-        set_mean_bandwidth(nodes[1], whole, real, loops)
+        return direct
+    set_mean_bandwidth(nodes[1], whole, real, loops)
+    return False
 
 
 @njit(forceinline=True)
@@ -138,12 +137,13 @@ def unlink(a: Any, place: Any, degrees: Any, neighbours: Any, ages: Any) -> None
 
 
 @njit(forceinline=True)
-def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, whole: Any) -> None:
-    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29)."""
+def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, whole: Any, room: Any) -> None:
+    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room` is (width,)."""
     n = degrees[node]
     if n < 2:
         return
-    ordered = np.sort(ages[node, :n])
+    ordered = room[:n]
+    put_in_order(ages, node, ordered)
     middle = median(ordered)
     below, above = 0, n
     while ordered[below] < middle:
@@ -164,6 +164,17 @@ def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factor
             whole[DELETED_AGE_SUM] += age
             unlink(node, place, degrees, neighbours, ages)
             unlink(other, place_of(node, other, degrees, neighbours), degrees, neighbours, ages)
+
+
+@njit(forceinline=True)
+def put_in_order(ages: Any, node: Any, ordered: Any) -> None:
+    """Set `ordered` (degree,) to the ages of a node's edges in ascending order, by insertion: they are few."""
+    for place in range(len(ordered)):
+        age, at = ages[node, place], place
+        while at > 0 and ordered[at - 1] > age:
+            ordered[at] = ordered[at - 1]
+            at -= 1
+        ordered[at] = age
 
 
 @njit(forceinline=True)
@@ -208,7 +219,7 @@ def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits:
     d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
     origin, columns, bounds, margin = open_screen(rows, weights, whole, real)
     newer, older = open_recency(stamps, whole[SIZE])
-    terms, found = np.empty(d), np.empty(capacity + 1, np.int64)
+    terms, found, room = np.empty(d), np.empty(capacity + 1, np.int64), np.empty(width, np.int64)
     for i in range(len(rows)):
         row, first, second = rows[i], -1, -1
         if whole[SIZE] >= limits[N_ACTIVE]:
@@ -224,9 +235,11 @@ def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits:
         whole[COUNTER] += 1
         if first < 0:
             degrees[whole[SIZE]] = 0
-            become_node(row, nodes, whole, real, limits, factors, loops, terms, newer, older)
+            last_needed = become_node(row, nodes, whole, real, limits, factors, loops, newer, older)
             set_margin(margin, d, real)
             put(columns, origin, whole[SIZE] - 1, weights)
+            if last_needed:
+                set_vigilance(weights, whole, real, origin, columns, bounds, margin, loops, terms, found)
         else:
             win(row, weights, counts, stamps, first, whole[COUNTER])
             make_first(first, newer, older)
@@ -235,7 +248,7 @@ def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits:
             if second >= 0:
                 connect(first, second, degrees, neighbours, ages)
                 move_neighbours(row, first, weights, counts, degrees, neighbours, factors, columns, origin)
-            remove_old_edges(first, degrees, neighbours, ages, factors, whole)
+            remove_old_edges(first, degrees, neighbours, ages, factors, whole, room)
         if whole[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, whole):
             order_by_stamp(stamps, whole[SIZE], newer, older)
             set_mean_bandwidth(sigmas, whole, real, loops)

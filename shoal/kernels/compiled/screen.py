@@ -90,7 +90,16 @@ def put_all(columns: Any, origin: Any, weights: Any, whole: Any) -> None:
 @njit
 def least_of_nearest(bounds: Any, whole: Any, margin: Any) -> Any:
     """The least that the sum of the nearest node can be."""
-    return (bounds[: whole[SIZE]].max() - margin[0]) / CHORD_RATIO
+    return (largest(bounds[: whole[SIZE]]) - margin[0]) / CHORD_RATIO
+
+
+@njit(fastmath={"nnan", "nsz", "reassoc"}, forceinline=True)
+def largest(bounds: Any) -> Any:
+    """The largest of some bounds, none of which is below -2."""
+    found = np.float32(-2.0)
+    for one in bounds:
+        found = max(found, one)
+    return found
 
 
 @njit(forceinline=True)
