@@ -80,6 +80,20 @@ def test_a_split_that_is_not_shown_yet_must_be_found_again() -> None:
     assert not known.remain_apart((0, 1), 1.9, 7000.0)
 
 
+def test_a_cluster_as_which_another_one_is_shown_is_not_settled() -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {
+        0: Cluster(0.0, -1, True, True),
+        1: Cluster(5000.0, 0, False, False),
+        2: Cluster(5000.0, 0, True, False),
+    }
+    identities = np.array([0, 1, 2, 2, -1])
+    known.settle(5500.0)
+    assert known.settled(identities).tolist() == [False, False, True, True, False]
+    known.settle(6000.0)  # the split has lasted: it is shown
+    assert known.settled(identities).tolist() == [True, True, True, True, False]
+
+
 @pytest.mark.parametrize(("recent", "joined"), [((50.0, 50.0), False), ((50.0, 6.0), True)])
 def test_sides_that_receive_readings_at_different_times_are_tested_with_the_slow_dependence(
     recent: tuple[float, float], joined: bool

@@ -80,6 +80,21 @@ def test_a_cluster_that_falls_silent_stays_and_is_quiet() -> None:
     assert set(model.active_) == set(model.predict(stream.rows[-1000:]))
 
 
+def test_light_clusters_that_fall_silent_stay_when_the_neighbourhoods_of_others_grow() -> None:
+    """Three clusters of 120 readings, then a slow sensor: 25 of its readings count as one, and memory grows with it."""
+    generator = np.random.default_rng(508)
+    early = np.repeat([[0.1, 0.1], [0.1, 0.3], [0.3, 0.1]], 120, axis=0) + 0.01 * generator.standard_normal((360, 2))
+    late = np.repeat(generator.normal([0.8, 0.8], 0.05, size=(480, 2)), 25, axis=0)
+    late += 0.001 * generator.standard_normal(late.shape)
+    model = Watched()
+    model.learn(early[generator.permutation(360)])
+    at_first = model.predict(early)
+    assert len(np.unique(at_first)) == 3
+    for begin in range(0, len(late), 500):
+        model.learn(late[begin : begin + 500])
+    np.testing.assert_array_equal(model.predict(early), at_first)
+
+
 def test_a_birth_beside_a_cluster_that_has_long_been_quiet_is_a_birth() -> None:
     verdict = judge(Watched(), changing()["class by class d=2"](9001))
     assert verdict.counts[-1] == 5

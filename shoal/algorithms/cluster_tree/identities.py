@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,6 +139,12 @@ class Identities:
     def shown(self, cluster: Positions) -> Positions:
         """identities (n,) -> (n,) the identities as which they are shown."""
         return np.array([self._shown.get(identity, identity) for identity in cluster.tolist()], dtype=np.int64)
+
+    def settled(self, cluster: Positions) -> NDArray[np.bool_]:
+        """identities (k,) -> (k,) whether each is shown as itself, and no other one as it."""
+        shown = Counter(self._shown.values())
+        alone = {identity for identity, at in self._shown.items() if identity == at and shown[at] == 1}
+        return np.array([identity in alone for identity in cluster.tolist()], dtype=np.bool_)
 
     def count_recent(self, shown: Positions, mass: Floats) -> None:
         """shown identities (n,), masses (n,), in the order absorbed: update recent readings and activity."""

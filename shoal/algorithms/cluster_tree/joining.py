@@ -16,7 +16,7 @@ OWN_SHARE_MIN = 1 / 3
 """share of a known cluster's mass that a group must have to stand for it"""
 RECENT_MIN = 5.0
 """recent readings that the lighter side must have where one cluster becomes two, so that a place which the cluster has
-left is not one"""
+left is not one; and recent readings from which a known cluster is tested"""
 SAME_RATE_MIN = 0.5
 """recent readings per mass of one side, as a multiple of the other side's, from which both receive readings at once"""
 LIGHTEST = 1.5

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.joining import Joining, RemainApart, Weights
+from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
 from shoal.kernels.density_tree import core_distances, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles, frame_of, squared_between
@@ -42,6 +42,7 @@ class Partition(NamedTuple):
 def partition(
     cells: Cells,
     active: NDArray[np.bool_],
+    settled: NDArray[np.bool_],
     dependence: Floats,
     slow_dependence: Floats,
     split_significance: float,
@@ -49,8 +50,9 @@ def partition(
 ) -> Partition:
     """cells, (k,) whether a cell's cluster is active, (k,) how many of its readings count as one -> groups of cells.
 
-    `slow_dependence` (k,) is the same over thousands of readings. A join within one known cluster is refused from
-    `split_significance` on, a join of two known clusters when `remain_apart` is true.
+    `settled` (k,): whether its cluster is shown as itself, and nothing else as it; `slow_dependence` (k,): dependence
+    over thousands of readings. A settled cluster that receives no readings remains as it is. A join within one known
+    cluster is refused from `split_significance` on, a join of two known clusters when `remain_apart` is true.
     """
     k, total = len(cells), float(cells.mass.sum())
     mean = float(cells.mass @ dependence) / total if k else 1.0
@@ -66,14 +68,37 @@ def partition(
     mass = cells.mass * present
     if (present < 1.0).any():
         cores = core_distances(squared, mass, within)
-    edges, lengths = spanning_tree(squared, cores)
+    unchanged = settled & ~receives_readings(cells)
+    edges, lengths = _tree_of(np.flatnonzero(~unchanged), squared, cores)
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)
     joining = Joining(weights, squared, cores, within, split_significance, remain_apart)
     order = np.argsort(lengths, kind="stable")
     for (a, b), length in zip(edges[order].tolist(), lengths[order].tolist(), strict=True):
         joining.join(a, b, length)
     group, significance = joining.result()
+    _, first, place = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
+    group[unchanged] = np.flatnonzero(unchanged)[first][place]
     return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * frame.scale)
+
+
+def receives_readings(cells: Cells) -> NDArray[np.bool_]:
+    """(k,) whether a cell's cluster has had more than a few readings lately.
+
+    Of a cluster without, nothing has been learnt. With the readings of all others the neighbourhoods grow, and it would
+    become too light to be told from the nearest one: it would end without a reading that says so.
+    """
+    _, place = np.unique(cells.cluster, return_inverse=True)
+    return (np.bincount(place, weights=cells.recent) > RECENT_MIN)[place]
+
+
+def _tree_of(tested: Positions, squared: Singles, cores: Singles) -> tuple[Positions, Singles]:
+    """Edges (t - 1, 2) and squared lengths (t - 1,) of the spanning tree of t of the k cells."""
+    if len(tested) == len(cores):
+        return spanning_tree(squared, cores)
+    if len(tested) < 2:
+        return np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32)
+    edges, lengths = spanning_tree(np.ascontiguousarray(squared[np.ix_(tested, tested)]), cores[tested])
+    return tested[edges], lengths
 
 
 def still_present(

@@ -108,6 +108,7 @@ class ClusterTreeServer:
         found = partition(
             cells,
             identities.active(cells.cluster),
+            identities.settled(cells.cluster),
             identities.dependence(cells.cluster),
             identities.slow_dependence(cells.cluster),
             self.options.split_significance,
