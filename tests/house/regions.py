@@ -16,7 +16,7 @@ from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports import open_log
-from shoal.transports.base import Log, Record
+from shoal.transports.base import Log, Record, partition_of
 from tests.house.processes import Process, wait_until
 from tests.house.small_federation import CLIENTS, all_records, clock, weather, write_federation, write_readings
 
@@ -146,10 +146,16 @@ def assignments(process: Process) -> int:
     return process.log_text().count(" regions_assigned ")
 
 
-def assigned(process: Process) -> int:
-    """How many partitions the newest assignment of a replica has."""
+def assigned(process: Process) -> set[str]:
+    """The newest assignment of a replica, each TOPIC/PARTITION."""
     lines = [line for line in process.log_text().splitlines() if " regions_assigned " in line]
-    return int(lines[-1].split("partitions=")[1].split()[0]) if lines else 0
+    return set(lines[-1].partition("topics=")[2].strip('"').split()) if lines else set()
+
+
+def place_of(region: Region) -> str:
+    """Where the updates of its model are, TOPIC/PARTITION."""
+    contract = region.config.contract
+    return f"{contract.updates_topic}/{partition_of(contract.update_key('clusters'), PARTITIONS)}"
 
 
 def snapshot_values(region: Region, published: Sequence[OutboxRecord]) -> list[bytes | None]:
