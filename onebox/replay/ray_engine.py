@@ -5,21 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onebox.replay.engine import learn_from_files
 from onebox.replay.plan import ReplayPlan
 from onebox.replay.results import PartSummary
 from shoal.errors import MissingExtra, ShoalError
-
-# Ray reports its use to its makers unless it is told not to.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# Workers are on processors, and see that for themselves.
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-try:
-    import ray
-except ImportError:
-    raise MissingExtra("--engine ray", "ray") from None
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -32,6 +23,7 @@ class RayEngine:
 
     def __init__(self, workers: int, address: str | None = None) -> None:
         """`address` of a running cluster; None: Ray is started on this machine, for loopback alone."""
+        self._ray = ray = _import_ray(for_loopback=address is None)
         if address is not None:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
             return
@@ -46,6 +38,7 @@ class RayEngine:
 
     def spread(self, work: Callable[[J], R], jobs: Sequence[J]) -> Iterator[R]:
         """See `Engine.spread`."""
+        ray = self._ray
         task = ray.remote(num_cpus=1)(_run)
         shared = ray.put(work)
         waiting = [task.remote(shared, job) for job in jobs]
@@ -64,7 +57,21 @@ class RayEngine:
 
     def close(self) -> None:
         """See `Engine.close`; Ray ends if it was started here."""
-        ray.shutdown()
+        self._ray.shutdown()
+
+
+def _import_ray(for_loopback: bool) -> Any:
+    """The module ray, which reads these variables when it is imported. Raises `MissingExtra`."""
+    # Ray reports its use to its makers unless it is told not to.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if for_loopback:
+        # Otherwise Ray on Linux listens on all addresses of the machine, whatever it is given as its own.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        import ray  # noqa: PLC0415 - an extra, and see above
+    except ImportError:
+        raise MissingExtra("--engine ray", "ray") from None
+    return ray
 
 
 def _run(work: Callable[[J], R], job: J) -> R:

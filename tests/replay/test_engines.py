@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -135,6 +139,40 @@ def test_files_without_rows_give_a_replay_without_updates(tmp_path: Path, engine
     found = replayed(plan, engine)
     assert (found["totals"].clients, found["totals"].records) == (0, 0)
     assert {answers for _, _, answers in found["models"].values()} == {0}
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are found in /proc")
+@pytest.mark.parametrize("started", ["ray_engine", "spark_engine"])
+def test_an_engine_started_here_listens_on_loopback_alone(request: pytest.FixtureRequest, started: str) -> None:
+    engine: Engine = request.getfixturevalue(started)
+    assert list(engine.spread(len, ["one", "two"])) == [3, 3]
+    addresses = listening(os.getpid())
+    assert addresses
+    assert {address for address in addresses if not address.is_loopback} == set()
+
+
+def listening(process: int) -> set[IPv4Address | IPv6Address]:
+    """The addresses on which a process and all that it has started listen, as the kernel shows them (Linux)."""
+    sockets: set[str] = set()
+    waiting = [process]
+    while waiting:
+        place = Path(f"/proc/{waiting.pop()}")
+        for fd in place.glob("fd/*"):
+            with suppress(OSError):  # it was closed meanwhile
+                sockets.add(os.readlink(fd))
+        for tasks in place.glob("task/*/children"):
+            with suppress(OSError):  # it has ended meanwhile
+                waiting += map(int, tasks.read_text().split())
+    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    is_listening = "0A"
+    return {_address(line[1]) for line in lines if line[3] == is_listening and f"socket:[{line[9]}]" in sockets}
+
+
+def _address(local: str) -> IPv4Address | IPv6Address:
+    """The address of "0100007F:1F90" in /proc/net/tcp, or in tcp6: words of four bytes in the order of this machine."""
+    words = np.frombuffer(bytes.fromhex(local.partition(":")[0]), dtype=">u4")
+    address = ip_address(words.astype("=u4").tobytes())
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def test_an_error_of_a_worker_is_the_error_of_the_replay(tmp_path: Path, engine: Engine) -> None:
