@@ -35,6 +35,7 @@ BLOCK_READINGS = 20_000
 UPDATE_ROWS = 500
 """as `publish_readings` has it"""
 SNAPSHOT_UPDATES = 20
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], No
     def write(first: int, rows: int) -> None:
         with closing(open_client_log(config, f"client-{number}")) as log:
             log.ensure(READINGS, readings_settings(config.client))
-            times = np.arange(first, first + rows, dtype=np.float64).tolist()
+            # The server keeps a history by time, so every size has the readings of one day.
+            times = (np.arange(first, first + rows) * (DAY_S / size.readings)).tolist()
             for value in Reading.encode_many(times, list(stream.draw(rows))):
                 log.publish(READINGS, value, None, Reading.headers())
             log.flush()

@@ -64,7 +64,7 @@ AXES = (
     Axis("nodes", (10, 20), (50, 100, 200, 400), (800,), Size(epsilon_per_feature=5.0), LINEAR),
     Axis("features", (2, 4), (2, 8, 32, 128), (512,), Size(), LINEAR),
     Axis("clusters", (4, 8), (8, 32, 128), (512,), Size(nodes=1_000), LINEAR),
-    Axis("models", (1, 2), (1, 2, 4, 8), (16,), Size(), LINEAR),
+    Axis("models", (1, 2), (1, 2, 4, 8), (16,), Size(readings=50_000), LINEAR),
 )
 QUICK_READINGS = 1_500
 """of each client, on all axes but that of readings"""
@@ -87,6 +87,7 @@ def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
         raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
     kernels = os.environ.get("SHOAL_KERNELS") or ("compiled" if find_spec("numba") and not quick else "numpy")
     machine, axes = facts(("shoal", "numpy", "msgpack", "numba")), []
+    run(Size(readings=1_000), kernels)  # which compiles the kernels where that has not been done
     for axis in AXES:
         if not names or axis.size in names:
             axes.append(measured(axis, axis.sizes(quick, longer), kernels, quick))
@@ -112,16 +113,7 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
     points = []
     for number in sizes:
         size = replace(base, **{axis.size: number})
-        ended = subprocess.run(
-            [sys.executable, "-m", "benchmarks.grown_federation", json.dumps(asdict(size))],
-            capture_output=True,
-            text=True,
-            env=ONE_THREAD | {"SHOAL_KERNELS": kernels},
-            check=False,
-        )
-        if ended.returncode:
-            raise RuntimeError(f"{axis.size} = {number}:\n{ended.stderr[-2000:]}")
-        points.append({"size": number, "readings": size.readings * size.clients} | json.loads(ended.stdout))
+        points.append({"size": number, "readings": size.readings * size.clients} | run(size, kernels))
         click.echo(f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s")
     slopes = {cost: slope(sizes, [point[cost] for point in points]) for cost in axis.exponents}
     return {
@@ -132,6 +124,21 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
         "exponents": dict(axis.exponents),
         "faster": sorted(cost for cost, value in slopes.items() if value > axis.exponents[cost] + TOLERANCE),
     }
+
+
+def run(size: Size, kernels: str) -> dict[str, Any]:
+    """The costs of a federation that runs in a process of its own. Raises RuntimeError if it fails."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.grown_federation", json.dumps(asdict(size))],
+        capture_output=True,
+        text=True,
+        env=ONE_THREAD | {"SHOAL_KERNELS": kernels},
+        check=False,
+    )
+    if ended.returncode:
+        raise RuntimeError(f"{size}:\n{ended.stderr[-2000:]}")
+    costs: dict[str, Any] = json.loads(ended.stdout)
+    return costs
 
 
 def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -150,9 +157,9 @@ def markdown(result: dict[str, Any]) -> str:
         ("Faster than they must: " + "; ".join(faster) if faster else "Nothing grows faster than it must.") + "\n",
         "![Costs by size](growth.svg)\n",
         *(_axis_table(axis) for axis in result["axes"]),
-        "A federation of FCAC with formal privacy on the embedded log, in one process: each client learns its readings "
-        "in blocks of 20 000, then the server absorbs what it has published. Memory is the peak of this process; state "
-        f"is what is on the disk. Kernels: {result['kernels']}.\n",
+        "A federation of FCAC with formal privacy on the embedded log, in one process: each client learns readings of "
+        "one day in blocks of 20 000, and the server absorbs what it has published. Memory is the peak of this "
+        f"process; state is what is on the disk. Kernels: {result['kernels']}.\n",
         f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n",
         one_line(result["machine"]) + "\n",
     ]
@@ -168,7 +175,7 @@ def _axis_table(axis: dict[str, Any]) -> str:
     lines.append(["**slope**", *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in HEADS), "", ""])
     lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in HEADS), "", ""])
     return f"## {axis['axis'].capitalize()}\n\n" + table(
-        [axis["axis"], *HEADS.values(), "nodes found", "clusters found"], lines
+        [axis["axis"], *HEADS.values(), "nodes of the server", "clusters"], lines
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgpack
@@ -29,6 +30,7 @@ DEPTH_MAX = 16
 _NESTED = (dict, list, tuple, msgpack.Timestamp)
 _FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
 """types of values that hold no others"""
+_TEXT = frozenset({str})
 
 
 def pack(value: Any) -> bytes:
@@ -167,12 +169,14 @@ def _flaw(value: object, left: int) -> str | None:
         return None
     if left == 0:
         return f"lists or mappings nested deeper than {DEPTH_MAX}"
-    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
-        return "a mapping whose keys are not text"
-    inner_values = value.values() if isinstance(value, dict) else value
+    inner_values: Collection[object] = value
+    if isinstance(value, dict):
+        if not _TEXT.issuperset(map(type, value)) and not all(isinstance(key, str) for key in value):
+            return "a mapping whose keys are not text"
+        inner_values = value.values()
     # Most hold flat values alone: comparing their types at once takes a fraction of looking at each.
     if not _FLAT.issuperset(map(type, inner_values)):
         for inner in inner_values:
-            if isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1)):
+            if type(inner) not in _FLAT and isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1)):
                 return flaw
     return None
