@@ -56,10 +56,11 @@ class Case:
 
 DAY = Case(100, 86_400)
 FULL = (
-    *(Case(100, 10_000, engine, workers) for engine, workers in (("local", 1), ("local", 2), ("ray", 2), ("spark", 2))),
+    Case(100, 10_000),
     Case(10_000, 100, served=True),
+    *(Case(100, 10_000, engine) for engine in ("ray", "spark")),
     *(DAY, DAY),
-    Case(1_000, 1_000, served=True),
+    Case(100, 10_000, workers=1),
     Case(10_000, 100, rounds=True),
 )
 QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served=True))

@@ -56,7 +56,6 @@ def learn_from_files(engine: Engine, plan: ReplayPlan, parts: Sequence[int]) -> 
     for _ in engine.spread(partial(shuffle.take_apart, plan), shuffle.pieces_to_take_apart(plan)):
         pass
     yield from engine.spread(partial(learn_gathered, plan), parts)
-    shuffle.remove(plan)
 
 
 def learn_gathered(plan: ReplayPlan, part: int) -> PartSummary:

@@ -23,7 +23,7 @@ from shoal.errors import InvalidState
 from shoal.files import atomic_file
 
 ABOUT: Final = b"shoal.replay"
-RECORDS_AT_ONCE: Final = 256
+RECORDS_AT_ONCE: Final = 16
 """a batch of a file of updates has so many records, so that all files can be read side by side"""
 
 

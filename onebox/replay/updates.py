@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -43,24 +44,26 @@ def make_updates(
     Raises `InvalidData` for readings out of order.
     """
     finished: set[str] = set()
-    client: ReplayedClient | None = None
-    numbers = 0
-    for name, run in _runs(readings, stages.plan.contract.width):
-        values, times = run[:, 1:], run[:, 0]
-        if client is None or client.name != name:
-            if client is not None:
-                yield from _batches(client.name, client.finish(), numbers)
-                keep_window(client.name, client.window.rows)
-                finished.add(client.name)
-            if name in finished:
-                raise InvalidData(f"the readings of client {name} are not all together")
-            client, numbers = ReplayedClient(name, stages, float(times[0])), 0
-        for batch in _batches(name, client.learn(values, times), numbers):
-            numbers += len(batch)
+    for name, runs in groupby(_runs(readings, stages.plan.contract.width), key=itemgetter(0)):
+        if name in finished:
+            raise InvalidData(f"the readings of client {name} are not all together")
+        finished.add(name)
+        yield from _updates_of(name, (run for _, run in runs), stages, keep_window)
+
+
+def _updates_of(
+    name: str, runs: Iterator[NDArray[np.float64]], stages: Stages, keep_window: KeepWindow
+) -> Iterator[Any]:
+    """The updates of one client, whose runs (n, 1 + d) hold times and values; there is at least one."""
+    first = next(runs)
+    client = ReplayedClient(name, stages, float(first[0, 0]))
+    number = 0
+    for run in chain([first], runs, [None]):
+        made = client.finish() if run is None else client.learn(run[:, 1:], run[:, 0])
+        for batch in _batches(name, made, number):
+            number += len(batch)
             yield batch
-    if client is not None:
-        yield from _batches(client.name, client.finish(), numbers)
-        keep_window(client.name, client.window.rows)
+    keep_window(name, client.window.rows)
 
 
 def in_order(readings: Any) -> Any:

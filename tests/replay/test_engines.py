@@ -130,6 +130,10 @@ def test_readings_that_are_brought_together_are_private_to_their_owner_and_remov
     assert (plan.folder / shuffle.FOLDER).stat().st_mode & 0o077 == 0
     replay(plan, LocalEngine(1))
     assert not (plan.folder / shuffle.FOLDER).exists()
+    # A kill after the last part may have left them.
+    shuffle.pieces_to_take_apart(plan)
+    replay(plan, LocalEngine(1))
+    assert not (plan.folder / shuffle.FOLDER).exists()
 
 
 def test_files_without_rows_give_a_replay_without_updates(tmp_path: Path, engine: Engine) -> None:
