@@ -6,6 +6,7 @@ Needs the extra `spark`, and Java 17 or later.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import warnings
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from onebox.replay.parquet import CLIENT, ROWS_PER_FILE, SEQUENCE, TIME, Columns, ReadingsFile, normalise
 from onebox.replay.plan import ReplayPlan
 from onebox.replay.results import PartSummary, learn_part, learnt
-from shoal.errors import InvalidData, MissingExtra, ShoalError
+from shoal.errors import InvalidData, MissingExtra, SettingsError, ShoalError
 
 try:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +44,8 @@ class SparkEngine:
 
     def __init__(self, workers: int, address: str | None = None) -> None:
         """`address` is the master of a running cluster; None: Spark runs in this process, for loopback alone."""
+        if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+            raise SettingsError("--engine spark needs Java 17 or later; on Debian: apt install openjdk-17-jre-headless")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("shoal replay").master(address or f"local[{workers}]")
         if address is None:

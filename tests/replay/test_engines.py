@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -18,8 +20,9 @@ from onebox.replay import shuffle
 from onebox.replay.engine import Engine, LocalEngine
 from onebox.replay.plan import ReplayPlan, make_plan
 from onebox.replay.results import digest_of, learnt, records, updates_file
-from onebox.replay.run import Progress, replay
-from shoal.errors import InvalidData, InvalidState
+from onebox.replay.run import Progress, open_engine, replay
+from shoal.errors import InvalidData, InvalidState, MissingExtra, SettingsError
+from tests.conftest import without
 from tests.replay.plant_files import CLIENTS, COLUMNS, KEY, config, outcome, plan_of, replayed, write_files
 
 ENGINES = ["two_workers", "ray_engine", "spark_engine"]
@@ -143,6 +146,25 @@ def test_files_without_rows_give_a_replay_without_updates(tmp_path: Path, engine
     found = replayed(plan, engine)
     assert (found["totals"].clients, found["totals"].records) == (0, 0)
     assert {answers for _, _, answers in found["models"].values()} == {0}
+
+
+@pytest.mark.parametrize(("name", "module"), [("ray", "ray"), ("spark", "pyspark.sql")])
+def test_an_engine_that_is_not_installed_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"onebox.replay.{name}_engine", raising=False)
+    with pytest.raises(MissingExtra, match=rf"--engine {name} needs an extra: pip install 'shoal\[{name}\]'"):
+        open_engine(name, 1)
+
+
+def test_spark_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        without("Spark", "it is not installed; pip install 'shoal[spark]'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SettingsError, match="--engine spark needs Java 17 or later"):
+        open_engine("spark", 1)
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are found in /proc")
