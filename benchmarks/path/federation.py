@@ -35,10 +35,14 @@ SERVER, PRODUCER, OBSERVER = "server", "producer", "observer"
 class FederationProcesses:
     """Processes by name: server, producer, observer, client-1, client-2, ...; a context manager that ends them all."""
 
-    def __init__(self, file: Path, stream: Path, clients: int) -> None:
-        """`file` is the federation file, in a folder of its own; `stream` is the file that the producer replays."""
+    def __init__(self, file: Path, stream: Path, clients: int, kernels: str | None = None) -> None:
+        """`file` is the federation file, in a folder of its own; `stream` is the file that the producer replays.
+
+        `kernels`: SHOAL_KERNELS of all processes; None: as in this process.
+        """
         self.folder, self._stream = file.parent, stream
         self._config = load_config(file)
+        self._environment = ONE_THREAD | ({} if kernels is None else {"SHOAL_KERNELS": kernels})
         self.clients = [f"client-{number}" for number in range(1, clients + 1)]
         self._commands = {
             OBSERVER: ["benchmarks.path.observer", str(file)],
@@ -77,7 +81,7 @@ class FederationProcesses:
         """Start a process, for the first time or again."""
         with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", *self._commands[name]], stdout=out, stderr=err, env=ONE_THREAD
+                [sys.executable, "-m", *self._commands[name]], stdout=out, stderr=err, env=self._environment
             )
 
     def produce(self, *, rate: int | None = None, limit: int | None = None) -> None:

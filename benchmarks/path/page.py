@@ -15,7 +15,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     parts = [f"# The whole path\n\nMade by `{result['made_by']}`; do not edit.\n"]
     for log, found in result["logs"].items():
         parts.append(f"## {NAMES[log]}\n")
-        parts.append(_throughput(found["throughput"], result["stream"]["d"]))
+        parts.append(_throughput(found["throughput"], result["stream"]["d"], result["machine"]["cores"]))
         parts.append(_latency(found["latency"]))
         parts.append(_processes(found))
         parts.append(_recovery(found["recovery"]))
@@ -26,8 +26,11 @@ def markdown(result: Mapping[str, Any]) -> str:
 NAMES = {"sqlite": "The embedded log", "kafka": "Kafka"}
 
 
-def _throughput(found: Mapping[str, Any], d: int) -> str:
-    lines = [["the whole path", rounded(found["readings_per_s"]["median"]), "1"]]
+def _throughput(found: Mapping[str, Any], d: int, cores: int) -> str:
+    measured = found["readings_per_s"]["median"]
+    lines = [["the whole path", rounded(measured), "1"]]
+    at_most = cores * found["readings"] / sum(row["cpu_s"] for row in found["processes"])
+    lines.append(["the processor time of its processes, on all cores", rounded(at_most), f"{measured / at_most:.2f}"])
     for name, peer in found["peers"].items():
         lines.append([name, rounded(peer["readings_per_s"]["median"]), f"{peer['ratio']['median']:.2f}"])
     head = [f"as fast as it goes, {rounded(found['readings'])} readings, d = {d}", "readings/s", "path / this"]
@@ -113,7 +116,9 @@ def _notes(result: Mapping[str, Any]) -> str:
         "feature; down, of snapshots.\n\n"
         "The arithmetic is one process that adds noise to the same rows and clusters them with the FCAC estimator, "
         "without log, message or disk; raw records are encoded readings from one process through the same log to "
-        "another.\n\n"
+        "another. What the processor time of the processes allows would be reached if no core ever waited; it hardly "
+        f"depends on what else runs. Kernels: {stream['kernels'] or 'as processes choose'}; in recoveries as processes "
+        "choose.\n\n"
         f"A killed process is started again at once. Back: {rounded(stream['kill_rate'])} readings/s continue "
         "meanwhile; seconds from the kill to the first snapshot with a reading due after it, of the killed client "
         "itself or of any. This and the first table are under prompt settings.\n\n"

@@ -25,13 +25,15 @@ FAST = "prompt"
 
 
 @contextmanager
-def federation_on(place: LogPlace, stream: Path, clients: int, settings: str) -> Iterator[FederationProcesses]:
+def federation_on(
+    place: LogPlace, stream: Path, clients: int, settings: str, kernels: str | None = None
+) -> Iterator[FederationProcesses]:
     """A new federation in a folder of its own, with all processes idle."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "federation.toml"
         # A broker outlives a run, so the federation has a name of its own.
         write_federation(file, f"measured-{uuid.uuid4().hex[:12]}", place.address, SETTINGS[settings], clients)
-        with FederationProcesses(file, stream, clients) as federation:
+        with FederationProcesses(file, stream, clients, kernels) as federation:
             yield federation
 
 
@@ -42,7 +44,7 @@ def throughput(place: LogPlace, stream: Path, extent: Extent) -> dict[str, Any]:
     used: list[dict[str, Any]] = []
     wire: dict[str, float] = {}
     for _ in range(extent.turns):
-        with federation_on(place, stream, extent.clients, FAST) as federation:
+        with federation_on(place, stream, extent.clients, FAST, extent.kernels) as federation:
             broker_before = _broker_cpu(place)
             federation.produce(limit=extent.readings)
             each = extent.readings // extent.clients
@@ -73,7 +75,7 @@ def throughput(place: LogPlace, stream: Path, extent: Extent) -> dict[str, Any]:
 def latency(place: LogPlace, stream: Path, extent: Extent, rate: int, settings: str) -> dict[str, Any]:
     """Seconds from the time at which a reading is due to the first snapshot with it, for every reading that is due
     in the measured time. The producer continues until all of them are in a snapshot."""
-    with federation_on(place, stream, extent.clients, settings) as federation:
+    with federation_on(place, stream, extent.clients, settings, extent.kernels) as federation:
         broker_before = _broker_cpu(place)
         federation.produce(rate=rate)
         federation.wait_until(lambda: all(len(federation.stored(name).at) for name in federation.clients))

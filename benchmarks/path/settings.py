@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.streams import Blobs
@@ -18,6 +19,7 @@ ROWS = 100_000
 
 DEFAULTS: Mapping[str, Mapping[str, float]] = {}
 PROMPT: Mapping[str, Mapping[str, float]] = {"client": {"publish_s": 0.2}}
+KERNELS = "compiled" if find_spec("numba") else "numpy"
 SETTINGS = {"default": DEFAULTS, "prompt": PROMPT}
 """by name in the results; all other settings have the defaults that `shoal check --settings` prints"""
 
@@ -42,9 +44,11 @@ class Extent:
     kill_rate: int
     steady_s: float
     """between a recovery and the next kill"""
+    kernels: str | None = None
+    """SHOAL_KERNELS of throughput and latency. Recovery is measured as people run it: a client loads nothing"""
 
 
-FULL = Extent(4, 3, 200_000, (1_000, 10_000), ("default", "prompt"), 5.0, 20.0, 3, 1_000, 2.0)
+FULL = Extent(4, 3, 400_000, (1_000, 10_000), ("default", "prompt"), 5.0, 20.0, 3, 1_000, 2.0, KERNELS)
 SMALL = Extent(2, 1, 4_000, (1_000,), ("prompt",), 0.5, 1.0, 1, 1_000, 0.2)
 
 
