@@ -56,6 +56,9 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
         expected = snapshot_values(region, region.expected())
         assert region.fed == region.total
         assert committed.snapshots[region] == expected, region.file.parent.name
+        # What was published before a kill and never committed is committed later, to the bit.
+        seen = all_records(region.config.log.address, region.config.contract.snapshots_topic)
+        assert {one.value for one in seen} == set(expected)
     rejected = all_records(regions[0].config.log.address, regions[0].config.contract.rejected_topic)
     assert len({one.key for one in rejected}) == 4
 
