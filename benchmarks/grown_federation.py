@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +131,7 @@ def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], No
 
     for first in range(0, size.readings, BLOCK_READINGS):
         rows = min(BLOCK_READINGS, size.readings - first)
-        yield lambda first=first, rows=rows: write(first, rows)  # type: ignore[misc]
+        yield partial(write, first, rows)
 
 
 def _stepped_s(step: Callable[[], bool]) -> float:
