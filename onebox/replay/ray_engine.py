@@ -16,6 +16,8 @@ J = TypeVar("J")
 R = TypeVar("R")
 STORE_BYTES = 256 * 1024 * 1024
 """of Ray's object store on this machine; readings travel in files, so little is in it"""
+START_TRIES = 3
+"""times that Ray is started on this machine before that is given up"""
 
 
 class RayEngine:
@@ -27,14 +29,23 @@ class RayEngine:
         if address is not None:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
             return
-        ray.init(
-            num_cpus=workers,
-            include_dashboard=False,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            object_store_memory=STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-        )
+        options = {
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "logging_level": logging.ERROR,
+            "log_to_driver": False,
+            "object_store_memory": STORE_BYTES,
+            "_node_ip_address": "127.0.0.1",
+        }
+        for left in reversed(range(START_TRIES)):
+            try:
+                ray.init(**options)
+                break
+            except Exception:
+                # Ray gives its services 30 s to start, and raises nothing more specific: a busy machine needs longer.
+                ray.shutdown()
+                if not left:
+                    raise
 
     def spread(self, work: Callable[[J], R], jobs: Sequence[J]) -> Iterator[R]:
         """See `Engine.spread`."""
