@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from client_nodes.budget import Budget, RowCharges
-from client_nodes.conflicts import check_no_conflict
 from client_nodes.intake import Batch, Intake, no_batch
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
@@ -33,6 +32,7 @@ from shoal.privacy import Mechanism, PrivacyMode
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.conflicts import check_no_conflict
 from shoal.runtime.outbox import Outbox
 from shoal.transports.base import Log, first_positions
 

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from client_nodes.conflicts import PublishedDigests
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState, LogError, MessageRejected, OffsetOutOfRange
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.conflicts import PublishedDigests
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from client_nodes.conflicts import PublishedDigests
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.config.contract import Contract
@@ -15,6 +14,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.signatures import HEADER, signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.conflicts import PublishedDigests
 from shoal.transports.base import Headers
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
+from server_node.hierarchy.hierarchy import Above
 from server_node.history.store import HISTORY_FILE, HistoryStore
 from server_node.lease import LeaseHolder
 from server_node.lease_renewal import LeaseRenewal
@@ -31,11 +32,13 @@ def open_server(
     clock: Callable[[], float] = time.time,
     lease: LeaseHolder | None = None,
     renewal: LeaseRenewal | None = None,
+    *,
+    above: Above | None = None,
 ) -> Iterator[ServerNode]:
     """The server, resumed from the checkpoint in its folder; closed at the end.
 
     `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
-    `renewal`: renew it meanwhile.
+    `renewal`: renew it meanwhile; `above`: the upstream federation, if there is one.
     Raises `LeaseHeld`, `LeaseUncertain`, and as `Checkpoint`, `open_log` and `ServerNode.resume` do.
     """
     with ExitStack() as stack:
@@ -46,12 +49,23 @@ def open_server(
             ensure_topics(log, config.contract, config.log)
         else:  # which ensures the topics first
             stack.enter_context(lease.held(log, checkpoint.identity))
+        if above is not None:
+            ensure_topics(log, config.contract, config.log, upstream=True)
         if renewal is not None:
             stack.enter_context(renewal.running())
         history = stack.enter_context(closing(HistoryStore(config.contract, config.server.folder / HISTORY_FILE)))
         record_bytes = config.log.update_bytes_max
         node = ServerNode(
-            config.contract, config.server, log, checkpoint, rebuild, metrics, clock, record_bytes, history=history
+            config.contract,
+            config.server,
+            log,
+            checkpoint,
+            rebuild,
+            metrics,
+            clock,
+            record_bytes,
+            history=history,
+            above=above,
         )
         node.resume()
         yield node

@@ -6,13 +6,15 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
+from server_node.hierarchy.bridge import BridgeThread
+from server_node.hierarchy.hierarchy import Above
 from server_node.history.store import HISTORY_FILE, HistoryReader
 from server_node.lease import LeaseHolder
 from server_node.lease_renewal import LeaseRenewal
@@ -22,6 +24,7 @@ from server_node.status import StatusBoard
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
+from shoal.config.upstream import load_upstream
 from shoal.errors import MissingExtra
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import run, stopped_by_signals
@@ -59,7 +62,9 @@ def server(
     """
     config = load_config(file)
     check_models(config.contract)
-    check_installed(config.log)
+    upstream = load_upstream(config)
+    for log in (config.log,) if upstream is None else (config.log, upstream.config.log):
+        check_installed(log)
     page_server = None if no_page else _page_server()
     PROCESS.start()
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
@@ -71,13 +76,22 @@ def server(
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config))
 
+    bridge = None if upstream is None else BridgeThread(config, upstream, metrics)
+    above = None if upstream is None or bridge is None else Above(upstream, config.upstream, bridge.newest)
+
     @contextmanager
     def build() -> Iterator[ServerNode]:
-        with open_server(config, rebuild, metrics, lease=lease, renewal=renewal) as node, updater.until_closed(node):
+        with (
+            open_server(config, rebuild, metrics, lease=lease, renewal=renewal, above=above) as node,
+            nullcontext() if bridge is None else bridge.running(),
+            updater.until_closed(node),
+        ):
             yield node
 
     def on_step(node: ServerNode) -> None:
         renewal.check()
+        if bridge is not None:
+            bridge.check()
         updater.update(node)
 
     with stopped_by_signals() as stop, _page(page_server, config, board, metrics):

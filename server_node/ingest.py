@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
+from server_node.hierarchy.hierarchy import Hierarchy
 from server_node.models.base import Processed, ServedModel
 from server_node.models.sequences import Content
 from server_node.outcome import IngestOutcome
@@ -13,18 +14,18 @@ from server_node.quarantine.register import QuarantineRegister
 from server_node.quotas import Quotas
 from server_node.reassembly import Reassembly
 from server_node.rejections import Rejections
-from shoal.algorithms.registry import load_algorithm
 from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import ClusterName, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
+from shoal.protocol.regions import Contribute, decode_update, update_arrays
 from shoal.protocol.signatures import OPERATOR, ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
 
-WAKE, CLUSTER_NAME, QUARANTINE_REQUEST = (
-    ("type", message.TYPE.encode()) for message in (Wake, ClusterName, QuarantineRequest)
+WAKE, CLUSTER_NAME, QUARANTINE_REQUEST, CONTRIBUTE = (
+    ("type", message.TYPE.encode()) for message in (Wake, ClusterName, QuarantineRequest, Contribute)
 )
 """the header of each"""
 
@@ -40,7 +41,7 @@ class Ingested(NamedTuple):
 class Ingest:
     """Gives each record of the updates topic to the model it is for, or to the rejected topic."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument for each part of a server that a record can reach
         self,
         validator: Validator,
         models: Mapping[str, ServedModel],
@@ -49,6 +50,7 @@ class Ingest:
         clock: Callable[[], float],
         rejections: Rejections,
         quotas: Quotas,
+        hierarchy: Hierarchy,
         keys: ClientKeys | None = None,
     ) -> None:
         """`keys` are the clients' signing keys; None: updates need no signature."""
@@ -59,6 +61,7 @@ class Ingest:
         self._clock = clock
         self._rejections = rejections
         self._quotas = quotas
+        self._hierarchy = hierarchy
         self._keys = keys
 
     def process(self, record: Record) -> Ingested:
@@ -71,15 +74,9 @@ class Ingest:
         update: Update | None = None
         try:
             self._rejections.check(record)
-            if WAKE in record.headers:
-                model = self._wake(Wake.decode(record.value, record.headers))
-                return Ingested(outcome._replace(result="wake_request", model=model))
-            if CLUSTER_NAME in record.headers:
-                model = self._name(ClusterName.decode(record.value, record.headers), record)
-                return Ingested(outcome._replace(result="cluster_name", model=model))
-            if QUARANTINE_REQUEST in record.headers:
-                return Ingested(self._apply(QuarantineRequest.decode(record.value, record.headers), record, outcome))
-            update = Update.decode(record.value, record.headers)
+            if (requested := self._request(record, outcome)) is not None:
+                return Ingested(requested)
+            update = decode_update(record.value, record.headers)
             if self._keys is not None:
                 self._keys.check(update.client, record.topic, record.value or b"", record.headers)
             if self._quarantine.excludes(update.model, update.client, (record.partition, record.offset)):
@@ -99,7 +96,7 @@ class Ingest:
     def _take(self, update: Update, value: bytes, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
         model, processed = self._models[update.model], Processed(False)
-        table = load_algorithm(update.algorithm).update
+        table = update_arrays(update)
         content = Content(content_digest(update, value, table), update.made_at)
         if update.chunks == 1:
             processed = model.process(update, outcome.at, content)
@@ -112,6 +109,7 @@ class Ingest:
             update = whole
             processed = model.process(update, outcome.at, content)
         if processed.new:
+            self._hierarchy.take(update, outcome.at)
             self._reassembly.drop(update.model, update.client)
         return outcome._replace(
             result="absorbed" if processed.new else "repeated",
@@ -122,10 +120,30 @@ class Ingest:
             answer=processed.answer,
         )
 
+    def _request(self, record: Record, outcome: IngestOutcome) -> IngestOutcome | None:
+        """The outcome of a request; None for a record that is none. Raises `MessageRejected`."""
+        value, headers = record.value, record.headers
+        if WAKE in headers:
+            return outcome._replace(result="wake_request", model=self._wake(Wake.decode(value, headers)))
+        if CLUSTER_NAME in headers:
+            model = self._name(ClusterName.decode(value, headers), record)
+            return outcome._replace(result="cluster_name", model=model)
+        if QUARANTINE_REQUEST in headers:
+            return self._apply(QuarantineRequest.decode(value, headers), record, outcome)
+        if CONTRIBUTE in headers:
+            model = self._contribute(Contribute.decode(value, headers))
+            return outcome._replace(result="contribute_request", model=model)
+        return None
+
     def _wake(self, wake: Wake) -> str:
         self._validator.check_wake(wake)
         self._models[wake.model].wake()
         return wake.model
+
+    def _contribute(self, request: Contribute) -> str:
+        self._validator.check_contribute(request)
+        self._hierarchy.contribute(request.model)
+        return request.model
 
     def _name(self, name: ClusterName, record: Record) -> str:
         self._validator.check_cluster_name(name)
@@ -137,6 +155,7 @@ class Ingest:
         if self._keys is not None:
             self._keys.check(OPERATOR, record.topic, record.value or b"", record.headers, QuarantineRequest.TYPE)
         self._validator.check_quarantine(request)
+        self._hierarchy.check_request(request)
         unlearn = self._quarantine.apply(request, (record.partition, record.offset))
         model = self._models[request.model]
         if request.action == "release":

@@ -111,6 +111,8 @@ class ServerMonitoring:
             self._incomplete(incomplete)
         self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
         self._metrics.partial_updates.set(outcome.waiting_updates)
+        for region in outcome.regions[:CLIENTS_SHOWN_MAX]:
+            self._metrics.region_clients.labels(region=region.path).set(region.clients)
         for event in outcome.events:
             self._model_event(event)
             self._open_round(event, outcome.stored_at or 0.0)
@@ -148,7 +150,7 @@ class ServerMonitoring:
         elif ingested.result == "cluster_name":
             if not again:
                 log_event("name_requested", model=ingested.model)
-        else:
+        elif ingested.result != "contribute_request":
             self._update(ingested, totals, new=ingested.result == "absorbed" and not again)
 
     def _update(self, ingested: IngestOutcome, totals: _Totals, new: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
+from server_node.hierarchy.hierarchy import Above, Hierarchy
 from server_node.history.store import HistoryStore
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
@@ -65,8 +66,10 @@ class ServerNode:
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
         *,
         history: HistoryStore | None = None,
+        above: Above | None = None,
     ) -> None:
-        """`log` has the topics; `update_bytes_max` is the largest record for updates; `history` None: in memory alone.
+        """`log` has the topics; `update_bytes_max` is the largest record for updates; `history` None: in memory alone;
+        `above` None: there is no upstream federation.
 
         Call `resume` before the first step.
         """
@@ -84,6 +87,7 @@ class ServerNode:
         self._rejections = Rejections(contract, update_bytes_max)
         self._rebuild = rebuild
         self._history = history or HistoryStore(contract)
+        self._above = above
         self._make_parts()
         self._positions: Positions = {}
         self._left: _Batch | None = None
@@ -94,7 +98,9 @@ class ServerNode:
     def _make_parts(self) -> None:
         """Everything that a checkpoint is restored into, as it is before the first update."""
         contract, log = self._contract, self._log
-        self._models = make_models(contract, self._settings, self._validator, self._history)
+        following = () if self._above is None else self._above.following
+        self._models = make_models(contract, self._settings, self._validator, self._history, following)
+        self._hierarchy = Hierarchy(contract, self._above, self._models)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
         self._quotas = Quotas(self._settings)
@@ -107,6 +113,7 @@ class ServerNode:
             self._clock,
             self._rejections,
             self._quotas,
+            self._hierarchy,
             self._keys,
         )
 
@@ -134,6 +141,7 @@ class ServerNode:
             )
             self._unlearning.restore(state["unlearning"])
             self._quotas.restore(state["quotas"])
+            self._hierarchy.restore(state["hierarchy"])
         return state is not None
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -142,6 +150,7 @@ class ServerNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
         resumed from the checkpoint, may go on.
         """
+        self._hierarchy.follow()
         batch = self._left or self._read(timeout_s)
         began = time.perf_counter()
         try:
@@ -161,6 +170,7 @@ class ServerNode:
         records = [*rejected, *(record for one in published for record in snapshot_records(self._contract, one))]
         records += [one.outbox_record(self._contract.history_topic) for one in history]
         records += [*quarantine_requests(self._contract, events, now), *self._lists(ingested)]
+        records += self._hierarchy.records(now)
         # What the clock decided cannot be learnt again from the log.
         due = self._outbox.should_store(len(ingested), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
@@ -175,6 +185,7 @@ class ServerNode:
                 events=events,
                 published=published,
                 quarantined=self._quarantine.clients(),
+                regions=self._hierarchy.regions,
                 stored_at=now if store else None,
             )
         )
@@ -227,6 +238,7 @@ class ServerNode:
             quarantined=self._quarantine.clients(),
             lag_records=lag,
             privacy=privacy_mode(self._contract).statement(),
+            regions=self._hierarchy.regions,
         )
 
     def _read(self, timeout_s: float) -> _Batch:
@@ -269,8 +281,8 @@ class ServerNode:
         state = saved_state(
             self._contract, self._log, self._positions, self._models, self._reassembly, self._quarantine
         )
-        more = {"unlearning": self._unlearning.state(), "quotas": self._quotas.state()}
-        self._outbox.store(state | more, records, now)
+        state |= {"unlearning": self._unlearning.state(), "quotas": self._quotas.state()}
+        self._outbox.store(state | {"hierarchy": self._hierarchy.state()}, records, now)
 
     def _publish(self) -> None:
         self._outbox.publish_pending()

@@ -10,6 +10,7 @@ from server_node.models.base import AnswerResult, PublishedSnapshot
 from server_node.models.events import ModelEvent
 from server_node.reassembly import IncompleteUpdate
 from shoal.protocol.quarantine import QuarantinedClient
+from shoal.protocol.regions import Region
 
 
 class IngestOutcome(NamedTuple):
@@ -21,7 +22,15 @@ class IngestOutcome(NamedTuple):
     at: float
     """when it was processed, seconds since 1970"""
     result: Literal[
-        "absorbed", "repeated", "chunk", "rejected", "quarantined", "wake_request", "cluster_name", "quarantine_request"
+        "absorbed",
+        "repeated",
+        "chunk",
+        "rejected",
+        "quarantined",
+        "wake_request",
+        "cluster_name",
+        "quarantine_request",
+        "contribute_request",
     ]
     """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in quarantine, not absorbed"""
     model: str = ""
@@ -58,5 +67,7 @@ class StepOutcome:
     published: Sequence[PublishedSnapshot]
     quarantined: Sequence[QuarantinedClient]
     """the clients in quarantine"""
+    regions: Sequence[Region]
+    """the regions below, those below another one after it"""
     stored_at: float | None
     """when the checkpoint was saved, seconds since 1970; None if it was not"""

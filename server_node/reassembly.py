@@ -9,11 +9,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shoal.algorithms.registry import load_algorithm
 from shoal.config.limits import UPDATE_BYTES_MAX
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import common_bytes, join_chunks
 from shoal.protocol.messages import Update
+from shoal.protocol.regions import RegionUpdate, update_arrays
 
 WAITING_UPDATES_MAX = 4096
 """updates that may wait for their other chunks"""
@@ -33,6 +33,8 @@ class _WaitingUpdate:
     """digest of what is the same in all its chunks"""
     newest: int
     """position, among all chunks ever received, of the newest of its own"""
+    of_region: bool = False
+    """whether it is an update of a region"""
     values: dict[int, bytes] = field(default_factory=dict)
     """chunk -> as it travelled"""
 
@@ -79,7 +81,7 @@ class Reassembly:
         """
         self._received += 1
         key = (chunk.model, chunk.client)
-        table = load_algorithm(chunk.algorithm).update
+        table = update_arrays(chunk)
         waiting = self._matching(key, chunk, hashlib.sha256(common_bytes(chunk, table)).digest())
         here = waiting.values.get(chunk.chunk)
         if here is not None and here != value:
@@ -95,7 +97,7 @@ class Reassembly:
             return None
         self._remove(key)
         values = (waiting.values[number] for number in range(1, waiting.chunks + 1))
-        return join_chunks([Update.decode(value, Update.headers()) for value in values], table)
+        return join_chunks([type(chunk).decode(value, type(chunk).headers()) for value in values], table)
 
     def drop(self, model: str, client: str) -> None:
         """Give up the update that waits, if one does: its client has gone on to its next one."""
@@ -115,7 +117,7 @@ class Reassembly:
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
         waiting = [
-            [model, client, update.newest, list(update.values.values())]
+            [model, client, update.newest, update.of_region, list(update.values.values())]
             for (model, client), update in self._waiting.items()
         ]
         return {"received": self._received, "waiting": waiting}
@@ -124,12 +126,13 @@ class Reassembly:
         """Become the saved one. Raises `InvalidState`."""
         try:
             self._received = state["received"]
-            for model, client, newest, values in state["waiting"]:
-                chunks = [(Update.decode(value, Update.headers()), value) for value in values]
+            for model, client, newest, of_region, values in state["waiting"]:
+                form = RegionUpdate if of_region else Update
+                chunks = [(form.decode(value, form.headers()), value) for value in values]
                 one = chunks[0][0]
-                common = hashlib.sha256(common_bytes(one, load_algorithm(one.algorithm).update)).digest()
+                common = hashlib.sha256(common_bytes(one, update_arrays(one))).digest()
                 kept = {chunk.chunk: value for chunk, value in chunks}
-                self._waiting[model, client] = _WaitingUpdate(one.sequence, one.chunks, common, newest, kept)
+                self._waiting[model, client] = _WaitingUpdate(one.sequence, one.chunks, common, newest, of_region, kept)
             self._size = sum(waiting.size for waiting in self._waiting.values())
         except (KeyError, IndexError, TypeError, ValueError, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint's updates in chunks are damaged: {broken}") from None
@@ -141,7 +144,8 @@ class Reassembly:
             self.drop(*key)
             waiting = None
         if waiting is None:
-            return _WaitingUpdate(chunk.sequence, chunk.chunks, common, self._received)
+            of_region = isinstance(chunk, RegionUpdate)
+            return _WaitingUpdate(chunk.sequence, chunk.chunks, common, self._received, of_region)
         if waiting.common != common:
             raise MessageRejected("chunks", f"it contradicts the chunks of update {chunk.sequence} that came before it")
         return waiting

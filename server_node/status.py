@@ -16,6 +16,7 @@ from server_node.models.round_state import Phase
 from shoal.config.contract import Contract
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.quarantine import QuarantinedClient
+from shoal.protocol.regions import Region
 
 CLIENTS_SHOWN_MAX = 1000
 """clients in a status and in the labels of metrics: those seen last"""
@@ -111,6 +112,8 @@ class ServerStatus:
     """updates in the log that are not read yet"""
     privacy: Mapping[str, Any] = field(default_factory=dict)
     """the privacy statement of the contract"""
+    regions: Sequence[Region] = ()
+    """the regions below, those below another one after it"""
     remark: str = ""
     """what else people must know of the noise of this run"""
 

@@ -19,6 +19,7 @@ from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Snap
 from shoal.protocol.quarantine import LIST_KEY, QuarantineList
 from shoal.protocol.reasons import REASONS
 from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
+from shoal.protocol.regions import RegionUpdate
 from shoal.protocol.signatures import HEADER
 from tests.small_plant import plant
 
@@ -74,7 +75,7 @@ def rewritten(page: str) -> str:
 
 def in_order() -> list[type]:
     """Messages and entries as the page has them: an entry follows the message that lists it."""
-    entry_of = dict(zip((Snapshot, QuarantineList, ConflictList), ENTRIES, strict=True))
+    entry_of = dict(zip((RegionUpdate, Snapshot, QuarantineList, ConflictList), ENTRIES, strict=True))
     return [one for form in MESSAGES for one in (form, entry_of.get(form)) if one is not None]
 
 

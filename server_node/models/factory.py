@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from server_node.hierarchy.following import FollowingModel
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
 from server_node.models.rounds import RoundsModel
@@ -17,10 +20,14 @@ def make_models(
     settings: ServerSettings,
     validator: Validator,
     history: PublishedHistory = NOTHING_PUBLISHED,
+    following: Collection[str] = (),
 ) -> dict[str, ServedModel]:
-    """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
-    streaming = {
-        model.name: StreamingModel(contract, model, settings, history)
+    """name -> model without any update yet, in the order of the contract; their histories go on from `history`.
+
+    `following`: names of the models that follow those of the upstream federation.
+    """
+    streaming: dict[str, StreamingModel] = {
+        model.name: (FollowingModel if model.name in following else StreamingModel)(contract, model, settings, history)
         for model in contract.models
         if not is_in_rounds(model.algorithm)
     }

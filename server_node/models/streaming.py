@@ -34,7 +34,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """of the newest snapshot, in the mean time that one takes"""
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 class StreamingModel:
@@ -78,8 +78,8 @@ class StreamingModel:
         self._updates_since_snapshot = 0
         self._snapshot_takes_s = 0.0
         """of the processor: moving mean of what it takes to make one"""
-        self._name_pending = False
-        """whether a cluster has been named since the newest snapshot"""
+        self._has_news = False
+        """whether something besides updates has come since the newest snapshot: the name of a cluster"""
 
     @property
     def name(self) -> str:
@@ -100,6 +100,21 @@ class StreamingModel:
     @property
     def lineage(self) -> Lineage:
         return self._publisher.lineage
+
+    @property
+    def half(self) -> ServerHalf:
+        """What has absorbed the updates."""
+        return self._half
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first updates have been merged."""
+        return self._pool is None
+
+    @property
+    def pooled_updates(self) -> int:
+        """How many these were; 0 before."""
+        return self._pooled_updates
 
     @property
     def pending(self) -> bool:
@@ -129,7 +144,7 @@ class StreamingModel:
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:
         """Name a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
-        self._name_pending |= self._publisher.name_cluster(identity, name, place)
+        self._has_news |= self._publisher.name_cluster(identity, name, place)
 
     def quarantine(self, client: str) -> None:
         """Nothing: it waits for no client, and what it has absorbed stays until it is unlearned."""
@@ -170,12 +185,12 @@ class StreamingModel:
         """Whether enough updates have come, or enough time has passed, since the newest snapshot."""
         if self._publisher.rebuilt:
             return True
-        if self._pool is not None or not (self._updates_since_snapshot or self._name_pending):
+        if self._pool is not None or not (self._updates_since_snapshot or self._has_news):
             return False
         self._publisher.snapshot_at = min(self._publisher.snapshot_at, now)
         by_number = self._updates_since_snapshot >= self._settings.snapshot_updates
         wait_s = max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
-        return by_number or self._name_pending or now >= self._publisher.snapshot_at + wait_s
+        return by_number or self._has_news or now >= self._publisher.snapshot_at + wait_s
 
     def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
@@ -183,7 +198,7 @@ class StreamingModel:
         published = self._publisher.publish(
             self._half.snapshot(), positions, statement, now, pooled=self._pooled_updates
         )
-        self._updates_since_snapshot, self._name_pending = 0, False
+        self._updates_since_snapshot, self._has_news = 0, False
         took_s = time.thread_time() - began
         if self._paced:
             # One that tells of new clusters takes many times as long as the others.
@@ -206,7 +221,7 @@ class StreamingModel:
             "pooled_updates": self._pooled_updates,
             "pool_size": self._pool_size,
             "updates_since_snapshot": self._updates_since_snapshot,
-            "name_pending": self._name_pending,
+            "has_news": self._has_news,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -223,7 +238,7 @@ class StreamingModel:
             self._pooled_updates = state["pooled_updates"]
             self._pool_size = state["pool_size"]
             self._updates_since_snapshot = state["updates_since_snapshot"]
-            self._name_pending = state["name_pending"]
+            self._has_news = state["has_news"]
         except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint of model {self.name} is damaged: {broken}") from None
 

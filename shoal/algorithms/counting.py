@@ -96,14 +96,33 @@ class CountingAlgorithm(StreamingAlgorithm):
         return self.counted_points(update, snapshot)
 
 
-def check_private_counts(counts: NDArray[np.integer[Any]], readings: int, noise_variance: float) -> None:
-    """Raises `InvalidData` for private counts (n,) that no window of so many readings has, whatever the noise."""
-    reach = NOISE_SCALES_MAX * _scale(noise_variance)
+def check_private_counts(
+    counts: NDArray[np.integer[Any]],
+    readings: int,
+    noise_variance: float,
+    windows: NDArray[np.integer[Any]] | None = None,
+) -> None:
+    """Raises `InvalidData` for private counts (n,) that no window of so many readings has, whatever the noise.
+
+    `windows` (n,): each count is the sum over so many windows, which have so many readings together. None: over one.
+    """
+    summed = np.ones(len(counts)) if windows is None else windows.astype(np.float64)
+    reach = _noise_reach(noise_variance, summed)
     in_reach = (counts >= -reach) & (counts <= readings + reach)
     require_possible(bool(in_reach.all()), "count holds a number that no window has")
     total = float(counts.sum(dtype=np.float64))
-    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * len(counts)) + reach
+    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum())) + float(reach.max(initial=0.0))
     require_possible(-spread <= total <= readings + spread, "count adds up to more than its readings")
+
+
+def _noise_reach(variance: float, windows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) the largest noise of a sum over so many windows: beyond lies one in e^`NOISE_SCALES_MAX` at most.
+
+    Of one window the tail of geometric noise; of more Bernstein's inequality, in which the scale bounds each term.
+    """
+    scale = _scale(variance)
+    of_many = 2.0 * NOISE_SCALES_MAX * scale + np.sqrt(2.0 * NOISE_SCALES_MAX * variance * windows)
+    return np.where(windows > 1.0, of_many, NOISE_SCALES_MAX * scale)
 
 
 def _scale(variance: float) -> float:

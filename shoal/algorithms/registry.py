@@ -81,6 +81,12 @@ def rounds_algorithm(name: str) -> RoundsAlgorithm:
     return algorithm
 
 
+def can_aggregate(name: str) -> bool:
+    """Whether a region can contribute to a model of this algorithm. Raises `SettingsError` for an unknown name."""
+    algorithm = load_algorithm(name)
+    return isinstance(algorithm, StreamingAlgorithm) and algorithm.aggregation is not None
+
+
 def is_in_rounds(name: str) -> bool:
     """Whether the algorithm of this name works in rounds. Raises `SettingsError` for an unknown name."""
     return load_algorithm(name).in_rounds

@@ -122,6 +122,53 @@ class ServerHalf(Protocol):
         ...
 
 
+class Aggregator(Protocol):
+    """What the clients of a region have contributed since the region itself contributed last.
+
+    A region is a federation whose server contributes what it has learnt to another one, its upstream federation, as a
+    client of it.
+    """
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the region has to contribute before anything more is added."""
+        ...
+
+    def add(self, arrays: Arrays, readings: int) -> None:
+        """Take in the arrays of one update, of a client or of a lower region, and the readings that it is from."""
+        ...
+
+    def contribute(self, half: ServerHalf) -> Arrays:
+        """The arrays of the region's update, all empty when there is nothing new; the next call begins from here.
+
+        `half` is the region's own server half, which has absorbed all that was added.
+        """
+        ...
+
+    def state(self) -> State:
+        """Everything that further contributions depend on, as copies."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How a region turns the updates of its clients into updates of its own."""
+
+    aggregator: Callable[[Mapping[str, Any], int], Aggregator]
+    """(options, d) -> an aggregator to which nothing has been added. Raises `SettingsError`"""
+    update: Mapping[str, ArraySpec] | None = None
+    """the arrays of a region's update; None: those of a client's"""
+    from_model: bool = False
+    """whether a contribution depends on the region's own model, and not on what was added alone"""
+    plan_from_upstream: bool = False
+    """whether clients work by a plan in the snapshot: then those of a region work by the plan of the upstream
+    federation, since what is counted by different plans cannot be added up"""
+
+
 @dataclass(frozen=True)
 class StreamingAlgorithm:
     """The declaration of a streaming algorithm: how its halves are made, and which arrays travel between them."""
@@ -148,6 +195,8 @@ class StreamingAlgorithm:
     no client with these options can make from so many rows. None: the table alone is checked"""
     paper_only: bool = False
     """there to be compared with in experiments; not meant for a running federation"""
+    aggregation: Aggregation | None = None
+    """how a region passes on what its clients have contributed; None: it cannot"""
     new_readings: str | None = None
     """the array of `update` that counts, for each of its points, the readings since the update before; None: it has
     none, and its points stand for equal parts of them"""

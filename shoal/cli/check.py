@@ -16,6 +16,7 @@ from shoal.config.models import check_models, target_of
 from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode, total_epsilon
 from shoal.config.reference import settings_table
 from shoal.config.settings import Config, load_config
+from shoal.config.upstream import Upstream, load_upstream
 
 
 @click.command()
@@ -35,6 +36,7 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
         raise click.UsageError("name a federation FILE, or ask for --example")
     config = load_config(file)
     check_models(config.contract)
+    upstream = load_upstream(config)
     # The mode also checks what depends on the number of features, such as the epsilon of each.
     privacy = privacy_mode(config.contract)
     if as_json:
@@ -43,10 +45,17 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
         checked |= {"epsilon_per_model": epsilons, "epsilon_total": total_epsilon(config.contract)}
         paper_only = [model.name for model in config.contract.models if load_algorithm(model.algorithm).paper_only]
         checked["advice"] = [one._asdict() for one in advice_on(config.contract)]
+        checked["region_of"] = None if upstream is None else upstream.summary()
         checked |= {"paper_only": paper_only, **config.model_dump(mode="json")}
         click.echo(json.dumps(checked, indent=2, ensure_ascii=False))
     else:
-        lines = [*_contract_lines(config), *_setting_lines(config), privacy.describe().text(), *_advice_lines(config)]
+        lines = [
+            *_contract_lines(config),
+            *_upstream_lines(upstream),
+            *_setting_lines(config),
+            privacy.describe().text(),
+            *_advice_lines(config),
+        ]
         click.echo("\n".join(lines))
 
 
@@ -76,6 +85,15 @@ def _contract_lines(config: Config) -> list[str]:
     return lines
 
 
+def _upstream_lines(upstream: Upstream | None) -> list[str]:
+    if upstream is None:
+        return []
+    contract = upstream.config.contract
+    return [
+        f"region of   {contract.federation}  (contract {contract.digest}), contributes to {', '.join(upstream.models)}"
+    ]
+
+
 def _advice_lines(config: Config) -> list[str]:
     return [f"advice      {model}  {text}" for model, text in advice_on(config.contract)]
 
@@ -86,6 +104,8 @@ def _source(model: Model) -> str:
 
 def _setting_lines(config: Config) -> list[str]:
     sections = {"log": config.log, "client": config.client, "server": config.server, **config.sources}
+    if config.upstream.file is not None:
+        sections["upstream"] = config.upstream
     return [f"{section:<11} {name} = {value}" for section, settings in sections.items() for name, value in settings]
 
 

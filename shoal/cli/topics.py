@@ -30,8 +30,9 @@ def ensure(file: Path, as_json: bool) -> None:
     """
     config = load_config(file)
     with closing(open_log(config.log)) as log:
-        ensure_topics(log, config.contract, config.log, config.client.publish_labels)
-        declared = declared_topics(config.contract, config.log, config.client.publish_labels)
+        chosen = config.client.publish_labels, config.upstream.file is not None
+        ensure_topics(log, config.contract, config.log, *chosen)
+        declared = declared_topics(config.contract, config.log, *chosen)
         bounds = {name: log.bounds(name) for name in declared}
     if as_json:
         click.echo(json.dumps({name: [ends[partition] for partition in sorted(ends)] for name, ends in bounds.items()}))

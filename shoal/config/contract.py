@@ -259,6 +259,11 @@ class Contract(Table):
         return f"{self.federation}.history"
 
     @property
+    def contributions_topic(self) -> str:
+        """It exists only where the server has an upstream federation."""
+        return f"{self.federation}.contributions"
+
+    @property
     def labels_topic(self) -> str:
         """It exists only where a client has `publish_labels`."""
         return f"{self.federation}.labels"

@@ -16,6 +16,7 @@ from shoal.config.server_settings import ServerSettings
 from shoal.config.settings import LogSettings, ReadingsSettings
 from shoal.config.sources import source_sections
 from shoal.config.transports import TRANSPORTS
+from shoal.config.upstream_settings import UpstreamSettings
 from shoal.privacy import load_mode, mode_names
 
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
@@ -64,6 +65,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "`[client]`", ClientSettings
     yield "`[server]`", ServerSettings
     yield "`[replica]`", ReplicaSettings
+    yield "`[upstream]`", UpstreamSettings
     for name, form in source_sections().items():
         yield f"`[{name}]`", form
 

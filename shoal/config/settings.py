@@ -26,9 +26,13 @@ from shoal.config.replica_settings import ReplicaSettings
 from shoal.config.server_settings import ServerSettings
 from shoal.config.sources import SOURCES, SourceSettings, source_sections
 from shoal.config.transports import resolve_address, servers_of_address, with_transport
+from shoal.config.upstream_settings import UpstreamSettings
 from shoal.errors import SettingsError
 
-SECTIONS = ("federation", "features", "privacy", "models", "log", "client", "readings", "server", "replica", "events")
+SECTIONS = (
+    *("federation", "features", "privacy", "models", "log", "client", "readings", "server"),
+    *("replica", "upstream", "events"),
+)
 """the fixed sections; each source may add one (`shoal.config.sources`)"""
 
 
@@ -116,6 +120,7 @@ class Config(Settings):
     readings: SerializeAsAny[ReadingsSettings] = ReadingsSettings()
     server: ServerSettings = ServerSettings()
     replica: ReplicaSettings = ReplicaSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
     events: EventSettings = EventSettings()
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
     """source -> its section, for the sources that the file or the environment configures"""
@@ -142,19 +147,16 @@ def load_config(path: Path) -> Config:
     client = _section(ClientSettings, tables, "client", path)
     readings = _addressed_section(ReadingsSettings, tables, "readings", path)
     _check_separate(readings, log, path)
-    server = _section(ServerSettings, tables, "server", path)
-    replica = _section(ReplicaSettings, tables, "replica", path)
-    events = _section(EventSettings, tables, "events", path)
-    sources = _source_settings(tables, contract, path)
     return Config(
         contract=contract,
         log=log,
         client=client,
         readings=readings,
-        server=server,
-        replica=replica,
-        events=events,
-        sources=sources,
+        server=_section(ServerSettings, tables, "server", path),
+        replica=_section(ReplicaSettings, tables, "replica", path),
+        upstream=_section(UpstreamSettings, tables, "upstream", path),
+        events=_section(EventSettings, tables, "events", path),
+        sources=_source_settings(tables, contract, path),
     )
 
 

@@ -25,6 +25,7 @@ REASONS: Final[Mapping[str, str]] = {
     "cluster": "names a cluster that is not known",
     "chunks": "is a chunk that contradicts the others, or has no room",
     "failed": "made the server fail when it was processed, twice",
+    "cycle": "has come from this federation itself, through its regions",
     "signature": "is not signed with its client's key",
 }
 """every value of `MessageRejected.reason`, and what a message with this reason has done"""

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from shoal.algorithms.registry import load_algorithm
-from shoal.algorithms.streaming import ArraySpec
+from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 from shoal.config.contract import Contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import CLUSTER_NAME_CHARACTERS_MAX
@@ -21,13 +21,14 @@ from shoal.protocol.lease import Lease
 from shoal.protocol.messages import ClusterName, Snapshot, Update, Wake
 from shoal.protocol.quarantine import ACTIONS, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.protocol.readings import Reading
+from shoal.protocol.regions import Contribute, Region, RegionUpdate
 from shoal.protocol.topics import declared_topics
 
 MESSAGES: Final = (
-    *(Update, Snapshot, Wake, ClusterName, QuarantineRequest),
+    *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, QuarantineRequest),
     *(QuarantineList, ConflictList, Lease, HistoryBin, HistoryNames, Reading),
 )
-ENTRIES: Final = (ClusterIdentity, QuarantinedClient, Conflict)
+ENTRIES: Final = (Region, ClusterIdentity, QuarantinedClient, Conflict)
 """lists within messages whose places have names"""
 TYPES: Final = {
     "str": "text",
@@ -72,6 +73,7 @@ WORDS: Final = {
     "`NO_CLUSTER`": str(NO_CLUSTER),
     "`FINE_S`": f"{FINE_S} seconds",
     "`HistoryNames`": "`history_names`",
+    "`Region`": "`Region` (below)",
     "`Conflict`": "`Conflict` (below)",
     "`QuarantinedClient`": "`QuarantinedClient` (below)",
     "`ClusterIdentity`": "`ClusterIdentity` (below)",
@@ -93,7 +95,7 @@ def topics_table(contract: Contract) -> str:
     """Name, compaction and largest record of each topic of a federation, with the default settings."""
     rows = [
         f"| `{name}` | {'newest record of each key' if topic.compact else 'in order'} | {topic.record_bytes_max} |"
-        for name, topic in declared_topics(contract, LogSettings(), labels=True).items()
+        for name, topic in declared_topics(contract, LogSettings(), labels=True, upstream=True).items()
     ]
     return "\n".join(["| topic | kept | largest record, bytes |", "|---|---|---|", *rows])
 
@@ -103,10 +105,10 @@ def arrays_table(algorithms: list[str]) -> str:
     rows = []
     for name in algorithms:
         algorithm = load_algorithm(name)
-        rows += [
-            f"| {name} | {kind} | {_arrays(table)} |"
-            for kind, table in (("update", algorithm.update), ("snapshot", algorithm.snapshot))
-        ]
+        tables = {"update": algorithm.update, "snapshot": algorithm.snapshot}
+        if isinstance(algorithm, StreamingAlgorithm) and algorithm.aggregation and algorithm.aggregation.update:
+            tables["region_update"] = algorithm.aggregation.update
+        rows += [f"| {name} | {kind} | {_arrays(table)} |" for kind, table in tables.items()]
     return "\n".join(["| algorithm | message | arrays |", "|---|---|---|", *rows])
 
 

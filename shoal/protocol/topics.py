@@ -38,19 +38,23 @@ def readings_settings(client: ClientSettings) -> TopicSettings:
     return replace(READINGS_SETTINGS, retain_bytes=client.readings_bytes_max)
 
 
-def declared_topics(contract: Contract, log: LogSettings, labels: bool = False) -> dict[str, TopicSettings]:
+def declared_topics(
+    contract: Contract, log: LogSettings, labels: bool = False, upstream: bool = False
+) -> dict[str, TopicSettings]:
     """The federation's topics by name, each with how it is kept by the settings of [log].
 
-    `labels`: with the topic of published labels, which exists only where a client has `publish_labels`.
+    `labels`: with the topic of published labels, which exists only where a client has `publish_labels`; `upstream`:
+    with the topic of contributions, which exists only where the server has an upstream federation.
     """
     published = TopicSettings(compact=True, retain_bytes=log.labels_retention_bytes, record_bytes_max=LABEL_BYTES_MAX)
+    updates = TopicSettings(
+        partitions=log.partitions,
+        retain_s=log.updates_retention_s or None,
+        retain_bytes=log.updates_retention_bytes or None,
+        record_bytes_max=log.update_bytes_max,
+    )
     return {
-        contract.updates_topic: TopicSettings(
-            partitions=log.partitions,
-            retain_s=log.updates_retention_s or None,
-            retain_bytes=log.updates_retention_bytes or None,
-            record_bytes_max=log.update_bytes_max,
-        ),
+        contract.updates_topic: updates,
         contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=log.snapshot_bytes_max),
         contract.events_topic: TopicSettings(retain_bytes=log.events_retention_bytes, record_bytes_max=EVENT_BYTES_MAX),
         contract.history_topic: TopicSettings(compact=True, record_bytes_max=HISTORY_BYTES_MAX),
@@ -58,13 +62,16 @@ def declared_topics(contract: Contract, log: LogSettings, labels: bool = False) 
             compact=True, retain_bytes=log.rejected_retention_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
         ),
         **({contract.labels_topic: published} if labels else {}),
+        **({contract.contributions_topic: replace(updates, partitions=1)} if upstream else {}),
     }
 
 
-def ensure_topics(log: Log, contract: Contract, settings: LogSettings | None = None, labels: bool = False) -> None:
+def ensure_topics(
+    log: Log, contract: Contract, settings: LogSettings | None = None, labels: bool = False, upstream: bool = False
+) -> None:
     """Create the federation's topics where they are missing. Raises `LogError` when one has other settings.
 
-    `labels`: that of published labels too.
+    `labels`: that of published labels too; `upstream`: that of contributions too.
     """
-    for name, topic in declared_topics(contract, settings or LogSettings(), labels).items():
+    for name, topic in declared_topics(contract, settings or LogSettings(), labels, upstream).items():
         log.ensure(name, topic)

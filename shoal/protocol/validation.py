@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims
-from shoal.algorithms.registry import is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
+from shoal.algorithms.registry import can_aggregate, is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options, model_statement, privacy_mode
@@ -21,6 +21,7 @@ from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
+from shoal.protocol.regions import Contribute, RegionUpdate, update_arrays
 from shoal.protocol.round_request import round_request_of
 
 ROWS_MAX = 1_000_000
@@ -47,6 +48,8 @@ class Validator:
     def check_update(self, update: Update) -> None:
         """An update: of a model of this federation, with arrays that readings under this contract can produce."""
         model = self._check_origin(update)
+        if isinstance(update, RegionUpdate):
+            self._check_region(update)
         if update.readings > model.readings_max:
             raise MessageRejected("bounds", f"it is from more than the {model.readings_max} readings of readings_max")
         if is_in_rounds(model.algorithm):
@@ -57,7 +60,7 @@ class Validator:
             self._check_arrays(update.arrays, rounds_algorithm(model.algorithm).update)
         else:
             algorithm = streaming_algorithm(model.algorithm)
-            self._check_arrays(update.arrays, algorithm.update)
+            self._check_arrays(update.arrays, update_arrays(update))
             if algorithm.check_claims is not None and update.chunks == 1:
                 self._agree(algorithm.check_claims, self._options[model.name], update)
 
@@ -79,6 +82,10 @@ class Validator:
     def check_cluster_name(self, name: ClusterName) -> None:
         """A name of a cluster: it must be for a model of this federation."""
         self._check_addressed(name)
+
+    def check_contribute(self, request: Contribute) -> None:
+        """A request to contribute upstream: it must name a model of this federation."""
+        self._check_addressed(request)
 
     def check_wake(self, wake: Wake) -> None:
         """A wake: it must name a model in rounds of this federation."""
@@ -129,6 +136,11 @@ class Validator:
         if model is None:
             raise MessageRejected("model", "no such model in the contract")
         return model
+
+    def _check_region(self, update: RegionUpdate) -> None:
+        update.check_passes_once(self._contract.federation)
+        if not can_aggregate(update.algorithm):
+            raise MessageRejected("model", f"a region cannot contribute to {update.algorithm}")
 
     def _agree(self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update) -> None:
         """`terms`: the options, or the parameters of the round, that the update was made with."""

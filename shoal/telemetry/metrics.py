@@ -113,6 +113,12 @@ class ServerMetrics(ProcessMetrics):
         self.quarantined = Gauge(
             "shoal_quarantined_clients", "Clients that a model absorbs nothing from", registry=self.registry
         )
+        self.region_clients = Gauge(
+            "shoal_region_clients",
+            "Clients of a region, without those of the regions below it, as its newest update says",
+            ["region"],
+            registry=self.registry,
+        )
         self.rejected = Counter(
             "shoal_rejected_messages", "Rejected messages by reason", ["reason"], registry=self.registry
         )

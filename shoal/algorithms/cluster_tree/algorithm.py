@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
+from shoal.algorithms.cluster_tree.aggregator import ClusterTreeAggregator
 from shoal.algorithms.cluster_tree.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.cluster_tree.client import HISTORY_READINGS, ClusterTreeClient
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.cluster_tree.server import ClusterTreeServer
 from shoal.algorithms.cluster_tree.snapshot import predict, view
-from shoal.algorithms.streaming import Arrays, StreamingAlgorithm
+from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
@@ -35,4 +36,5 @@ CLUSTER_TREE: Final = StreamingAlgorithm(
     view=view,
     check_claims=check_claims,
     new_readings="count",
+    aggregation=Aggregation(ClusterTreeAggregator),
 )

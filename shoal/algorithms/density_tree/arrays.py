@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,15 @@ UPDATE = {
 }
 """one window of a client: how many readings it has, refused ones included; and block by block the private counts of
 the cells of one axis of one leaf, in the epoch in which the axis had these cells. Private counts may be negative"""
+
+REGION_UPDATE = {
+    **UPDATE,
+    "count": ArraySpec("<i8", ("n",)),
+    "windows": ArraySpec("<i8", ("b",), at_least_one=True),
+    "exposure": ArraySpec("<f8", ("b",), positive=True),
+}
+"""windows of the clients of a region, added up: the readings of all windows; and block by block the sums of the private
+counts, over how many windows, and the readings that the axis would have counted if all of theirs were in its leaf"""
 
 SNAPSHOT = {
     "cut_first": ArraySpec("<i8", ("s",)),
@@ -71,16 +81,30 @@ class Block(NamedTuple):
     axis: int
     epoch: int
     counts: NDArray[np.float64]
+    exposure: float
+    """readings that the axis would have counted if all were in its leaf"""
+    windows: int = 1
+    """over which the counts are added up"""
 
 
 def blocks_of(arrays: Arrays, client: str) -> list[Block]:
-    """The blocks of an update. Raises `InvalidData`, which names the client."""
+    """The blocks of an update of a client, or of a region. Raises `InvalidData`, which names the client."""
     columns = [arrays[name].tolist() for name in ("leaf", "axis", "epoch", "cells")]
     counts = np.asarray(arrays["count"], dtype=np.float64)
     if sum(columns[3]) != len(counts) or min(columns[3], default=1) < 1:
         raise InvalidData(f"contribution of {client}: the cells of its blocks are not as many as its counts")
-    found, first = [], 0
-    for leaf, axis, epoch, cells in zip(*columns, strict=True):
-        found.append(Block(leaf, axis, epoch, counts[first : first + cells]))
-        first += cells
-    return found
+    ends = np.cumsum(columns[3]).tolist()
+    return [
+        Block(leaf, axis, epoch, counts[end - cells : end], exposure, windows)
+        for leaf, axis, epoch, cells, end, exposure, windows in zip(
+            *columns, ends, *_exposures_and_windows(arrays, columns[0]), strict=True
+        )
+    ]
+
+
+def _exposures_and_windows(arrays: Arrays, leaves: list[int]) -> tuple[list[float], list[int]]:
+    """Of each block. In one window, the readings of a leaf are shared equally between the axes that were asked."""
+    if "windows" in arrays:
+        return arrays["exposure"].tolist(), arrays["windows"].tolist()
+    places, asked = int(arrays["places"][0]), Counter(leaves)
+    return [places / asked[leaf] for leaf in leaves], [1] * len(leaves)

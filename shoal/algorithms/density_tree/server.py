@@ -81,9 +81,6 @@ class DensityTreeServer:
             for each in self._leaves:
                 each.fade(self.options.decay ** (places / FADE_READINGS))
         by_id = {leaf.leaf_id: leaf for leaf in self._leaves}
-        asked: dict[int, int] = {}
-        for block in blocks:
-            asked[block.leaf] = asked.get(block.leaf, 0) + 1
         faded = math.exp(-places / RECENT_READINGS)
         for each in self._leaves:
             each.recent, each.recent_noise = each.recent * faded, each.recent_noise * faded**2
@@ -92,9 +89,10 @@ class DensityTreeServer:
             if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
                 self.dropped += 1
                 continue
-            leaf.add(block.axis, block.counts, places / asked[block.leaf], self._noise_variance)
+            variance = block.windows * self._noise_variance
+            leaf.add(block.axis, block.counts, block.exposure, variance)
             leaf.recent += float(block.counts.sum())
-            leaf.recent_noise += len(block.counts) * self._noise_variance
+            leaf.recent_noise += len(block.counts) * variance
         self._readings += places
         if self._readings - self._grown >= self.options.grow_readings:
             self.grow()

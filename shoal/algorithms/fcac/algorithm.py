@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, require_possible
+from shoal.algorithms.fcac.aggregator import FcacAggregator
 from shoal.algorithms.fcac.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.fcac.ca_plus import CAPlus
 from shoal.algorithms.fcac.caefc import CAEFC
 from shoal.algorithms.fcac.snapshot import predict, view
-from shoal.algorithms.streaming import Arrays, StreamingAlgorithm
+from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
 NODES_MAX: Final = 2000
 """default of the option `nodes_max` in a federation, so that an endless stream does not fill the memory; the library
@@ -46,4 +47,5 @@ FCAC: Final = StreamingAlgorithm(
     predict=predict,
     view=view,
     check_claims=check_claims,
+    aggregation=Aggregation(lambda options, dimensions: FcacAggregator(), from_model=True),
 )

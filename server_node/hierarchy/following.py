@@ -1,0 +1,85 @@
+"""A model of a region that follows the upstream one: clients count by its plan, and the region adds the counts up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from server_node.models.streaming import StreamingModel
+from shoal.algorithms.registry import streaming_algorithm
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, ServerHalf, State
+from shoal.config.contract import Contract, Model
+from shoal.config.privacy import model_options
+from shoal.config.server_settings import ServerSettings
+from shoal.errors import InvalidState
+from shoal.protocol.messages import Snapshot
+
+STATE_VERSION: Final = 1
+
+
+class FollowingHalf:
+    """A server half whose snapshot is the newest one of the upstream federation. A `ServerHalf`."""
+
+    def __init__(self, contract: Contract, model: Model) -> None:
+        """Before the first snapshot it is that of a model that has learnt nothing, the same as upstream."""
+        self._algorithm = streaming_algorithm(model.algorithm)
+        half = self._algorithm.server(model_options(contract, model), contract.width)
+        self._arrays: Arrays = half.snapshot()
+        self.version = 0
+        """of the upstream snapshot; 0 before the first"""
+
+    def adopt(self, snapshot: Snapshot) -> None:
+        """Follow a snapshot of the upstream federation, which has been checked."""
+        self._arrays, self.version = snapshot.arrays, snapshot.version
+
+    def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
+        """Nothing: what clients contribute is added up for the upstream federation, which learns it."""
+
+    def snapshot(self) -> Arrays:
+        """The arrays of the upstream snapshot, as copies."""
+        return {name: array.copy() for name, array in self._arrays.items()}
+
+    def predict(self, rows: Rows) -> NDArray[np.int64]:
+        """rows (n, d) -> (n,) cluster of each row by the upstream snapshot, -1 where there is none."""
+        return self._algorithm.predict(self._arrays, rows)
+
+    def state(self) -> State:
+        """The upstream snapshot."""
+        return {"version": STATE_VERSION, "upstream_version": self.version, "arrays": dict(self._arrays)}
+
+    def restore(self, state: State) -> None:
+        """Become the saved half. Raises `InvalidState`."""
+        if state.get("version") != STATE_VERSION or "arrays" not in state:
+            raise InvalidState(
+                "the model was no region's model when the checkpoint was stored; put [upstream] as it was before, or "
+                "start the federation in a new folder"
+            )
+        self._arrays, self.version = state["arrays"], state["upstream_version"]
+
+
+class FollowingModel(StreamingModel):
+    """Publishes the upstream snapshots to the clients of the region, under the region's own versions."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        model: Model,
+        settings: ServerSettings,
+        history: PublishedHistory = NOTHING_PUBLISHED,
+    ) -> None:
+        super().__init__(contract, model, settings, history)
+        self._pool = None  # nothing is merged here, so there is nothing to wait for
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Adopt an upstream snapshot, unless it is the one already followed."""
+        assert isinstance(self._half, FollowingHalf)
+        if snapshot.version != self._half.version:
+            self._half.adopt(snapshot)
+            self._has_news = True
+
+    def _empty_half(self) -> ServerHalf:
+        return FollowingHalf(self._contract, self._model)

@@ -1,0 +1,107 @@
+"""Loads the upstream federation of a region, and checks that what the region learns fits there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.algorithms.registry import can_aggregate
+from shoal.config.contract import Contract, Model
+from shoal.config.models import check_models
+from shoal.config.settings import Config, load_config
+from shoal.errors import SettingsError
+
+
+class Upstream(NamedTuple):
+    """The upstream federation of a region."""
+
+    config: Config
+    """its file, as its clients have it"""
+    models: tuple[str, ...]
+    """names of the models that both federations have: those that the region contributes to"""
+
+    def summary(self) -> dict[str, Any]:
+        """What `shoal check` says of it."""
+        contract = self.config.contract
+        return {"federation": contract.federation, "digest": contract.digest, "models": list(self.models)}
+
+
+def load_upstream(config: Config) -> Upstream | None:
+    """The upstream federation of this one; None if it has none.
+
+    Raises `SettingsError` for a file that is wrong, for federations in a circle, and for contracts that do not fit: the
+    features and [privacy] must be the same, and so must each model of a name that both have.
+    """
+    if config.upstream.file is None:
+        return None
+    upstream = load_config(config.upstream.file)
+    check_models(upstream.contract)
+    _check_no_circle(config.contract.federation, upstream, config.upstream.file)
+    region, world = config.contract, upstream.contract
+    differences = [*_common_differences(region, world), *_model_differences(region, world)]
+    if differences:
+        raise SettingsError(
+            f"[upstream]: {region.federation} cannot be a region of {world.federation}: {'; '.join(differences)}"
+        )
+    return Upstream(upstream, tuple(_common_models(region, world)))
+
+
+def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
+    """Raises `SettingsError` if the federations above, as far as their files are here, lead back to this one."""
+    path = [federation]
+    while True:
+        path.append(upstream.contract.federation)
+        if path[-1] in path[:-1]:
+            raise SettingsError(
+                f"[upstream]: {' -> '.join(path)} is a circle, in which readings would count again and again; name a "
+                f"federation in {file} that is not below {federation}, or give each federation a name of its own"
+            )
+        if upstream.upstream.file is None or not upstream.upstream.file.exists():
+            return
+        upstream = load_config(upstream.upstream.file)
+
+
+def _common_models(region: Contract, world: Contract) -> Iterator[str]:
+    return (model.name for model in region.models if world.model(model.name) is not None)
+
+
+def _common_differences(region: Contract, world: Contract) -> Iterator[str]:
+    """What differs in features and privacy, in words."""
+    own, other = ({one.name: one for one in contract.features} for contract in (region, world))
+    if list(own) != list(other):
+        yield f"its features are {', '.join(own)}, there they are {', '.join(other)}"
+    else:
+        for name in own:
+            yield from _fields_that_differ(f"feature {name}", own[name].model_dump(), other[name].model_dump())
+    yield from _fields_that_differ("[privacy]", region.privacy.model_dump(), world.privacy.model_dump())
+
+
+def _model_differences(region: Contract, world: Contract) -> Iterator[str]:
+    """What differs in the models of both, in words."""
+    names = list(_common_models(region, world))
+    if not names:
+        yield "no model has the same name in both; the region contributes to models of the same name"
+    for name in names:
+        own, other = region.model(name), world.model(name)
+        assert own is not None
+        assert other is not None
+        if own.algorithm == other.algorithm and not can_aggregate(own.algorithm):
+            yield (
+                f"model {name}: a region cannot contribute to {own.algorithm} yet; give the region's model another "
+                "name, and it stays in the region"
+            )
+        yield from _fields_that_differ(f"model {name}", _agreed(own), _agreed(other))
+        if own.readings_max > other.readings_max:
+            yield f"model {name}: readings_max is {own.readings_max}, above {other.readings_max} there"
+
+
+def _agreed(model: Model) -> dict[str, object]:
+    """What a region's model must have in common with the one that it contributes to."""
+    return {"algorithm": model.algorithm, "options": model.options, "counts_epsilon": model.counts_epsilon}
+
+
+def _fields_that_differ(what: str, own: dict[str, object], other: dict[str, object]) -> Iterator[str]:
+    for name in sorted(own.keys() | other.keys()):
+        if own.get(name) != other.get(name):
+            yield f"{what}: {name} is {own.get(name)}, there it is {other.get(name)}"

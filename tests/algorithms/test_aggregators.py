@@ -1,0 +1,211 @@
+"""What a region contributes: for counts the flat result, for points each reading once, for nodes the changed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.claims import Claims
+from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
+from shoal.algorithms.density_tree.aggregator import DensityTreeAggregator
+from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.fcac.algorithm import FCAC
+from shoal.algorithms.registry import can_aggregate, load_algorithm, streaming_names
+from shoal.algorithms.streaming import Aggregator, Arrays, Contribution, StreamingAlgorithm
+from shoal.errors import InvalidData, InvalidState
+from shoal.privacy.count_noise import count_noise
+from tests.algorithms.test_density_tree import CORNERS, blobs
+
+WINDOW = 100
+EPOCH_WINDOWS = 20
+"""windows between two changes of the tree"""
+NOISE = count_noise(2.0)
+OPTIONS: Mapping[str, Any] = {
+    "noise_variance": NOISE.variance,
+    "window_readings": WINDOW,
+    "grow_readings": WINDOW * EPOCH_WINDOWS,
+    "oblique_axes": 1,
+}
+AGGREGATED = [name for name in streaming_names() if can_aggregate(name)]
+
+
+def counted(rows: NDArray[np.float64], server: DensityTreeServer, number: int) -> Arrays:
+    """The update of one window, with noise."""
+    window = server.plan.count(rows, np.ones(len(rows), dtype=bool), b"client", number)
+    return window.update(window.counts + NOISE.draw(number.to_bytes(4, "little"), len(window.counts)))
+
+
+def contributions_of(windows: Sequence[Arrays], regions: int) -> list[Arrays]:
+    """The windows as the contributions of so many regions, each of which has some of them."""
+    found = []
+    for region in range(regions):
+        aggregator = DensityTreeAggregator()
+        for window in windows[region::regions]:
+            aggregator.add(window, int(window["places"][0]))
+        found.append(aggregator.contribute(DensityTreeServer(3)))
+    return found
+
+
+def absorb(server: DensityTreeServer, updates: Sequence[Arrays]) -> None:
+    server.absorb([Contribution("c", number, arrays) for number, arrays in enumerate(updates)], b"")
+
+
+@pytest.mark.parametrize("regions", [1, 3])
+def test_counts_added_up_by_regions_grow_the_same_tree_as_without_regions(regions: int) -> None:
+    rows, _ = blobs(12 * WINDOW * EPOCH_WINDOWS, CORNERS, seed=3)
+    flat, world = DensityTreeServer(3, **OPTIONS), DensityTreeServer(3, **OPTIONS)
+    for epoch in range(12):
+        first = epoch * EPOCH_WINDOWS
+        numbers = range(first, first + EPOCH_WINDOWS)
+        windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], flat, number) for number in numbers]
+        absorb(flat, windows)
+        absorb(world, contributions_of(windows, regions))
+        assert flat.plan.digest == world.plan.digest, "both ask clients for the same counts"
+    assert len(set(flat.snapshot()["cluster"].tolist())) >= 3
+    assert np.array_equal(flat.predict(rows), world.predict(rows))
+    ours, theirs = flat.state(), world.state()
+    assert_same_counts(ours["tree"], theirs["tree"])
+
+
+def assert_same_counts(ours: Any, theirs: Any) -> None:
+    """All whole numbers are the same; real numbers agree to 9 digits, but for recent readings, which fade."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for name in ours.keys() - {"recent", "recent_noise"}:
+            assert_same_counts(ours[name], theirs[name])
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same_counts(one, other)
+    elif isinstance(ours, float | np.ndarray):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=0)
+    else:
+        assert ours == theirs
+
+
+def test_sums_of_counts_are_the_same_to_the_last_bit_in_any_order_and_over_any_number_of_levels() -> None:
+    server = DensityTreeServer(3, **OPTIONS)
+    rows, _ = blobs(9 * WINDOW, CORNERS, seed=1)
+    windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number) for number in range(9)]
+    (flat,) = contributions_of(windows, 1)
+    (backwards,) = contributions_of(windows[::-1], 1)
+    (levels,) = contributions_of(contributions_of(windows, 3), 1)
+    for name in flat.keys() - {"exposure"}:
+        assert np.array_equal(flat[name], backwards[name])
+        assert np.array_equal(flat[name], levels[name])
+    np.testing.assert_allclose(flat["exposure"], levels["exposure"], rtol=1e-12)
+    assert int(flat["places"][0]) == 9 * WINDOW
+
+
+def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
+    server = DensityTreeServer(3, **OPTIONS)
+    rows, _ = blobs(30 * WINDOW, CORNERS, seed=1)
+    windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number) for number in range(30)]
+    (honest,) = contributions_of(windows, 1)
+    claims = Claims(30 * WINDOW, np.zeros(3), np.ones(3))
+    assert DENSITY_TREE.check_claims is not None
+    DENSITY_TREE.check_claims(OPTIONS, honest, claims)
+    forged: list[dict[str, Any]] = [
+        {"count": honest["count"] + 10**6},
+        {"windows": honest["windows"] + 10**6},
+        {"exposure": honest["exposure"] + 30 * WINDOW},
+        {"places": honest["places"] + 1},
+        {"count": honest["count"][:-1]},
+    ]
+    for change in forged:
+        with pytest.raises(InvalidData):
+            DENSITY_TREE.check_claims(OPTIONS, {**honest, **change}, claims)
+
+
+def updates_of(algorithm: StreamingAlgorithm, number: int) -> list[Arrays]:
+    """Updates of one client."""
+    if algorithm is DENSITY_TREE:
+        server, (rows, _) = DensityTreeServer(3), blobs(number * WINDOW, CORNERS, seed=2)
+        return [counted(rows[one * WINDOW : (one + 1) * WINDOW], server, one) for one in range(number)]
+    client, (rows, _) = algorithm.client({}, 3), blobs(number * WINDOW, CORNERS, seed=2)
+    updates = []
+    for one in range(number):
+        client.learn(rows[one * WINDOW : (one + 1) * WINDOW])
+        updates.append(client.contribute())
+    return updates
+
+
+def aggregator_of(algorithm: StreamingAlgorithm) -> Aggregator:
+    assert algorithm.aggregation is not None
+    return algorithm.aggregation.aggregator({}, 3)
+
+
+@pytest.mark.parametrize("name", AGGREGATED)
+def test_a_restored_aggregator_contributes_the_same_and_nothing_twice(name: str) -> None:
+    algorithm = load_algorithm(name)
+    assert isinstance(algorithm, StreamingAlgorithm)
+    half, aggregator = algorithm.server({}, 3), aggregator_of(algorithm)
+    assert not any(array.size for array in aggregator.contribute(half).values()), "nothing is new at the start"
+    for number, arrays in enumerate(updates_of(algorithm, 3)):
+        half.absorb([Contribution("c", number, arrays)], bytes([number]))
+        aggregator.add(arrays, WINDOW)
+        restored = aggregator_of(algorithm)
+        restored.restore(aggregator.state())
+        aggregator = restored
+    kept = aggregator.state()
+    contributed = aggregator.contribute(half)
+    assert any(array.size for array in contributed.values())
+    assert not any(array.size for array in aggregator.contribute(half).values())
+    again = aggregator_of(algorithm)
+    again.restore(kept)
+    for name_of_array, array in again.contribute(half).items():
+        assert np.array_equal(array, contributed[name_of_array])
+
+
+@pytest.mark.parametrize("name", AGGREGATED)
+def test_the_state_of_another_aggregator_is_refused(name: str) -> None:
+    algorithm = load_algorithm(name)
+    assert isinstance(algorithm, StreamingAlgorithm)
+    with pytest.raises(InvalidState):
+        aggregator_of(algorithm).restore({"version": 1, "half": "of something else"})
+
+
+def test_merged_points_stand_for_every_reading_once_and_keep_its_mean() -> None:
+    aggregator, updates = aggregator_of(CLUSTER_TREE), updates_of(CLUSTER_TREE, 40)
+    for arrays in updates:
+        aggregator.add(arrays, WINDOW)
+    contributed = aggregator.contribute(CLUSTER_TREE.server({}, 3))
+    points, counts = contributed["point"], contributed["count"]
+    assert len(points) < sum(len(arrays["point"]) for arrays in updates) / 2, "near points are merged"
+    assert counts.sum() == 40 * WINDOW
+    given = [(arrays["point"] * arrays["count"][:, None]).sum(axis=0) for arrays in updates]
+    np.testing.assert_allclose((points * counts[:, None]).sum(axis=0), np.sum(given, axis=0), rtol=1e-9)
+
+
+def test_points_of_earlier_readings_are_contributed_at_once() -> None:
+    """The receiver allows for the history of one client, not of many."""
+    client, (rows, _) = CLUSTER_TREE.client({}, 3), blobs(1000, CORNERS, seed=2)
+    client.learn(rows)
+    client.contribute()
+    client.reset_published()
+    client.learn(rows[:10])
+    aggregator = aggregator_of(CLUSTER_TREE)
+    aggregator.add(client.contribute(), 10)
+    assert aggregator.is_full
+
+
+def test_a_region_of_fcac_contributes_the_nodes_that_its_model_has_changed_and_no_others() -> None:
+    region, client = FCAC.server({}, 3), FCAC.client({}, 3)
+    aggregator = aggregator_of(FCAC)
+    first, later = blobs(2000, CORNERS, seed=4)[0], blobs(300, CORNERS[:1], seed=5)[0]
+    client.learn(first)
+    region.absorb([Contribution("c", 1, client.contribute())], b"1")
+    everything = aggregator.contribute(region)
+    assert len(everything["weight"]) == len(region.snapshot()["weight"])
+    assert (np.diff(everything["count"]) <= 0).all(), "by winning count, as a client's"
+    client.learn(later)
+    region.absorb([Contribution("c", 2, client.contribute())], b"2")
+    changed = aggregator.contribute(region)
+    assert 0 < len(changed["weight"]) < len(region.snapshot()["weight"])
+    known = {row.tobytes() for row in region.snapshot()["weight"]}
+    assert {row.tobytes() for row in changed["weight"]} <= known
