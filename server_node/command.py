@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ import click
 
 from server_node.bootstrap import StatusUpdater, initial_status, open_server
 from server_node.hierarchy.bridge import BridgeThread
-from server_node.hierarchy.hierarchy import Above
 from server_node.history.store import HISTORY_FILE, HistoryReader
 from server_node.lease import LeaseHolder
 from server_node.lease_renewal import LeaseRenewal
@@ -75,23 +74,20 @@ def server(
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config))
-
-    bridge = None if upstream is None else BridgeThread(config, upstream, metrics)
-    above = None if upstream is None or bridge is None else Above(upstream, config.upstream, bridge.newest)
+    bridge = BridgeThread(config, upstream)
 
     @contextmanager
     def build() -> Iterator[ServerNode]:
         with (
-            open_server(config, rebuild, metrics, lease=lease, renewal=renewal, above=above) as node,
-            nullcontext() if bridge is None else bridge.running(),
+            open_server(config, rebuild, metrics, lease=lease, renewal=renewal, above=bridge.above) as node,
+            bridge.running(),
             updater.until_closed(node),
         ):
             yield node
 
     def on_step(node: ServerNode) -> None:
         renewal.check()
-        if bridge is not None:
-            bridge.check()
+        bridge.check()
         updater.update(node)
 
     with stopped_by_signals() as stop, _page(page_server, config, board, metrics):

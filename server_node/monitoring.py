@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from server_node.cluster_monitoring import ClusterMonitoring, Happened
+from server_node.hierarchy.hierarchy import Hierarchy
 from server_node.lineage import Lineage
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import (
@@ -111,8 +112,6 @@ class ServerMonitoring:
             self._incomplete(incomplete)
         self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
         self._metrics.partial_updates.set(outcome.waiting_updates)
-        for region in outcome.regions[:CLIENTS_SHOWN_MAX]:
-            self._metrics.region_clients.labels(region=region.path).set(region.clients)
         for event in outcome.events:
             self._model_event(event)
             self._open_round(event, outcome.stored_at or 0.0)
@@ -125,6 +124,13 @@ class ServerMonitoring:
         """How many records are not read yet, and how many records read the log still keeps."""
         self._metrics.lag.labels(topic=topic).set(lag_records)
         self._metrics.margin.labels(topic=topic).set(margin_records)
+
+    def observe_hierarchy(self, hierarchy: Hierarchy) -> None:
+        """The regions below, and how many contributions wait for the upstream federation."""
+        for region in hierarchy.regions[:CLIENTS_SHOWN_MAX]:
+            self._metrics.region_clients.labels(region=region.path).set(region.clients)
+        if (waiting := hierarchy.waiting) is not None:
+            self._metrics.lag.labels(topic=self._contract.contributions_topic).set(waiting)
 
     def observe_lost(self, topic: str, records: int) -> None:
         """So many records were removed by retention before they were read."""

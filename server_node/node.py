@@ -150,7 +150,6 @@ class ServerNode:
         Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
         resumed from the checkpoint, may go on.
         """
-        self._hierarchy.follow()
         batch = self._left or self._read(timeout_s)
         began = time.perf_counter()
         try:
@@ -169,8 +168,7 @@ class ServerNode:
         history = history_records(self._history, published)
         records = [*rejected, *(record for one in published for record in snapshot_records(self._contract, one))]
         records += [one.outbox_record(self._contract.history_topic) for one in history]
-        records += [*quarantine_requests(self._contract, events, now), *self._lists(ingested)]
-        records += self._hierarchy.records(now)
+        records += [*quarantine_requests(self._contract, events, now), *self._lists(ingested, now)]
         # What the clock decided cannot be learnt again from the log.
         due = self._outbox.should_store(len(ingested), self._settings.batch_updates_max, now)
         store = bool(records or events or due)
@@ -185,7 +183,6 @@ class ServerNode:
                 events=events,
                 published=published,
                 quarantined=self._quarantine.clients(),
-                regions=self._hierarchy.regions,
                 stored_at=now if store else None,
             )
         )
@@ -194,9 +191,10 @@ class ServerNode:
             self._history.apply(history)
         return bool(ingested or records or events)
 
-    def _lists(self, ingested: Sequence[IngestOutcome]) -> list[OutboxRecord]:
-        """The lists that the commands show, where a record has changed one."""
-        return list(list_records(self._contract, self._models, self._quarantine, ingested))
+    def _lists(self, ingested: Sequence[IngestOutcome], now: float) -> list[OutboxRecord]:
+        """The lists that the commands show, where a record has changed one, and what goes to other federations."""
+        lists = list_records(self._contract, self._models, self._quarantine, ingested)
+        return [*lists, *self._hierarchy.records(now)]
 
     def _go_back(self, failed: RecordFailed) -> None:
         """To the checkpoint, as after a kill: nothing is known of the models after a record that made one fail."""
@@ -227,6 +225,7 @@ class ServerNode:
         lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
         margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
         self._monitoring.observe_lag(topic, lag, margin)
+        self._monitoring.observe_hierarchy(self._hierarchy)
         return ServerStatus(
             contract=self._contract,
             started_at=self._started_at,
@@ -270,6 +269,7 @@ class ServerNode:
         published: list[PublishedSnapshot] = []
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
         hidden = self._unlearning.reads_again(self._positions)
+        self._hierarchy.follow()
         for model in sorted(self._models.values(), key=lambda model: model.needs_caught_up_log):
             if caught_up or not model.needs_caught_up_log:
                 events += model.on_timer(now)

@@ -10,7 +10,6 @@ from server_node.models.base import AnswerResult, PublishedSnapshot
 from server_node.models.events import ModelEvent
 from server_node.reassembly import IncompleteUpdate
 from shoal.protocol.quarantine import QuarantinedClient
-from shoal.protocol.regions import Region
 
 
 class IngestOutcome(NamedTuple):
@@ -67,7 +66,5 @@ class StepOutcome:
     published: Sequence[PublishedSnapshot]
     quarantined: Sequence[QuarantinedClient]
     """the clients in quarantine"""
-    regions: Sequence[Region]
-    """the regions below, those below another one after it"""
     stored_at: float | None
     """when the checkpoint was saved, seconds since 1970; None if it was not"""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
+from server_node.hierarchy.hierarchy import Above
 from shoal.config.settings import Config
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, MessageRejected, ShoalError
@@ -28,7 +29,6 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.conflicts import PublishedDigests, check_no_conflict
 from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.events import log_event
-from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Headers, Log, Positions, Record, beginning
 
 BRIDGE_FILE: Final = "upstream.db"
@@ -144,23 +144,34 @@ class Bridge:
 
 
 class BridgeThread:
-    """Runs the bridge in a thread of its own while a server runs; an error that no later try mends ends the server."""
+    """Runs the bridge in a thread of its own while a server runs; an error that no later try mends ends the server.
 
-    def __init__(self, config: Config, upstream: Upstream, metrics: ServerMetrics) -> None:
-        self._config, self._upstream, self._metrics = config, upstream.config, metrics
+    Without an upstream federation it does nothing.
+    """
+
+    def __init__(self, config: Config, upstream: Upstream | None) -> None:
+        self._config, self._upstream = config, upstream
         self._newest: dict[str, Snapshot] = {}
+        self._waiting = 0
         self._stop = threading.Event()
         self._error: BaseException | None = None
 
-    def newest(self, model: str) -> Snapshot | None:
-        """The newest upstream snapshot of a model; for any thread."""
-        return self._newest.get(model)
+    @property
+    def above(self) -> Above | None:
+        """The upstream federation as the server needs it; None if there is none."""
+        if self._upstream is None:
+            return None
+        return Above(self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Copy and bring until the context ends."""
+        if self._upstream is None:
+            yield
+            return
         self._stop, self._error = threading.Event(), None
-        thread = threading.Thread(target=self._run, args=[self._stop], name="upstream", daemon=True)
+        arguments = [self._upstream.config, self._stop]
+        thread = threading.Thread(target=self._run, args=arguments, name="upstream", daemon=True)
         thread.start()
         try:
             yield
@@ -173,11 +184,11 @@ class BridgeThread:
         if self._error is not None:
             raise self._error
 
-    def _run(self, stop: threading.Event) -> None:
+    def _run(self, upstream: Config, stop: threading.Event) -> None:
         try:
             while not stop.is_set():
                 try:
-                    with open_bridge(self._config, self._upstream, self._keep) as bridge:
+                    with open_bridge(self._config, upstream, self._keep) as bridge:
                         self._work(bridge, stop)
                 except ShoalError as error:
                     if not error.retriable:
@@ -190,11 +201,11 @@ class BridgeThread:
             raise
 
     def _work(self, bridge: Bridge, stop: threading.Event) -> None:
-        topic = self._config.contract.contributions_topic
         while not stop.is_set():
-            if not bridge.step():
+            worked = bridge.step()
+            self._waiting = bridge.lag_records
+            if not worked:
                 stop.wait(POLL_S)
-            self._metrics.lag.labels(topic=topic).set(bridge.lag_records)
 
     def _keep(self, snapshot: Snapshot) -> None:
         self._newest[snapshot.model] = snapshot

@@ -118,12 +118,8 @@ class Contributions:
             if now >= pending.since + self._publish_s:
                 pending.requested = True
                 request = Contribute(self._contract.federation, self._contract.digest, model)
-                yield OutboxRecord(
-                    self._contract.updates_topic,
-                    request.encode(),
-                    self._contract.update_key(model),
-                    Contribute.headers(),
-                )
+                key, topic = self._contract.update_key(model), self._contract.updates_topic
+                yield OutboxRecord(topic, request.encode(), key, Contribute.headers())
 
     def take_records(self) -> list[OutboxRecord]:
         """The contributions made since the last call, for the outbox."""

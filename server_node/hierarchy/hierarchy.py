@@ -21,13 +21,19 @@ from shoal.runtime.checkpoint import OutboxRecord
 
 
 class Above:
-    """The upstream federation of a server: its contract, when to contribute, and its newest snapshots."""
+    """The upstream federation of a server: its contract, when to contribute, and what the bridge to it knows."""
 
     def __init__(
-        self, upstream: Upstream, settings: UpstreamSettings, newest: Callable[[str], Snapshot | None] = lambda _: None
+        self,
+        upstream: Upstream,
+        settings: UpstreamSettings,
+        newest: Callable[[str], Snapshot | None] = lambda _: None,
+        waiting: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`newest` gives the newest upstream snapshot of a model, None before the first."""
-        self.upstream, self.settings, self.newest = upstream, settings, newest
+        """`newest` gives the newest upstream snapshot of a model, None before the first; `waiting` the number of
+        contributions that are not copied yet."""
+        self.upstream, self.settings = upstream, settings
+        self.newest, self.waiting = newest, waiting
 
     @property
     def following(self) -> frozenset[str]:
@@ -88,6 +94,11 @@ class Hierarchy:
     def regions(self) -> list[Region]:
         """Every region below, those below another one after it."""
         return self._regions.all()
+
+    @property
+    def waiting(self) -> int | None:
+        """Contributions that the upstream federation does not have yet; None where there is none."""
+        return None if self._above is None else self._above.waiting()
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""

@@ -128,7 +128,7 @@ class RoundsHarness:
     def _observe(
         self, ingested: Sequence[IngestOutcome], events: Sequence[ModelEvent], published: Sequence[PublishedSnapshot]
     ) -> None:
-        self._monitoring.observe(StepOutcome(ingested, 0.0, (), 0, events, published, (), (), None))
+        self._monitoring.observe(StepOutcome(ingested, 0.0, (), 0, events, published, (), None))
 
 
 def run_rounds(harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], most: int = 100) -> int:
