@@ -61,8 +61,8 @@ def server(
     """
     config = load_config(file)
     check_models(config.contract)
-    upstream = load_upstream(config)
-    for log in (config.log,) if upstream is None else (config.log, upstream.config.log):
+    bridge = BridgeThread(config, load_upstream(config))
+    for log in bridge.logs:
         check_installed(log)
     page_server = None if no_page else _page_server()
     PROCESS.start()
@@ -74,7 +74,6 @@ def server(
     board = StatusBoard(initial_status(config, time.time()))
     lease, updater = LeaseHolder(config, take_over), StatusUpdater(board)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config))
-    bridge = BridgeThread(config, upstream)
 
     @contextmanager
     def build() -> Iterator[ServerNode]:

@@ -98,8 +98,8 @@ class ServerNode:
     def _make_parts(self) -> None:
         """Everything that a checkpoint is restored into, as it is before the first update."""
         contract, log = self._contract, self._log
-        following = () if self._above is None else self._above.following
-        self._models = make_models(contract, self._settings, self._validator, self._history, following)
+        forms = {} if self._above is None else self._above.model_forms
+        self._models = make_models(contract, self._settings, self._validator, self._history, forms)
         self._hierarchy = Hierarchy(contract, self._above, self._models)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 from server_node.hierarchy.hierarchy import Above
-from shoal.config.settings import Config
+from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, MessageRejected, ShoalError
 from shoal.protocol.conflicts import content_digest
@@ -162,6 +162,11 @@ class BridgeThread:
         if self._upstream is None:
             return None
         return Above(self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting)
+
+    @property
+    def logs(self) -> list[LogSettings]:
+        """The logs that the server and the bridge open."""
+        return [self._config.log, *([] if self._upstream is None else [self._upstream.config.log])]
 
     @contextmanager
     def running(self) -> Iterator[None]:

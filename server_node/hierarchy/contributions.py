@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from server_node.hierarchy.region_models import RegionModel
 from server_node.hierarchy.regions import Regions
 from server_node.models.base import ServedModel
-from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Aggregation, Aggregator, Arrays
 from shoal.config.contract import Contract, Model
@@ -104,7 +104,7 @@ class Contributions:
         pending = self._pending.get(model)
         if pending is None or pending.since is None:
             return
-        arrays = pending.aggregator.contribute(self._streaming(model).half)
+        arrays = pending.aggregator.contribute(self._model(model).half)
         if any(array.size for array in arrays.values()):
             self._publish(self._update(model, pending, arrays, regions), pending)
         pending.begin_again()
@@ -150,12 +150,14 @@ class Contributions:
         The clock may decide when the first updates are merged. A rebuild merges them with the last one of these, so
         what counts is the first update after them.
         """
-        model = self._streaming(name)
-        return not self._aggregation(name).from_model or (model.has_begun and taken > model.pooled_updates)
+        if not self._aggregation(name).from_model:
+            return True
+        merged_first = self._model(name).merged_first
+        return merged_first is not None and taken > merged_first
 
-    def _streaming(self, name: str) -> StreamingModel:
+    def _model(self, name: str) -> RegionModel:
         model = self._models[name]
-        assert isinstance(model, StreamingModel)
+        assert isinstance(model, RegionModel)
         return model
 
     def _update(self, model: str, pending: _Pending, arrays: Arrays, regions: Regions) -> RegionUpdate:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from server_node.hierarchy.contributions import Contributions
-from server_node.hierarchy.following import FollowingModel
+from server_node.hierarchy.region_models import FollowingModel, RegionModel
 from server_node.hierarchy.regions import Regions
 from server_node.models.base import ServedModel
 from shoal.algorithms.registry import streaming_algorithm
@@ -36,9 +36,11 @@ class Above:
         self.newest, self.waiting = newest, waiting
 
     @property
-    def following(self) -> frozenset[str]:
-        """Names of the models whose clients work by the upstream plan."""
-        return frozenset(model for model in self.upstream.models if _needs_plan(self.upstream, model))
+    def model_forms(self) -> dict[str, type[RegionModel]]:
+        """name -> class of each model that contributes: some follow the upstream federation's."""
+        return {
+            name: FollowingModel if _needs_plan(self.upstream, name) else RegionModel for name in self.upstream.models
+        }
 
 
 class Hierarchy:
@@ -79,7 +81,7 @@ class Hierarchy:
         """Adopt the newest upstream snapshots, in the models that follow them."""
         if self._above is None:
             return
-        for name in self._above.following:
+        for name in self._above.upstream.models:
             model, snapshot = self._models[name], self._above.newest(name)
             if snapshot is not None and isinstance(model, FollowingModel):
                 model.follow(snapshot)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from typing import Final
 
-from server_node.hierarchy.following import FollowingModel
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
 from server_node.models.rounds import RoundsModel
@@ -14,20 +14,22 @@ from shoal.config.contract import Contract
 from shoal.config.server_settings import ServerSettings
 from shoal.protocol.validation import Validator
 
+NO_FORMS: Final[Mapping[str, type[StreamingModel]]] = {}
+
 
 def make_models(
     contract: Contract,
     settings: ServerSettings,
     validator: Validator,
     history: PublishedHistory = NOTHING_PUBLISHED,
-    following: Collection[str] = (),
+    forms: Mapping[str, type[StreamingModel]] = NO_FORMS,
 ) -> dict[str, ServedModel]:
     """name -> model without any update yet, in the order of the contract; their histories go on from `history`.
 
-    `following`: names of the models that follow those of the upstream federation.
+    `forms`: the classes of those streaming models that are not plain ones.
     """
     streaming: dict[str, StreamingModel] = {
-        model.name: (FollowingModel if model.name in following else StreamingModel)(contract, model, settings, history)
+        model.name: forms.get(model.name, StreamingModel)(contract, model, settings, history)
         for model in contract.models
         if not is_in_rounds(model.algorithm)
     }

@@ -102,21 +102,6 @@ class StreamingModel:
         return self._publisher.lineage
 
     @property
-    def half(self) -> ServerHalf:
-        """What has absorbed the updates."""
-        return self._half
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the first updates have been merged."""
-        return self._pool is None
-
-    @property
-    def pooled_updates(self) -> int:
-        """How many these were; 0 before."""
-        return self._pooled_updates
-
-    @property
     def pending(self) -> bool:
         """Whether updates came after the newest snapshot."""
         return self._updates_since_snapshot > 0

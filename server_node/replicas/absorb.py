@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from server_node.failed_records import RecordFailed
+from server_node.hierarchy.hierarchy import Hierarchy
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import ModelEvent
@@ -127,8 +128,9 @@ class RegionModel:
         model = StreamingModel(self.contract, self.model, self.settings, paced=False)
         reassembly, quarantine, quotas = Reassembly(), QuarantineRegister(), Quotas(self.settings)
         models, clock = _OneModel({self.model.name: model}), [0.0]
+        rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
         ingest = Ingest(
-            self.validator, models, reassembly, quarantine, lambda: clock[0], self.rejections, quotas, self._keys
+            self.validator, models, reassembly, quarantine, lambda: clock[0], rejections, quotas, hierarchy, self._keys
         )
         return _Parts(model, ingest, reassembly, quarantine, quotas, clock)
 

@@ -88,6 +88,8 @@ def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
                 f"{file}: [log] address is {config.log.address}, and replicas share their regions through Kafka: "
                 "set kafka://host:port, or run shoal server for this federation"
             )
+        if config.upstream.file is not None:
+            raise SettingsError(f"{file}: replicas contribute to no upstream federation; run shoal server for this one")
         for section in ("log", "replica"):
             if getattr(config, section) != getattr(first, section):
                 raise SettingsError(f"{file}: [{section}] is not that of {files[0]}; replicas need one for all regions")

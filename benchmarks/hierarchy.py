@@ -1,0 +1,169 @@
+"""FCAC on two levels: what it costs in accuracy that regions contribute to a world, beside one flat federation.
+
+    python -m benchmarks.hierarchy --data FOLDER
+
+The folder has the data sets as NAME.csv.gz: columns of features, then `label`. Both federations have the same clients
+with the same readings; only the way to the world differs.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from benchmarks.machine import facts, one_line
+from benchmarks.results import table, write
+from shoal.algorithms.fcac.aggregator import FcacAggregator
+from shoal.algorithms.fcac.algorithm import FCAC
+from shoal.algorithms.streaming import Contribution, ServerHalf
+
+STREAMS = (
+    *("xclara", "s_set1", "phoneme", "pendigits"),
+    *("optdigits", "occupancy", "wall_robot", "eeg_eye_state"),
+)
+EXTRA = ("date", "part")
+"""columns that are no features"""
+REGIONS, CLIENTS_EACH = 3, 4
+UPDATE_ROWS = 100
+CONTRIBUTE_ROWS = 1000
+"""readings of a region between two contributions"""
+ROWS_MAX = 8000
+
+Rows = NDArray[np.float64]
+
+
+class Outcome(NamedTuple):
+    """What one run found."""
+
+    ari: float
+    clusters: int
+    inputs: int
+    """nodes that the world's server has learnt"""
+
+
+class Regional:
+    """A region's server half, and what it contributes to the world."""
+
+    def __init__(self, name: str, d: int, world: World) -> None:
+        self._name, self._world = name, world
+        self._half, self._aggregator = FCAC.server({}, d), FcacAggregator()
+        self._rows = self._sequence = 0
+
+    def absorb(self, contribution: Contribution) -> None:
+        self._half.absorb([contribution], _key(contribution))
+        self._rows += UPDATE_ROWS
+        if self._rows % CONTRIBUTE_ROWS == 0:
+            self.contribute()
+
+    def contribute(self) -> None:
+        self._sequence += 1
+        self._world.absorb(Contribution(self._name, self._sequence, self._aggregator.contribute(self._half)))
+
+
+class World:
+    """The server half at the top."""
+
+    def __init__(self, d: int) -> None:
+        self.half: ServerHalf = FCAC.server({}, d)
+        self.inputs = 0
+
+    def absorb(self, contribution: Contribution) -> None:
+        self.inputs += len(contribution.arrays["weight"])
+        self.half.absorb([contribution], _key(contribution))
+
+
+def run(rows: Rows, labels: NDArray[np.int64], levels: int, seed: int) -> Outcome:
+    """One federation over rows (n, d), dealt to the clients at random."""
+    d, clients_total = rows.shape[1], REGIONS * CLIENTS_EACH
+    world = World(d)
+    regions = [Regional(f"region-{number}", d, world) for number in range(REGIONS)]
+    clients = [FCAC.client({}, d) for _ in range(clients_total)]
+    owner = np.random.default_rng(seed).integers(clients_total, size=len(rows))
+    own = [rows[owner == client] for client in range(clients_total)]
+    for turn in range(-(-max(map(len, own)) // UPDATE_ROWS)):
+        for number, client in enumerate(clients):
+            client.learn(own[number][turn * UPDATE_ROWS : (turn + 1) * UPDATE_ROWS])
+            contribution = Contribution(f"client-{number}", turn + 1, client.contribute())
+            (world if levels == 1 else regions[number % REGIONS]).absorb(contribution)
+    if levels == 2:
+        for region in regions:
+            region.contribute()
+    found = world.half.predict(rows)
+    return Outcome(float(adjusted_rand_score(labels, found)), len(set(found.tolist())), world.inputs)
+
+
+def load(folder: Path, name: str) -> tuple[Rows, NDArray[np.int64]]:
+    """The rows (n, d) of a data set in unit coordinates, in their order, and their labels (n,)."""
+    with gzip.open(folder / f"{name}.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        head, *lines = csv.reader(file)
+    lines = lines[:: max(1, len(lines) // ROWS_MAX)]
+    features = [column for column, title in enumerate(head) if title not in (*EXTRA, "label")]
+    labels = np.unique([one[head.index("label")] for one in lines], return_inverse=True)[1].astype(np.int64)
+    rows = np.array([[float(one[column]) for column in features] for one in lines])
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return (rows - low) / np.where(high > low, high - low, 1.0), labels
+
+
+def line(name: str, flat: Sequence[Outcome], levels: Sequence[Outcome]) -> list[str]:
+    """One row of the table."""
+
+    def shown(outcomes: Sequence[Outcome]) -> list[str]:
+        ari = [one.ari for one in outcomes]
+        return [
+            f"{np.mean(ari):.3f} ({np.std(ari):.3f})",
+            f"{np.mean([one.clusters for one in outcomes]):.1f}",
+            f"{np.mean([one.inputs for one in outcomes]):.0f}",
+        ]
+
+    return [name, *shown(flat), *shown(levels), "yes" if holds(flat, levels) else "no"]
+
+
+def holds(flat: Sequence[Outcome], levels: Sequence[Outcome]) -> bool:
+    """Whether two levels lose no more than the spread of the flat federation over its seeds."""
+    before, after = [one.ari for one in flat], [one.ari for one in levels]
+    return bool(np.mean(after) >= np.mean(before) - np.std(before))
+
+
+def _key(contribution: Contribution) -> bytes:
+    return f"{contribution.client} {contribution.sequence}".encode()
+
+
+@click.command()
+@click.option(
+    "--data", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True, help="The data sets."
+)
+@click.option("--seeds", default=5, show_default=True, help="Runs of each federation.")
+@click.option("--quick", is_flag=True, help="One stream and two seeds, to see that it runs.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True)
+def main(data: Path, seeds: int, quick: bool, out: Path) -> None:
+    """Compare FCAC in one flat federation with FCAC on two levels."""
+    measured: dict[str, dict[str, list[Outcome]]] = {}
+    for name in STREAMS[:1] if quick else STREAMS:
+        rows, labels = load(data, name)
+        measured[name] = {
+            kind: [run(rows, labels, levels, seed) for seed in range(2 if quick else seeds)]
+            for kind, levels in (("flat", 1), ("two levels", 2))
+        }
+        click.echo(line(name, *measured[name].values()))
+    head = ["stream", "flat: ARI", "clusters", "inputs", "two levels: ARI", "clusters", "inputs", "within its spread"]
+    text = table(head, [line(name, *kinds.values()) for name, kinds in measured.items()])
+    about = f"{REGIONS} regions of {CLIENTS_EACH} clients; mean (standard deviation) of {2 if quick else seeds} seeds."
+    figures = {
+        name: {kind: [one._asdict() for one in runs] for kind, runs in kinds.items()}
+        for name, kinds in measured.items()
+    }
+    here = facts(["numpy", "scikit-learn"])
+    page = f"# FCAC on two levels\n\n{one_line(here)}\n\n{about}\n\n{text}"
+    write(out, "hierarchy", {"machine": here, "streams": figures}, page)
+
+
+if __name__ == "__main__":
+    main()
