@@ -22,7 +22,7 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.machine import facts, one_line
 from benchmarks.results import table, write
 from shoal.algorithms.fcac.aggregator import FcacAggregator
-from shoal.algorithms.fcac.algorithm import FCAC
+from shoal.algorithms.fcac.algorithm import FCAC, NODES_MAX
 from shoal.algorithms.streaming import Contribution, ServerHalf
 
 STREAMS = (
@@ -50,22 +50,24 @@ class Outcome(NamedTuple):
 
 
 class Regional:
-    """A region's server half, and what it contributes to the world."""
+    """A region: what its clients contribute, put together, goes to the world."""
 
     def __init__(self, name: str, d: int, world: World) -> None:
         self._name, self._world = name, world
-        self._half, self._aggregator = FCAC.server({}, d), FcacAggregator()
+        self._aggregator = FcacAggregator({"nodes_max": NODES_MAX}, d)
         self._rows = self._sequence = 0
 
     def absorb(self, contribution: Contribution) -> None:
-        self._half.absorb([contribution], _key(contribution))
+        if not self._aggregator.has_room(contribution.arrays, UPDATE_ROWS):
+            self.contribute()
+        self._aggregator.add(contribution.arrays, UPDATE_ROWS)
         self._rows += UPDATE_ROWS
         if self._rows % CONTRIBUTE_ROWS == 0:
             self.contribute()
 
     def contribute(self) -> None:
         self._sequence += 1
-        self._world.absorb(Contribution(self._name, self._sequence, self._aggregator.contribute(self._half)))
+        self._world.absorb(Contribution(self._name, self._sequence, self._aggregator.contribute()))
 
 
 class World:

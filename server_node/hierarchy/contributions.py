@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server_node.hierarchy.region_models import RegionModel
 from server_node.hierarchy.regions import Regions
 from server_node.models.base import ServedModel
 from shoal.algorithms.registry import streaming_algorithm
@@ -47,12 +46,9 @@ class _Pending:
     """when its first update was taken in, seconds since 1970; None: there is none"""
     requested: bool = False
     """whether a request to contribute is in the log, or about to be"""
-    taken: int = 0
-    """updates taken in since the model began"""
 
     def add(self, update: Update, now: float) -> None:
         self.aggregator.add(update.arrays, update.readings)
-        self.taken += 1
         self.readings += update.readings
         self.made_at = max(self.made_at, update.made_at)
         times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
@@ -92,11 +88,11 @@ class Contributions:
         if pending is None:
             return
         most = self._world_model(update.model).readings_max
-        if pending.readings + update.readings > most:
+        has_room = pending.aggregator.has_room(update.arrays, update.readings)
+        if not has_room or pending.readings + update.readings > most:
             self.contribute(update.model, regions)
         pending.add(update, now)
-        enough = pending.aggregator.is_full or pending.readings >= min(self._publish_readings, most)
-        if enough and self._may_contribute(update.model, pending.taken):
+        if pending.readings >= min(self._publish_readings, most):
             self.contribute(update.model, regions)
 
     def contribute(self, model: str, regions: Regions) -> None:
@@ -104,7 +100,7 @@ class Contributions:
         pending = self._pending.get(model)
         if pending is None or pending.since is None:
             return
-        arrays = pending.aggregator.contribute(self._model(model).half)
+        arrays = pending.aggregator.contribute()
         if any(array.size for array in arrays.values()):
             self._publish(self._update(model, pending, arrays, regions), pending)
         pending.begin_again()
@@ -112,7 +108,7 @@ class Contributions:
     def requests(self, now: float) -> Iterator[OutboxRecord]:
         """Requests to contribute for the region's own log, for the models whose time it is."""
         for model, pending in self._pending.items():
-            if pending.since is None or pending.requested or not self._may_contribute(model, pending.taken + 1):
+            if pending.since is None or pending.requested:
                 continue
             pending.since = min(pending.since, now)  # a clock that was set back must not lengthen the wait
             if now >= pending.since + self._publish_s:
@@ -143,22 +139,6 @@ class Contributions:
                 self._pending[name] = _Pending(pending.aggregator, **saved)
             except (KeyError, TypeError) as broken:
                 raise InvalidState(f"the checkpoint's contributions of {name} are damaged: {broken}") from None
-
-    def _may_contribute(self, name: str, taken: int) -> bool:
-        """Whether the model had begun before the update number `taken`, where its contributions depend on it.
-
-        The clock may decide when the first updates are merged. A rebuild merges them with the last one of these, so
-        what counts is the first update after them.
-        """
-        if not self._aggregation(name).from_model:
-            return True
-        merged_first = self._model(name).merged_first
-        return merged_first is not None and taken > merged_first
-
-    def _model(self, name: str) -> RegionModel:
-        model = self._models[name]
-        assert isinstance(model, RegionModel)
-        return model
 
     def _update(self, model: str, pending: _Pending, arrays: Arrays, regions: Regions) -> RegionUpdate:
         own, world = self._world_model(model), self._world

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from server_node.hierarchy.contributions import Contributions
-from server_node.hierarchy.region_models import FollowingModel, RegionModel
+from server_node.hierarchy.following import FollowingModel
 from server_node.hierarchy.regions import Regions
 from server_node.models.base import ServedModel
+from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import Contract
 from shoal.config.upstream import Upstream
@@ -36,11 +37,9 @@ class Above:
         self.newest, self.waiting = newest, waiting
 
     @property
-    def model_forms(self) -> dict[str, type[RegionModel]]:
-        """name -> class of each model that contributes: some follow the upstream federation's."""
-        return {
-            name: FollowingModel if _needs_plan(self.upstream, name) else RegionModel for name in self.upstream.models
-        }
+    def model_forms(self) -> dict[str, type[StreamingModel]]:
+        """name -> class of the models that follow the upstream federation's."""
+        return {name: FollowingModel for name in self.upstream.models if _needs_plan(self.upstream, name)}
 
 
 class Hierarchy:

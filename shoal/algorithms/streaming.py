@@ -129,20 +129,16 @@ class Aggregator(Protocol):
     client of it.
     """
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the region has to contribute before anything more is added."""
+    def has_room(self, arrays: Arrays, readings: int) -> bool:
+        """Whether an update can be added before the region contributes; where nothing has been added it can."""
         ...
 
     def add(self, arrays: Arrays, readings: int) -> None:
         """Take in the arrays of one update, of a client or of a lower region, and the readings that it is from."""
         ...
 
-    def contribute(self, half: ServerHalf) -> Arrays:
-        """The arrays of the region's update, all empty when there is nothing new; the next call begins from here.
-
-        `half` is the region's own server half, which has absorbed all that was added.
-        """
+    def contribute(self) -> Arrays:
+        """The arrays of the region's update, all empty when there is nothing new; the next call begins from here."""
         ...
 
     def state(self) -> State:
@@ -162,8 +158,6 @@ class Aggregation:
     """(options, d) -> an aggregator to which nothing has been added. Raises `SettingsError`"""
     update: Mapping[str, ArraySpec] | None = None
     """the arrays of a region's update; None: those of a client's"""
-    from_model: bool = False
-    """whether a contribution depends on the region's own model, and not on what was added alone"""
     plan_from_upstream: bool = False
     """whether clients work by a plan in the snapshot: then those of a region work by the plan of the upstream
     federation, since what is counted by different plans cannot be added up"""

@@ -47,7 +47,7 @@ def contributions_of(windows: Sequence[Arrays], regions: int) -> list[Arrays]:
         aggregator = DensityTreeAggregator()
         for window in windows[region::regions]:
             aggregator.add(window, int(window["places"][0]))
-        found.append(aggregator.contribute(DensityTreeServer(3)))
+        found.append(aggregator.contribute())
     return found
 
 
@@ -144,21 +144,20 @@ def aggregator_of(algorithm: StreamingAlgorithm) -> Aggregator:
 def test_a_restored_aggregator_contributes_the_same_and_nothing_twice(name: str) -> None:
     algorithm = load_algorithm(name)
     assert isinstance(algorithm, StreamingAlgorithm)
-    half, aggregator = algorithm.server({}, 3), aggregator_of(algorithm)
-    assert not any(array.size for array in aggregator.contribute(half).values()), "nothing is new at the start"
-    for number, arrays in enumerate(updates_of(algorithm, 3)):
-        half.absorb([Contribution("c", number, arrays)], bytes([number]))
+    aggregator = aggregator_of(algorithm)
+    assert not any(array.size for array in aggregator.contribute().values()), "nothing is new at the start"
+    for arrays in updates_of(algorithm, 3):
         aggregator.add(arrays, WINDOW)
         restored = aggregator_of(algorithm)
         restored.restore(aggregator.state())
         aggregator = restored
     kept = aggregator.state()
-    contributed = aggregator.contribute(half)
+    contributed = aggregator.contribute()
     assert any(array.size for array in contributed.values())
-    assert not any(array.size for array in aggregator.contribute(half).values())
+    assert not any(array.size for array in aggregator.contribute().values())
     again = aggregator_of(algorithm)
     again.restore(kept)
-    for name_of_array, array in again.contribute(half).items():
+    for name_of_array, array in again.contribute().items():
         assert np.array_equal(array, contributed[name_of_array])
 
 
@@ -174,7 +173,7 @@ def test_merged_points_stand_for_every_reading_once_and_keep_its_mean() -> None:
     aggregator, updates = aggregator_of(CLUSTER_TREE), updates_of(CLUSTER_TREE, 40)
     for arrays in updates:
         aggregator.add(arrays, WINDOW)
-    contributed = aggregator.contribute(CLUSTER_TREE.server({}, 3))
+    contributed = aggregator.contribute()
     points, counts = contributed["point"], contributed["count"]
     assert len(points) < sum(len(arrays["point"]) for arrays in updates) / 2, "near points are merged"
     assert counts.sum() == 40 * WINDOW
@@ -182,30 +181,45 @@ def test_merged_points_stand_for_every_reading_once_and_keep_its_mean() -> None:
     np.testing.assert_allclose((points * counts[:, None]).sum(axis=0), np.sum(given, axis=0), rtol=1e-9)
 
 
-def test_points_of_earlier_readings_are_contributed_at_once() -> None:
+def test_only_one_update_of_a_contribution_may_stand_for_earlier_readings() -> None:
     """The receiver allows for the history of one client, not of many."""
     client, (rows, _) = CLUSTER_TREE.client({}, 3), blobs(1000, CORNERS, seed=2)
     client.learn(rows)
-    client.contribute()
+    plain = client.contribute()
     client.reset_published()
     client.learn(rows[:10])
+    with_history = client.contribute()
     aggregator = aggregator_of(CLUSTER_TREE)
-    aggregator.add(client.contribute(), 10)
-    assert aggregator.is_full
+    assert aggregator.has_room(with_history, 10)
+    aggregator.add(with_history, 10)
+    assert aggregator.has_room(plain, 1000)
+    assert not aggregator.has_room(with_history, 10)
 
 
-def test_a_region_of_fcac_contributes_the_nodes_that_its_model_has_changed_and_no_others() -> None:
-    region, client = FCAC.server({}, 3), FCAC.client({}, 3)
+def test_a_region_of_fcac_passes_on_all_nodes_of_its_clients_by_winning_count() -> None:
+    updates = updates_of(FCAC, 5)
     aggregator = aggregator_of(FCAC)
-    first, later = blobs(2000, CORNERS, seed=4)[0], blobs(300, CORNERS[:1], seed=5)[0]
-    client.learn(first)
-    region.absorb([Contribution("c", 1, client.contribute())], b"1")
-    everything = aggregator.contribute(region)
-    assert len(everything["weight"]) == len(region.snapshot()["weight"])
-    assert (np.diff(everything["count"]) <= 0).all(), "by winning count, as a client's"
-    client.learn(later)
-    region.absorb([Contribution("c", 2, client.contribute())], b"2")
-    changed = aggregator.contribute(region)
-    assert 0 < len(changed["weight"]) < len(region.snapshot()["weight"])
-    known = {row.tobytes() for row in region.snapshot()["weight"]}
-    assert {row.tobytes() for row in changed["weight"]} <= known
+    for arrays in updates:
+        aggregator.add(arrays, WINDOW)
+    contributed = aggregator.contribute()
+    assert (np.diff(contributed["count"]) <= 0).all()
+
+    def nodes(of: Sequence[Arrays]) -> list[tuple[bytes, int]]:
+        return sorted(
+            (row.tobytes(), int(count))
+            for arrays in of
+            for row, count in zip(arrays["weight"], arrays["count"], strict=True)
+        )
+
+    assert nodes([contributed]) == nodes(updates)
+
+
+def test_a_contribution_of_fcac_has_no_more_nodes_than_the_receiver_accepts() -> None:
+    assert FCAC.aggregation is not None
+    aggregator = FCAC.aggregation.aggregator({"nodes_max": 20}, 3)
+    arrays = {"weight": np.zeros((12, 3)), "count": np.ones(12, dtype=np.int64)}
+    assert aggregator.has_room(arrays, WINDOW)
+    aggregator.add(arrays, WINDOW)
+    assert not aggregator.has_room(arrays, WINDOW)
+    aggregator.contribute()
+    assert aggregator.has_room(arrays, WINDOW)

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state, sketched
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ServerHalf, State
+from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.sketching import Sketch, empty_sketch
 
 STATE_VERSION: Final = 1
@@ -29,14 +29,13 @@ class ClusterTreeAggregator:
         self._sketch = empty_sketch(dimensions)
         self._readings = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the points stand for more readings than the updates were from.
+    def has_room(self, arrays: Arrays, readings: int) -> bool:
+        """Whether at most one of the updates stands for more readings than it is from.
 
         An update to a server that has lost the earlier ones stands for earlier readings too. The receiver accepts as
         many of those as one client can have.
         """
-        return float(self._sketch.mass.sum()) > self._readings
+        return bool(self._sketch.mass.sum() <= self._readings or arrays["count"].sum() <= readings)
 
     def add(self, arrays: Arrays, readings: int) -> None:
         """Add the points of one update."""
@@ -44,7 +43,7 @@ class ClusterTreeAggregator:
         self._sketch = sketched(self._sketch.with_more(more), self._points_max)
         self._readings += readings
 
-    def contribute(self, half: ServerHalf) -> Arrays:
+    def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the points since the last call."""
         published = self._sketch
         self._sketch, self._readings = empty_sketch(self._width), 0

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.density_tree.arrays import blocks_of
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ServerHalf, State
+from shoal.algorithms.streaming import Arrays, State
 
 STATE_VERSION: Final = 1
 _COLUMNS: Final = ("leaf", "axis", "epoch", "cells")
@@ -33,11 +33,13 @@ class DensityTreeAggregator:
     Whether a block still fits the tree is decided where the tree is, in the federation at the top.
     """
 
-    is_full = False
-
     def __init__(self) -> None:
         self._sums: dict[Key, _Sum] = {}
         self._places = 0
+
+    def has_room(self, arrays: Arrays, readings: int) -> bool:
+        """Always: a sum is as large as its largest part."""
+        return True
 
     def add(self, arrays: Arrays, readings: int) -> None:
         """Add the blocks of one update. Raises `InvalidData`."""
@@ -49,7 +51,7 @@ class DensityTreeAggregator:
             )
         self._places += int(arrays["places"][0])
 
-    def contribute(self, half: ServerHalf) -> Arrays:
+    def contribute(self) -> Arrays:
         """The `REGION_UPDATE` arrays of the sums since the last call, in the order of their keys."""
         arrays = self._arrays()
         self._sums, self._places = {}, 0

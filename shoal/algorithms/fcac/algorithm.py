@@ -47,5 +47,5 @@ FCAC: Final = StreamingAlgorithm(
     predict=predict,
     view=view,
     check_claims=check_claims,
-    aggregation=Aggregation(lambda options, dimensions: FcacAggregator(), from_model=True),
+    aggregation=Aggregation(lambda options, dimensions: FcacAggregator(_with_defaults(options), dimensions)),
 )

@@ -105,21 +105,6 @@ class CAEFC(ArtNetwork):
             "centre_weight": centre_weight,
         }
 
-    @property
-    def inputs(self) -> int:
-        """Inputs learnt so far."""
-        return self._counter
-
-    def nodes_since(self, inputs: int) -> Arrays:
-        """The `UPDATE` arrays of the nodes created or won after so many inputs.
-
-        By winning count from the highest, ties by node id, as a client contributes its nodes.
-        """
-        nodes = self._nodes
-        order = np.argsort(-nodes.counts, kind="stable")
-        order = order[nodes.stamps[order] > inputs]
-        return {"weight": nodes.weights[order], "count": nodes.counts[order]}
-
     def _create_node(self, row: Floats) -> None:
         super()._create_node(row)
         self._edges.add_node()

@@ -1,7 +1,4 @@
-"""The models of a region: those that contribute what they learn, and those that follow the upstream federation's.
-
-Where clients count by the plan of the upstream federation, the region adds the counts up and has no model of its own.
-"""
+"""A model of a region that follows the upstream one: clients count by its plan, and the region adds the counts up."""
 
 from __future__ import annotations
 
@@ -64,21 +61,7 @@ class FollowingHalf:
         self._arrays, self.version = state["arrays"], state["upstream_version"]
 
 
-class RegionModel(StreamingModel):
-    """A streaming model of a region, which shows what contributions are made of."""
-
-    @property
-    def half(self) -> ServerHalf:
-        """What has absorbed the updates."""
-        return self._half
-
-    @property
-    def merged_first(self) -> int | None:
-        """How many updates were merged together at the beginning; None before."""
-        return None if self._pool is not None else self._pooled_updates
-
-
-class FollowingModel(RegionModel):
+class FollowingModel(StreamingModel):
     """Publishes the upstream snapshots to the clients of the region, under the region's own versions."""
 
     def __init__(
