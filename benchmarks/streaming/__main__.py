@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, spread, table, write
-from benchmarks.streaming.goals import goal_table, judged
+from benchmarks.streaming.goals import WIDE, goal_table, judged
 from benchmarks.streaming.learners import (
     DBSTREAM_PEER,
     DENSTREAM_PEER,
@@ -38,6 +38,7 @@ from shoal.kernels.forms import COMPILED
 SEED = 2
 BATCH_ROWS = 256
 CLIENT_PEERS = (NUMPY_CLIENT, KMEANS, KMEANS_BY_ROW, DBSTREAM_PEER, DENSTREAM_PEER)
+ARRAY_PEERS = (NUMPY_CLIENT, KMEANS)
 SERVER_PEERS = (KMEANS, DBSTREAM_PEER, DENSTREAM_PEER)
 
 
@@ -75,7 +76,10 @@ class Cell(NamedTuple):
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Small streams, in seconds: shows that it runs; no figures to keep.")
-@click.option("--d", "width", type=click.Choice(["2", "16", "64"]), help="Only this number of features.")
+@click.option(
+    "--d", "widths", multiple=True, type=click.Choice(["2", "16", "64", "784"]), help="Only so many features."
+)
+@click.option("--centres", type=click.Choice(["50", "100", "200", "500"]), help="Only this number of centres.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -88,15 +92,17 @@ class Cell(NamedTuple):
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="A checkout of the published program (github.com/Masuyama-lab/FCAC), measured too. It needs networkx.",
 )
-def main(quick: bool, width: str | None, out: Path, reference: Path | None) -> None:
+def main(quick: bool, widths: tuple[str, ...], centres: str | None, out: Path, reference: Path | None) -> None:
     """Measure CA+ and CAEFC beside MiniBatchKMeans, DBSTREAM and DenStream on Gaussian blobs.
 
     Processor time of one thread; ours and each peer take turns on the same rows, so the ratios hold on a busy
     machine too. A full run takes five to twelve minutes.
     """
     size = QUICK if quick else FULL
-    if width is not None:
-        size = replace(size, widths=(int(width),))
+    if widths:
+        size = replace(size, widths=tuple(map(int, widths)))
+    if centres is not None:
+        size = replace(size, centres=(int(centres),), centres_flat=(int(centres),))
     started, machine = time.monotonic(), facts(("shoal", "numpy", "numba", "scikit-learn", "river"))
     client_peers = (*CLIENT_PEERS, *([] if reference is None else [published(reference)]))
     FORMS[COMPILED].load()
@@ -108,7 +114,8 @@ def main(quick: bool, width: str | None, out: Path, reference: Path | None) -> N
     result = {
         "made_by": "python -m benchmarks.streaming"
         + " --quick" * quick
-        + (f" --d {width}" if width else "")
+        + "".join(f" --d {width}" for width in widths)
+        + (f" --centres {centres}" if centres else "")
         + " --reference CHECKOUT" * (reference is not None),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
@@ -128,14 +135,23 @@ def client_cells(size: Size, peers: Sequence[Peer]) -> Iterator[Cell]:
             stream = Blobs(d, centres, size.walk_rows, SEED)
             before = in_batches(stream.draw(size.walk_rows), size.walk_rows)
             slices = [in_batches(stream.draw(size.turn_rows), BATCH_ROWS) for _ in range(size.turns)]
-            yield Cell("CA+", d, centres, {}, partial(Client, d, COMPILED), peers, before, slices)
+            yield Cell(
+                "CA+",
+                d,
+                centres,
+                {},
+                partial(Client, d, COMPILED),
+                ARRAY_PEERS if d == WIDE else peers,
+                before,
+                slices,
+            )
 
 
 def server_cells(size: Size) -> Iterator[Cell]:
     """CAEFC on the updates of ten clients. By default it keeps few nodes (measured once for each width), so its cost
     by K is measured with `diversity_nodes_min` equal to the number of centres."""
     for d in size.widths:
-        for centres in size.centres:
+        for centres in size.centres if d != WIDE else ():
             batches = updates(d, centres, size.walk_rows_client, size.warm_nodes + size.turns * size.turn_rows, SEED)
             pooled, *slices = _cut(batches, [size.warm_nodes] + size.turns * [size.turn_rows])
             before = [Batch(*map(np.concatenate, zip(*pooled, strict=True)))]
@@ -183,10 +199,12 @@ def markdown(result: dict[str, Any]) -> str:
     parts = [f"# Rows per second\n\nMade by `{result['made_by']}`; do not edit.\n"]
     for network, unit in (("CA+", "rows/s"), ("CAEFC", "nodes/s")):
         cells = [cell for cell in result["cells"] if cell["network"] == network]
+        if not cells:
+            continue
         names = [peer["name"] for peer in cells[0]["peers"]]
         options = list(cells[0]["options"])
         head = ["d", "centres", *options, f"{network} nodes", f"{network} {unit}", *names]
-        parts.append(f"## {network}\n\n" + table(head, [_line(cell) for cell in cells]))
+        parts.append(f"## {network}\n\n" + table(head, [_line(cell, names) for cell in cells]))
     parts.append(goal_table(result["goals"]))
     parts.append(
         f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns: median (lowest to "
@@ -216,14 +234,15 @@ def _turns_for(peer: Peer, slices: Sequence[list[Batch]]) -> list[list[Batch]]:
     return [in_batches(np.concatenate([batch.rows for batch in part])[: peer.rows_by_one], 1) for part in slices]
 
 
-def _line(cell: dict[str, Any]) -> list[str]:
+def _line(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
     own = f"**{_span(cell['rows_per_s'])}**"
-    beside = [
-        f"{rounded(peer['rows_per_s']['median'])} ({peer['prototypes']}), ×{rounded(peer['ratio']['median'])}"
+    beside = {
+        peer["name"]: f"{rounded(peer['rows_per_s']['median'])} ({peer['prototypes']}), "
+        f"×{rounded(peer['ratio']['median'])}"
         for peer in cell["peers"]
-    ]
+    }
     stream = (cell["d"], cell["centres"], *cell["options"].values())
-    return [*map(str, stream), f"{cell['nodes_mean']:.0f}", own, *beside]
+    return [*map(str, stream), f"{cell['nodes_mean']:.0f}", own, *(beside.get(name, "-") for name in names)]
 
 
 def _span(figures: dict[str, float]) -> str:

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.results import rounded, table
 
+WIDE = 784
+"""as many features as a small picture has; only CA+ is measured with so many, and beside peers that take arrays"""
+
 
 class Goal(NamedTuple):
     """A ratio to a peer on one stream, with CAEFC's `diversity_nodes_min` equal to the number of centres."""
@@ -22,6 +25,7 @@ GOALS = (
     Goal("CA+", 16, 100, "NumPy form", 20.0),
     Goal("CA+", 64, 100, "NumPy form", 20.0),
     Goal("CA+", 16, 100, "MiniBatchKMeans", 5.0),
+    Goal("CA+", WIDE, 100, "MiniBatchKMeans", 1.0),
     Goal("CA+", 16, 100, "published program", 200.0),
     Goal("CAEFC", 16, 100, "NumPy form", 20.0),
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC
-from shoal.algorithms.fcac.feed_order import feed_order, keyed_permutation, legacy_permutation
+from shoal.algorithms.fcac.feed_order import feed_order, keyed_permutation, legacy_permutation, upper_quartile
 from shoal.algorithms.streaming import Contribution
 
 
@@ -34,6 +34,11 @@ def test_a_node_is_high_when_its_count_reaches_the_percentile_of_its_own_client(
     high, low = feed_order(clients, as_they_are)
     assert high.tolist() == [3, 4, 5, 6, 7]
     assert low.tolist() == [0, 1, 2, 8, 9, 10]
+
+
+@given(st.lists(st.integers(1, 2**50), min_size=1, max_size=30))
+def test_the_quartile_is_numpys_to_the_last_bit(values: list[int]) -> None:
+    assert upper_quartile(counts(*values)) == np.percentile(values, 75)
 
 
 @given(st.lists(st.lists(st.integers(1, 50), max_size=12), max_size=6), st.binary(max_size=20))
