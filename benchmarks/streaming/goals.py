@@ -40,6 +40,7 @@ def judged(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             for cell in cells
             for peer in cell["peers"]
             if (cell["network"], cell["d"], cell["centres"], peer["name"]) == goal[:4]
+            and cell["options"].get("diversity_nodes_min", goal.centres) == goal.centres
         ]
         outcome = {"measured": ratios[0], "reached": ratios[0] >= goal.ratio} if ratios else {}
         found.append(goal._asdict() | {"measured": None, "reached": None} | outcome)
