@@ -52,6 +52,12 @@ def test_a_model_in_rounds_is_refused_by_name(tmp_path: Path) -> None:
     assert "run shoal server" in said
 
 
+def test_a_region_of_an_upstream_federation_is_refused(tmp_path: Path) -> None:
+    world = region_file(tmp_path / "world")
+    said = refused(region_file(tmp_path / "north", f'[upstream]\nfile = "{world}"\n'))
+    assert "replicas contribute to no upstream federation; run shoal server" in said
+
+
 @pytest.mark.parametrize("section", ["[replica]\ncommit_s = 3\n", '[replica]\ngroup = "others"\n'])
 def test_regions_with_other_settings_of_replicas_are_refused(tmp_path: Path, section: str) -> None:
     here = region_file(tmp_path / "here", '[replica]\nfolder = "/var/lib/replicas"\n')
