@@ -81,7 +81,7 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
     if not numbers:
         return {}
     bounds = declared_bounds(contract)
-    places, mass, cluster = _places(view, member)
+    places, mass, cluster = places_of(view, member)
     nodes = bounds.from_unit(places)
     centres = bounds.from_unit(view.centres)
     described: dict[int, Description] = {}
@@ -96,7 +96,7 @@ def describe(view: ClusteringView, contract: Contract) -> dict[int, Description]
     return described
 
 
-def _places(view: ClusteringView, member: NDArray[np.bool_]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+def places_of(view: ClusteringView, member: NDArray[np.bool_]) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """The nodes of clusters -> places (n, d) in unit coordinates, their mass (n,) and their cluster (n,).
 
     A node of which the view knows how far its rows spread stands at three places, each with a third of its mass: a

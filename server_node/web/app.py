@@ -23,12 +23,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from server_node.history.store import HistoryReader
-from server_node.status import ModelStatus, StatusBoard
+from server_node.status import StatusBoard
 from server_node.web.access import Access
 from server_node.web.access_control import AccessControl
 from server_node.web.bodies import read_body
 from server_node.web.changes import as_json
-from server_node.web.clusters import cluster_routes, requested_model
+from server_node.web.clusters import cluster_routes, known_cluster, requested_model
 from server_node.web.connections import DEFAULT_LIMITS, Limits, bounded_by_descriptors
 from server_node.web.event_stream import SUBSCRIBERS_MAX
 from server_node.web.headers import SecurityHeaders
@@ -203,7 +203,7 @@ class Endpoints:
         body = await read_body(request, NAME_BYTES_MAX)
         status = self._board.status
         model = requested_model(request, status)
-        identity = _known_identity(request, model)
+        identity = known_cluster(request, model)
         naming = parse_request(body, status.contract, model.name, identity)
         async with self._logs:
             await in_thread(self._publish_name, naming)
@@ -212,12 +212,3 @@ class Endpoints:
     async def privacy(self, request: Request) -> Response:
         """What the contract guarantees, in all and for each model, and what it does not cover."""
         return JSONResponse(privacy_report(self._board.status.contract))
-
-
-def _known_identity(request: Request, model: ModelStatus) -> int:
-    """The identity in the path. Raises `HTTPException` if no known cluster of the model has it."""
-    asked = request.path_params["identity"]
-    for cluster in model.lineage.known:
-        if str(cluster.identity) == asked:
-            return cluster.identity
-    raise HTTPException(404, f"model {model.name} has no cluster with this identity")

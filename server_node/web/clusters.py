@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from server_node.description import Description, Interval, describe
+from server_node.histograms import Histogram, histograms
 from server_node.history.store import HistoryReader
 from server_node.history.summary import Lately, lately
 from server_node.lineage import Cluster
@@ -18,6 +20,7 @@ from server_node.web.history_json import read_history
 from server_node.web.snapshot_json import view_of
 from server_node.web.streams import PiecesResponse
 from server_node.web.tables import heaviest_numbers, history_fields
+from server_node.web.units import digits, feature_json
 from shoal.config.contract import Contract
 
 
@@ -39,7 +42,17 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
         found = await read_history(history, model.name, request.query_params)
         return PiecesResponse(found.pieces(), media_type="application/json")
 
-    return [Route("/clusters", clusters), Route("/v1/history", past)]
+    async def spread(request: Request) -> Response:
+        """How the readings of a known cluster and those of all others lie in each feature, in units."""
+        status = board.status
+        model = requested_model(request, status)
+        return JSONResponse(histograms_json(model, known_cluster(request, model), status.contract))
+
+    return [
+        Route("/clusters", clusters),
+        Route("/clusters/{identity}/histograms", spread),
+        Route("/v1/history", past),
+    ]
 
 
 def requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:
@@ -50,6 +63,37 @@ def requested_model(request: Request, status: ServerStatus, default: str | None 
         if model.name == name:
             return status.models.get(name) or ModelStatus(name, model.algorithm)
     raise HTTPException(404, f"no such model; this federation has {', '.join(model.name for model in configured)}")
+
+
+def known_cluster(request: Request, model: ModelStatus) -> int:
+    """The identity in the path. Raises `HTTPException` if no known cluster of the model has it."""
+    asked = request.path_params["identity"]
+    for cluster in model.lineage.known:
+        if str(cluster.identity) == asked:
+            return cluster.identity
+    raise HTTPException(404, f"model {model.name} has no cluster with this identity")
+
+
+def histograms_json(model: ModelStatus, identity: int, contract: Contract) -> dict[str, Any]:
+    """The histograms of a cluster, in thousandths; no feature where the newest snapshot has no node of it."""
+    found: list[Histogram] = []
+    if model.snapshot is not None:
+        found = histograms(view_of(model.snapshot), model.lineage, identity, contract)
+    return {
+        "model": model.name,
+        "identity": identity,
+        "version": model.snapshot.version if model.snapshot else 0,
+        "features": [
+            {
+                **feature_json(feature),
+                "low": round(one.low, digits(feature)),
+                "high": round(one.high, digits(feature)),
+                "own": np.rint(1000 * one.own).astype(int).tolist(),
+                "others": np.rint(1000 * one.others).astype(int).tolist(),
+            }
+            for feature, one in zip(contract.features, found, strict=False)
+        ],
+    }
 
 
 def clusters_json(model: ModelStatus, contract: Contract, recently: Lately | None) -> dict[str, Any]:

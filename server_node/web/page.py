@@ -20,7 +20,7 @@ from server_node.web.responses import conditional
 SCRIPTS = (
     *("page", "live", "nodes", "theme", "tabs", "counters", "format"),
     *("map", "map_panel", "map_text", "missing", "axes", "marks", "chart"),
-    *("now", "lives", "opened", "order", "past", "differ", "happened", "feeds"),
+    *("now", "lives", "opened", "histograms", "partings", "order", "past", "differ", "happened", "feeds"),
     *("clusters", "rules", "naming", "clients", "sorting", "privacy", "session"),
 )
 FILES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ EVENTS = (
     RecentEvent(NOW - 60, "quiet", 2, None, "cluster 2 is quiet: no readings fall to it at present"),
 )
 ROWS = "[...document.querySelectorAll('#lives tbody tr')]"
+MOSTLY = r"mostly -?[\d.,]+ to [\d.,]+ \S+; all others: mostly -?[\d.,]+ to [\d.,]+ \S+"
 DRAWN = f"{ROWS}.some(row => row.querySelector('path').getAttribute('d'))"
 ANSWERS = "Object.fromEntries([...document.querySelectorAll('#answers div')].map(row => "
 ANSWERS += "[row.children[0].textContent, [row.className, row.children[2].textContent]]))"
@@ -174,6 +176,58 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         tab.until("document.querySelector('#lives .opened') === null")
 
 
+def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
+        tab.until(DRAWN)
+        for identity in (1, 0):
+            tab.value_of(f"{ROWS}.find(row => row.textContent.includes('({identity})')).querySelector('.pin').click()")
+            figures = "[...document.querySelectorAll('#lives .histograms figure')]"
+            colour = f"c{identity}"
+            tab.until(f"{figures}.length === 4 && {figures}.every(each => each.querySelector('.own.{colour}'))")
+            words = tab.value_of(f"{figures}.map(each => each.innerText)")
+            assert [text.split()[0] for text in words] == ["temperature", "humidity", "light", "voltage"]
+            heard = tab.value_of(f"{figures}.map(each => each.querySelector('p').textContent)")
+            assert all(re.fullmatch(MOSTLY, text) for text in heard), heard
+        drawn = "[...each.querySelectorAll('path')].map(path => path.getBBox()).map(box => [box.width, box.height])"
+        layers = [layer for each in tab.value_of(f"{figures}.map(each => {drawn})") for layer in each]
+        assert len(layers) == 8
+        assert all(width == 28 and height > 0 for width, height in layers)
+        for width in (360, 1280):
+            for scheme in ("light", "dark"):
+                tab.resize(width, 900)
+                tab.prefer(scheme)
+                tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
+                assert tab.value_of(OVERFLOWING) == []
+                ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
+                assert ratio >= 4.5, text
+
+
+def test_curves_lead_from_a_cluster_to_what_parted_from_it_and_from_a_merged_one_to_what_took_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    merged = RecentEvent(NOW - 30, "merged", 7, 0, "cluster 7 has merged into cluster 0")
+    status = the_status()
+    (name, model), lineage = next(iter(status.models.items())), status.models["fcac"].lineage
+    parted = replace(lineage.clusters[2], parent=1)
+    model = replace(model, events=(*EVENTS, merged), lineage=replace(lineage, clusters={**lineage.clusters, 2: parted}))
+    past = history(tmp_path, {0: 60, 1: 10, 2: 30}, {0: 60, 1: 20, 7: 20})
+    with shown(browser, replace(status, models={name: model}), past) as (tab, _):
+        tab.until("document.querySelectorAll('#partings path').length === 2")
+        ends = tab.value_of(
+            "[...document.querySelectorAll('#partings path')].map(path => [0, path.getTotalLength()].map(length => {"
+            "const {x, y} = path.getPointAtLength(length), frame = path.ownerSVGElement.getBoundingClientRect();"
+            "const over = [...document.querySelectorAll('#lives tbody tr')].find(row => {"
+            "const {top, bottom} = row.getBoundingClientRect(); return frame.top + y > top && frame.top + y < bottom});"
+            "return over.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1]}).join(' to '))"
+        )
+        assert sorted(ends) == ["1 to 2", "7 to 0"]
+        assert tab.value_of(f"{ROWS}.some(row => row.querySelector('.fed').textContent.startsWith('merged into '))")
+        tab.value_of("document.querySelector('#shares button').click()")
+        tab.until("document.querySelectorAll('#partings .faded').length === 1")
+
+
 def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(browser: Browser) -> None:
     arrays = some_nodes(4, 3, 120)
     board = StatusBoard(a_status(CONTRACT, [a_snapshot(CONTRACT, arrays)]))
@@ -285,7 +339,7 @@ def test_before_the_first_snapshot_the_page_says_what_it_waits_for(browser: Brow
 
 def test_a_screen_reader_finds_headings_the_bands_rows_and_the_slider(browser: Browser, tmp_path: Path) -> None:
     with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
-        tab.until(f"{ROWS}.length >= 3")
+        tab.until(f"{ROWS}.length >= 3 && !document.getElementById('differ-panel').hidden")
         tab.call("Accessibility.enable")
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         found = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node}

@@ -75,6 +75,11 @@ export class Lives {
     return this.bars.find(({ clusters }) => clusters.has(identity))?.start ?? null;
   }
 
+  // The start of the last one.
+  last(identity) {
+    return this.bars.findLast(({ clusters }) => clusters.has(identity))?.start ?? null;
+  }
+
   draw() {
     const { model, past } = this;
     if (!model?.clustering) return;
@@ -87,7 +92,7 @@ export class Lives {
       at("lives").tBodies[0], shown.flatMap((cluster) => (cluster.identity === this.chosen ? [cluster, { cluster }] : [cluster])),
       ({ identity, cluster }) => (cluster ? "opened" : identity),
       (item) => (item.cluster ? openedRow() : this.row(item)),
-      (row, item) => (item.cluster ? fillOpened(row, item.cluster, model.clustering, this.now) : this.fill(row, item)),
+      (row, item) => (item.cluster ? fillOpened(row, item.cluster, model, this.now) : this.fill(row, item)),
     );
     at("find-cluster").hidden = every.length <= ROWS_MAX;
     at("all-lives").hidden = rows.length <= ROWS_MAX;
@@ -98,6 +103,28 @@ export class Lives {
       : this.bars.length ? `A band of full height is ${percent(this.highest)} of the readings.`
       : past.busy ? "" : "The history begins with the next snapshot.");
     this.read();
+    const curves = this.curves(shown);
+    import("./partings.js").then(({ showPartings }) => showPartings(curves)).catch(() => {}); // the server is away
+  }
+
+  // Where one of the clusters shown has parted from another of them, or merged into it, within the time shown.
+  curves(shown) {
+    const { start, end, step } = this.window;
+    const place = (time) => (time - start) / (end - start);
+    const slots = new Map(shown.map(({ identity, slot }) => [identity, slot ?? 0]));
+    return shown.flatMap(({ identity, parent, ended }) => {
+      const first = this.first(identity);
+      const into = ended ? this.mergedInto(identity) : null;
+      const found = [];
+      if (slots.has(parent) && first !== null && first > start) found.push({ from: parent, to: identity, place: place(first), slot: slots.get(identity) });
+      if (slots.has(into)) found.push({ from: identity, to: into, place: place(this.last(identity) + step), slot: slots.get(into) });
+      return found.map((curve) => ({ ...curve, faded: this.chosen !== null && this.chosen !== curve.from && this.chosen !== curve.to }));
+    });
+  }
+
+  // The cluster that an ended one merged into, as far as the newest events tell.
+  mergedInto(identity) {
+    return this.model.clustering.events.findLast(({ kind, cluster }) => kind === "merged" && cluster === identity)?.other ?? null;
   }
 
   // Bars, and what bands are drawn by: anew only when the bins have changed.
@@ -138,7 +165,8 @@ export class Lives {
     setText(name.firstChild.lastChild, clusterTitle(cluster));
     name.firstChild.disabled = Boolean(cluster.ended);
     name.firstChild.ariaPressed = String(cluster.identity === this.chosen);
-    const words = cluster.ended ? ["merged or gone"] : [cluster.text, parent ? `parted from ${clusterTitle(parent)}` : ""];
+    const took = cluster.ended ? this.titleOf(this.mergedInto(cluster.identity)) : "";
+    const words = cluster.ended ? [took ? `merged into ${took}` : "merged or gone"] : [cluster.text, parent ? `parted from ${clusterTitle(parent)}` : ""];
     setText(name.lastChild, words.filter(Boolean).join("; "));
     name.title = name.lastChild.textContent;
     row.classList.toggle("inactive", !cluster.active);
@@ -152,13 +180,19 @@ export class Lives {
     setText(state, cluster.ended ? "" : cluster.active ? `${percent(cluster.recent_share)} now` : "quiet");
   }
 
+  // Empty for a cluster that is not known.
+  titleOf(identity) {
+    const found = this.model.clustering.clusters.find((each) => each.identity === identity);
+    return found ? clusterTitle(found) : "";
+  }
+
   // The outline of a band: its share above and below the middle, from its first bar to its last, or to now while it lives.
   band({ identity, ended }) {
     const { start, end, step } = this.window;
     const first = this.first(identity);
     if (first === null) return "";
     const lived = this.bars.filter((bar) => bar.start >= first);
-    const last = ended ? lived.findLast(({ clusters }) => clusters.has(identity)).start + step : end;
+    const last = ended ? this.last(identity) + step : end;
     const x = (time) => (((time - start) / (end - start)) * WIDTH).toFixed(1);
     const [above, below] = [[], []];
     const add = (from, to, thickness) => {
@@ -180,16 +214,16 @@ export class Lives {
     const { start, end, step } = this.window;
     const [, born, ended] = cell.children;
     const first = this.first(cluster.identity);
-    const last = cluster.ended ? this.bars.findLast(({ clusters }) => clusters.has(cluster.identity)) : null;
+    const last = cluster.ended ? this.last(cluster.identity) : null;
     born.hidden = first === null || first === start;
-    ended.hidden = !last;
+    ended.hidden = last === null;
     born.className = `mark born f${markOf(cluster.slot ?? 0).colour}`;
     ended.className = "mark ended";
     born.title = cluster.parent === null || cluster.parent === undefined ? "new here" : "parted from another here";
     ended.title = "merged or gone here";
     const place = (time) => `${(100 * (time - start)) / (end - start)}%`;
     if (!born.hidden) born.style.left = place(first);
-    if (!ended.hidden) ended.style.left = place(last.start + step);
+    if (!ended.hidden) ended.style.left = place(last + step);
   }
 
   axis() {

@@ -59,7 +59,8 @@ function usual(known) {
   const [low, high] = known.likeness_range;
   const words = `${share(known.likeness)} as on earlier ${days} at this time`;
   if (known.likeness >= low - LIKE_SPARE) return ["good", `Yes: ${words}.`];
-  return ["warn", `No: ${words}, else ${Math.round(low / 10)} to ${share(high)}.`];
+  const usual = share(low) === share(high) ? share(high) : `${Math.round(low / 10)} to ${share(high)}`;
+  return ["warn", `No: ${words}, else ${usual}.`];
 }
 
 function newReadings(known) {

@@ -1,18 +1,22 @@
-// What is known of the chosen cluster, in a row below its own: what it is, its kin, its share, its clients.
+// What is known of the chosen cluster, in a row below its own: what it is, its kin, its share, its clients, its histograms.
 
 import { clusterTitle, duration, fixed, make, reconcile, setText } from "./format.js";
 
 export function openedRow() {
-  return make("tr", { class: "opened" }, make("td", { colspan: 3 }, make("dl", { class: "facts" })));
+  return make("tr", { class: "opened" }, make("td", { colspan: 3 }, make("dl", { class: "facts" }), make("div", { class: "histograms" }), make("p", { class: "quiet" })));
 }
 
-export function fillOpened(row, cluster, { clusters, features }, now) {
+export function fillOpened(row, cluster, model, now) {
+  const { clusters, features } = model.clustering;
   const known = facts(cluster, clusters, features, now).filter(([, words]) => words);
   reconcile(
     row.firstChild.firstChild, known, ([name]) => name,
     ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
     (fact, [, words]) => setText(fact.lastChild, words),
   );
+  const [, frame, note] = row.firstChild.children;
+  setText(note, clusters.length > 1 ? "Coloured: how its readings lie in each feature. Grey: those of all other clusters." : "");
+  import("./histograms.js").then(({ showHistograms }) => showHistograms(frame, cluster, model)).catch(() => {}); // the server is away
 }
 
 function facts(cluster, clusters, features, now) {
