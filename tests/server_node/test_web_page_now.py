@@ -170,6 +170,7 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         known = tab.value_of(facts)
         assert known["Newest readings from"] == "attic 100 %"
         assert known["Share"].startswith("40 % now, ")
+        assert known["Usual at this time"] == "40 %"
         assert " °C, mostly " in known["temperature"]
         assert known["What sets it apart"]
         tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")

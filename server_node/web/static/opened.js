@@ -1,14 +1,14 @@
 // What is known of the chosen cluster, in a row below its own: what it is, its kin, its share, its clients, its histograms.
 
-import { clusterTitle, duration, fixed, make, reconcile, setText } from "./format.js";
+import { clusterTitle, duration, fixed, make, percent, reconcile, setText } from "./format.js";
 
 export function openedRow() {
   return make("tr", { class: "opened" }, make("td", { colspan: 3 }, make("dl", { class: "facts" }), make("div", { class: "histograms" }), make("p", { class: "quiet" })));
 }
 
 export function fillOpened(row, cluster, model, now) {
-  const { clusters, features } = model.clustering;
-  const known = facts(cluster, clusters, features, now).filter(([, words]) => words);
+  const { clusters } = model.clustering;
+  const known = facts(cluster, model.clustering, now).filter(([, words]) => words);
   reconcile(
     row.firstChild.firstChild, known, ([name]) => name,
     ([name]) => make("div", {}, make("dt", {}, name), make("dd")),
@@ -19,7 +19,7 @@ export function fillOpened(row, cluster, model, now) {
   import("./histograms.js").then(({ showHistograms }) => showHistograms(frame, cluster, model)).catch(() => {}); // the server is away
 }
 
-function facts(cluster, clusters, features, now) {
+function facts(cluster, { clusters, features, usual }, now) {
   const parent = clusters.find(({ identity }) => identity === cluster.parent);
   const parted = clusters.filter((each) => each.parent === cluster.identity).map(clusterTitle).join(", ");
   const kin = [parent ? `parted from ${clusterTitle(parent)}` : "", parted ? `${parted} parted from it` : ""];
@@ -28,9 +28,17 @@ function facts(cluster, clusters, features, now) {
     ["Known for", cluster.since === null ? "" : duration(now - cluster.since)],
     ["Kin", kin.filter(Boolean).join("; ")],
     ["Share", cluster.trend_text],
+    ["Usual at this time", usualShare(usual?.clusters.find(({ identity }) => identity === cluster.identity)?.range)],
     ["Newest readings from", cluster.fed_by_text],
     ...features.map((feature, j) => [feature.name, valuesOf(cluster, feature, j)]),
   ];
+}
+
+// The smallest, the mean and the largest share on earlier days of this kind, in thousandths; undefined until there are some.
+function usualShare(range) {
+  if (!range) return "";
+  const [low, mean, high] = range.map((thousandths) => percent(thousandths / 1000));
+  return low === high ? low : `${low} to ${high}, on average ${mean}`;
 }
 
 // The centre, and where the middle 80 % lies.
