@@ -18,6 +18,7 @@ from shoal.config.replica_settings import ReplicaSettings
 from shoal.config.server_settings import ServerSettings
 from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.config.sources import source_sections
+from shoal.config.upstream_settings import UpstreamSettings
 from shoal.errors import SettingsError
 
 FORMS = {
@@ -27,6 +28,7 @@ FORMS = {
     "server": ServerSettings,
     "mqtt": MqttSettings,
     "replica": ReplicaSettings,
+    "upstream": UpstreamSettings,
     "events": EventSettings,
 }
 CONTRACT = """
