@@ -267,4 +267,5 @@ def add_squares(weights: Any, older: Any, n: Any, mean: Any, sums: Any) -> None:
 
 @njit(forceinline=True)
 def square(number: Any) -> Any:
+    """The square of a number."""
     return number * number

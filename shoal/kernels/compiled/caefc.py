@@ -45,6 +45,7 @@ SIGNATURE = types.int64(ROWS, NODES, EDGES, WHOLE, REAL, WHOLE, REAL, WHOLE)
 def become_node(
     row: Any,
     nodes: Any,
+    degrees: Any,
     whole: Any,
     real: Any,
     limits: Any,
@@ -56,6 +57,7 @@ def become_node(
     """Make a row a node, in Case I or because nodes are too few. Whether it was the last one of these, which sets the
     vigilance."""
     direct = whole[SIZE] < limits[N_ACTIVE]
+    degrees[whole[SIZE]] = 0
     add_node(row, nodes, whole, real)
     put_first(whole[SIZE] - 1, newer, older)
     if not direct or whole[SIZE] == limits[N_ACTIVE]:
@@ -224,18 +226,15 @@ def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits:
         row, first, second = rows[i], -1, -1
         if whole[SIZE] >= limits[N_ACTIVE]:
             bound(row, origin, columns, whole, real, margin, bounds)
-            least, vigilance = least_within(real, d), real[VIGILANCE]
-            first, second = two_nearest(
-                row, weights, whole, real, bounds, margin, least, vigilance, loops, terms, found
-            )
+            least, far = least_within(real, d), real[VIGILANCE]
+            first, second = two_nearest(row, weights, whole, real, bounds, margin, least, far, loops, terms, found)
             if first < 0 and whole[SIZE] == limits[NODES_MAX]:
                 first = nearest_of_all(row, weights, whole, real, bounds, margin, loops, terms, found)
         if lacks_room(first, second, whole, capacity, degrees, width):
             return i
         whole[COUNTER] += 1
         if first < 0:
-            degrees[whole[SIZE]] = 0
-            last_needed = become_node(row, nodes, whole, real, limits, factors, loops, newer, older)
+            last_needed = become_node(row, nodes, degrees, whole, real, limits, factors, loops, newer, older)
             set_margin(margin, d, real)
             put(columns, origin, whole[SIZE] - 1, weights)
             if last_needed:
