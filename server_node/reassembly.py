@@ -144,7 +144,7 @@ class Reassembly:
             self.drop(*key)
             waiting = None
         if waiting is None:
-            of_region = isinstance(chunk, RegionUpdate)
+            of_region = chunk.TYPE == RegionUpdate.TYPE
             return _WaitingUpdate(chunk.sequence, chunk.chunks, common, self._received, of_region)
         if waiting.common != common:
             raise MessageRejected("chunks", f"it contradicts the chunks of update {chunk.sequence} that came before it")

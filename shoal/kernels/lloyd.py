@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FLAT, Floats, block_rows, nearest, nearest_labels
+from shoal.kernels.distance import FLAT, Floats, block_rows, nearest, nearest_labels, nearest_mask
 
 Words = NDArray[np.uint64]
 
@@ -29,15 +29,20 @@ def assign(rows: Floats, centres: Floats, weights: Floats | None = None) -> tupl
     height = block_rows(*centres.shape)
     for first in range(0, len(rows), height):
         part = slice(first, first + height)
-        gained = assign_block(rows[part], centres, None if weights is None else weights[part])
-        count += gained[0]
-        total += gained[1]
-        inertia += gained[2]
+        own, least = nearest_mask(rows[part], centres)
+        shares = own.astype(np.float64)
+        if weights is not None:
+            shares *= weights[part]
+            least = least * weights[part]
+        count += shares.sum(axis=1)
+        total += shares @ rows[part]
+        inertia += float(least.sum())
     return count, total, inertia
 
 
 def assign_block(block: Floats, centres: Floats, weights: Floats | None = None) -> tuple[Floats, Floats, float]:
-    """As `assign`, for so few rows that the arrays computed from them stay in the cache.
+    """As `assign`, for so few rows that the arrays computed from them stay in the cache, and with bits that depend on
+    nothing but rows and centres: the sums of `assign` are a product, whose last bits depend on the processor.
 
     Masses and sums are taken row by row in order, and the squared differences of all rows as one array, so that the
     compiled form can compute the same bits.

@@ -145,7 +145,7 @@ def until(holds: Callable[[], bool], federation: MonitoredFederation) -> None:
         except OSError:
             # The process does not listen yet, or is too busy to respond in time.
             pass
-        assert time.monotonic() < end, federation.output()[-3000:]
+        assert time.monotonic() < end, f"{_alerts_now(federation)}\n{federation.output()[-3000:]}"
         time.sleep(0.1)
 
 
@@ -213,6 +213,14 @@ def _prometheus(folder: Path, program: str, port: int, server: int, clients: lis
     finally:
         process.terminate()
         process.wait(30)
+
+
+def _alerts_now(federation: MonitoredFederation) -> str:
+    """The alerts and why each is there, for the message of a failed wait."""
+    try:
+        return fetched(f"{federation.prometheus}/api/v1/alerts")
+    except OSError as unreachable:
+        return f"Prometheus: {unreachable}"
 
 
 def alerts(federation: MonitoredFederation) -> set[str]:

@@ -165,6 +165,6 @@ def whole_model(config: Config, records: list[Record], scratch: Path) -> bytes:
     with closing(open_log(there.log)) as log:
         ensure_topics(log, config.contract, there.log)
         for record in records:
-            if record.key == b"clusters":
+            if record.key == there.contract.update_key("clusters"):
                 log.publish(record.topic, record.value, record.key, record.headers)
     return replayed_model(there, scratch / "replay.db")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shoal.kernels.distance import nearest, nearest_mask, squared_by_differences, squared_distances
 from shoal.kernels.gaussian import FORMS, affinity, merge_mixtures, spherical_spread, spread_from_moments
-from shoal.kernels.lloyd import assign_block, best_kmeans, kmeans_plusplus, lloyd
+from shoal.kernels.lloyd import assign, assign_block, best_kmeans, kmeans_plusplus, lloyd
 from shoal.kernels.matching import assignment, matched_distance
 from shoal.kernels.membership import memberships
 from shoal.kernels.moments import pack_symmetric, unpack_symmetric
@@ -70,12 +70,13 @@ def test_every_row_has_one_nearest_centre_and_the_sums_are_those_of_a_loop(d: in
     np.testing.assert_array_equal(own.argmax(axis=0), expected)
     np.testing.assert_allclose(least, plain(rows, centres).min(axis=1), atol=1e-9)
     weights = np.arange(1.0, len(rows) + 1)
-    count, total, inertia = assign_block(rows, centres, weights)
-    for k in range(len(centres)):
-        mine = expected == k
-        np.testing.assert_allclose(count[k], weights[mine].sum())
-        np.testing.assert_allclose(total[k], (weights[mine, None] * rows[mine]).sum(axis=0))
-    np.testing.assert_allclose(inertia, (weights * plain(rows, centres).min(axis=1)).sum())
+    for sums in (assign, assign_block):
+        count, total, inertia = sums(rows, centres, weights)
+        for k in range(len(centres)):
+            mine = expected == k
+            np.testing.assert_allclose(count[k], weights[mine].sum())
+            np.testing.assert_allclose(total[k], (weights[mine, None] * rows[mine]).sum(axis=0))
+        np.testing.assert_allclose(inertia, (weights * plain(rows, centres).min(axis=1)).sum())
 
 
 @given(

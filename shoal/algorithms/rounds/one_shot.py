@@ -16,7 +16,7 @@ from shoal.algorithms.rows import check_rows
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
-from shoal.kernels.lloyd import assign_block, means
+from shoal.kernels.lloyd import assign, means
 from shoal.kernels.matching import match_order, matched_distance
 
 CANDIDATES_MAX: Final = 50_000
@@ -48,7 +48,7 @@ def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
     """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `InvalidData`."""
     count, total = np.zeros(len(centres)), np.zeros_like(centres)
     for block in row_blocks(rows, *centres.shape[::-1]):
-        block_count, block_sum, _ = assign_block(block, centres)
+        block_count, block_sum, _ = assign(block, centres)
         count += block_count
         total += block_sum
     return count, total
