@@ -113,7 +113,7 @@ class RegionModel:
         return parts
 
     def saved(self, parts: _Parts) -> bytes:
-        """The state of the parts, which nobody else may use any more."""
+        """The state of the parts, which must not be used after this call."""
         named: dict[str, Any] = {
             "model": parts.model.state(),
             "reassembly": parts.reassembly.state(),

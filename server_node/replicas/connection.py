@@ -16,7 +16,7 @@ from shoal.transports.kafka.transport import KafkaSettings
 
 TRANSACTION_COMMITS: Final = 5
 """a transaction may be open for as long as so many should take, and as a session at least. The brokers then abort it:
-nobody reads behind an open one, so that time is a part of what taking over a region takes"""
+committed reads stop before an open one, so that time is a part of what taking over a region takes"""
 TOKEN_S: Final = 300.0
 """a bearer token is read again after so many seconds"""
 

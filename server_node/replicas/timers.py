@@ -1,7 +1,7 @@
 """Asks models to look at their timers: a record in the topic of updates, so that the log alone decides.
 
 A model whose updates no snapshot shows yet is asked once the time for a snapshot has come. After every assignment of
-regions to replicas all models are asked once, because whoever would have asked may be gone.
+regions to replicas all models are asked once, because the replica that would have asked may have ended.
 """
 
 from __future__ import annotations
