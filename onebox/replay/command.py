@@ -141,11 +141,15 @@ def _summary(result: ReplayResult, engine: str, started_s: float, learnt_s: floa
     }
 
 
+def _number(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
 def _text(summary: dict[str, Any], plan: ReplayPlan) -> str:
     lines = [
-        f"{summary['clients']:,} clients learnt {summary['readings']:,} readings in {summary['seconds']:,.1f} s, "
-        f"and refused {summary['refused']:,} of them.",
-        f"{summary['records']:,} updates are in {plan.folder}; their SHA-256 is {summary['digest']}",
+        f"Replayed {_number(summary['readings'], 'reading')} of {_number(summary['clients'], 'client')} in "
+        f"{summary['seconds']:,.1f} s; refused: {summary['refused']:,}.",
+        f"{plan.folder} has {_number(summary['records'], 'update')}; SHA-256: {summary['digest']}",
     ]
     lines += [
         f"Model {name}: {one['rounds']} rounds, with {one['answers']:,} clients in the last one; its SHA-256 is "

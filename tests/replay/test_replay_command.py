@@ -166,7 +166,7 @@ def test_the_summary_for_people_has_the_digest_and_the_folder(
     digest = summary_of(run(*words(plant, key, tmp_path / "programs", files, "--workers", "1")).stdout)["digest"]
     command = [word for word in words(plant, key, tmp_path / "replay", files) if word != "--json"]
     ran = run(*command, "--workers", "1")
-    assert f"9 clients learnt {120 * len(CLIENTS):,} readings in " in ran.stdout
+    assert f"Replayed {120 * len(CLIENTS):,} readings of 9 clients in " in ran.stdout
     assert str(tmp_path / "replay") in ran.stdout
     assert digest in ran.stdout
 
