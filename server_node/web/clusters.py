@@ -1,4 +1,4 @@
-"""The clusters of a model and its history, as JSON for programs: `/clusters` and `/v1/history`."""
+"""The clusters of a model and its history, as JSON for programs: `/clusters`, `/v1/history` and `/v1/feeds`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from server_node.history.store import HistoryReader
 from server_node.history.summary import Lately, lately
 from server_node.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
+from server_node.web.feeds import read_feeds
 from server_node.web.history_json import read_history
 from server_node.web.snapshot_json import view_of
 from server_node.web.streams import PiecesResponse
@@ -25,7 +26,7 @@ from shoal.config.contract import Contract
 
 
 def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Route]:
-    """The routes of `/clusters` and `/v1/history`. `history` None: there is no history."""
+    """The routes of `/clusters`, `/v1/history` and `/v1/feeds`. `history` None: there is no history."""
 
     async def clusters(request: Request) -> Response:
         """The known clusters of a model with what each is, in the units of the contract."""
@@ -37,10 +38,13 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
     async def past(request: Request) -> Response:
         """The bins of a model's history in a span of time; 404 where no history is kept."""
         model = requested_model(request, board.status)
-        if history is None:
-            raise HTTPException(404, "this server keeps no history")
-        found = await read_history(history, model.name, request.query_params)
+        found = await read_history(kept(history), model.name, request.query_params)
         return PiecesResponse(found.pieces(), media_type="application/json")
+
+    async def feeds(request: Request) -> Response:
+        """Which client feeds which cluster in a span of time; 404 where no history is kept."""
+        model = requested_model(request, board.status)
+        return JSONResponse(await read_feeds(kept(history), model.name, request.query_params))
 
     async def spread(request: Request) -> Response:
         """How the readings of a known cluster and those of all others lie in each feature, in units."""
@@ -52,7 +56,15 @@ def cluster_routes(board: StatusBoard, history: HistoryReader | None) -> list[Ro
         Route("/clusters", clusters),
         Route("/clusters/{identity}/histograms", spread),
         Route("/v1/history", past),
+        Route("/v1/feeds", feeds),
     ]
+
+
+def kept(history: HistoryReader | None) -> HistoryReader:
+    """The history. Raises `HTTPException` (404) where there is none."""
+    if history is None:
+        raise HTTPException(404, "this server keeps no history")
+    return history
 
 
 def requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:

@@ -1,9 +1,10 @@
-"""The history of a model as JSON: one row of numbers for each cluster and client, one column for each bin."""
+"""The history of a model as JSON: one row of numbers for each cluster and client, one column for each span of time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,34 +17,43 @@ from server_node.history.store import HistoryReader
 from server_node.history.summary import client_name
 from server_node.web.changes import as_json
 from shoal.protocol.checks import MOMENT_MAX
-from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryNames, readings_table
+from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames, readings_table
+from shoal.protocol.tables import pack_table
 
-BINS_MAX = 2000
-"""bins in one answer"""
+COLUMNS_MAX = 2000
+"""columns in one answer"""
+STEP_MAX_S = 7 * 86_400
+"""longest time in one column"""
 BINS_AT_ONCE = 50
-"""bins that are read before other requests get their turn; `BINS_MAX` is a multiple"""
+"""bins that are read before other requests get their turn"""
 PIECE_CHARACTERS = 1 << 15
 """from which a piece of the JSON is sent: each is compressed by itself, small ones less"""
 
 
 class Columns:
-    """Readings by number, a column for each bin; packed until they are read, as the bins of a year are many."""
+    """Readings by number, in columns; packed until they are read, as those of a year are many."""
 
     def __init__(self) -> None:
         self._packed: list[bytes] = []
         self._numbers: set[int] = set()
         self._most = 0
 
-    def add(self, packed: bytes) -> int:
-        """One more bin, a packed table of number and readings (n, 2); returns its readings in all."""
-        table = readings_table(packed)
-        self._packed.append(packed)
-        self._numbers.update(table[:, 0].tolist())
-        self._most = max(self._most, int(table[:, 1].max(initial=0)))
-        return int(table[:, 1].sum())
+    def add(self, packed: Sequence[bytes]) -> int:
+        """One more column: the sum of some packed tables of number and readings (n, 2). Returns its readings in all."""
+        together, tables = packed[0], [readings_table(one) for one in packed]
+        if len(tables) > 1:
+            count: Counter[int] = Counter()
+            for table in tables:
+                count.update(dict(table.tolist()))
+            tables = [np.array(sorted(count.items()), dtype=np.int64).reshape(-1, 2)]
+            together = pack_table(tables[0])
+        self._packed.append(together)
+        self._numbers.update(tables[0][:, 0].tolist())
+        self._most = max(self._most, int(tables[0][:, 1].max(initial=0)))
+        return int(tables[0][:, 1].sum())
 
     def rows(self, fields: Callable[[int], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """One row for each number that occurs, with its readings in each bin."""
+        """One row for each number that occurs, with its readings in each column."""
         numbers = np.array(sorted(self._numbers), dtype=np.int64)
         readings = np.zeros((len(numbers), len(self._packed)), dtype=np.min_scalar_type(self._most))
         for place, packed in enumerate(self._packed):
@@ -55,27 +65,30 @@ class Columns:
 
 @dataclass(frozen=True)
 class History:
-    """The bins of a model in a span of time."""
+    """The readings of a model in a span of time, in columns of equal length. A column has one bin or several."""
 
     model: str
     width_s: int
+    """of the bins"""
+    step_s: int
+    """of the columns, a multiple"""
     starts: list[int]
-    """of the bins, seconds since 1970"""
+    """of the columns, seconds since 1970"""
     readings: list[int]
-    """in all, of each bin"""
+    """in all, of each column"""
     clusters: Columns
     """by identity"""
     clients: Columns
-    """by number"""
+    """by number; empty where only clusters were asked for"""
     names: HistoryNames | None
     more_from: int | None
-    """the start of the next bin, where there are more than fit into an answer"""
+    """the start of the next column, where there are more than fit into an answer"""
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The JSON, some rows at a time: so it is never in memory as a whole, and other requests get their turn."""
         head = {
             "model": self.model,
-            "step_s": self.width_s,
+            "step_s": self.step_s,
             "kept_s": BINS_KEPT[self.width_s] * self.width_s,
             "starts": self.starts,
             "readings": self.readings,
@@ -97,24 +110,39 @@ class History:
 
 
 async def read_history(reader: HistoryReader, model: str, asked: QueryParams) -> History:
-    """The bins from `from` to `to`, as the query asks; at most `BINS_MAX`.
+    """The readings from `from` to `to`, as the query asks; at most `COLUMNS_MAX` columns.
 
     Raises `HTTPException` (400) for values that cannot be, and as `HistoryReader` does.
     """
-    width = _width(asked.get("step"))
-    first, last = (_moment(name, asked.get(name)) for name in ("from", "to"))
-    start: float | None = -MOMENT_MAX if first is None else first // width * width
+    step, with_clients = _step(asked.get("step")), _with_clients(asked.get("of"))
+    width = COARSE_S if step % COARSE_S == 0 else FINE_S
+    first, last = asked_span(asked)
+    start: float | None = -MOMENT_MAX if first is None else first // step * step
     latest = MOMENT_MAX if last is None else last
-    found = History(model, width, [], [], Columns(), Columns(), reader.names(model), None)
-    while start is not None and len(found.starts) < BINS_MAX:
+    found = History(model, width, step, [], [], Columns(), Columns(), reader.names(model), None)
+    column: list[HistoryBin] = []
+    while start is not None:
         bins = reader.bins(model, width, start, latest, BINS_AT_ONCE + 1)
         for one in bins[:BINS_AT_ONCE]:
-            found.starts.append(one.start)
-            found.readings.append(found.clusters.add(one.clusters))
-            found.clients.add(one.clients)
+            if column and one.start // step != column[0].start // step:
+                _add(found, column, with_clients)
+                column = []
+                if len(found.starts) == COLUMNS_MAX:
+                    return replace(found, more_from=one.start // step * step)
+            column.append(one)
         start = bins[BINS_AT_ONCE].start if len(bins) > BINS_AT_ONCE else None
         await asyncio.sleep(0)
-    return replace(found, more_from=None if start is None else int(start))
+    if column:
+        _add(found, column, with_clients)
+    return found
+
+
+def _add(found: History, bins: Sequence[HistoryBin], with_clients: bool) -> None:
+    """One more column, of these bins."""
+    found.starts.append(bins[0].start // found.step_s * found.step_s)
+    found.readings.append(found.clusters.add([one.clusters for one in bins]))
+    if with_clients:
+        found.clients.add([one.clients for one in bins])
 
 
 def _titles(names: HistoryNames | None) -> Callable[[int], dict[str, Any]]:
@@ -134,12 +162,24 @@ def _client(number: int, names: HistoryNames | None) -> dict[str, Any]:
     return {"client": client_name(number, [] if names is None else names.clients)}
 
 
-def _width(text: str | None) -> int:
+def _step(text: str | None) -> int:
     if text is None:
         return COARSE_S
-    if text not in map(str, BINS_KEPT):
-        raise HTTPException(400, f"step is {FINE_S} or {COARSE_S}, in seconds")
-    return int(text)
+    step = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(STEP_MAX_S)) else 0
+    if step % FINE_S or not 0 < step <= STEP_MAX_S:
+        raise HTTPException(400, f"step is a multiple of {FINE_S}, in seconds, up to {STEP_MAX_S}")
+    return step
+
+
+def _with_clients(text: str | None) -> bool:
+    if text not in {None, "clusters"}:
+        raise HTTPException(400, "of is clusters, for an answer without clients")
+    return text is None
+
+
+def asked_span(asked: QueryParams) -> tuple[float | None, float | None]:
+    """The query's `from` and `to`, None where they are not given. Raises `HTTPException` (400)."""
+    return _moment("from", asked.get("from")), _moment("to", asked.get("to"))
 
 
 def _moment(name: str, text: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from server_node.history.summary import Lately
@@ -20,7 +21,7 @@ def overview_json(model: ModelStatus, recently: Lately | None, usual: Usual | No
     return {
         "events": [event._asdict() for event in model.events[-EVENTS_MAX:]],
         "usual": None if usual is None else _usual_json(usual),
-        "feeds": {} if recently is None else _feeds(recently),
+        "feeds": {} if recently is None else feeds_json(recently.by_client),
     }
 
 
@@ -41,14 +42,15 @@ def _usual_json(usual: Usual) -> dict[str, Any]:
     }
 
 
-def _feeds(recently: Lately) -> dict[str, list[list[int]]]:
-    """For each client the clusters that its newest readings fell to, the largest first, with the percentage of each.
+def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[list[int]]]:
+    """For each client the clusters that its readings fell to, the largest first, with the percentage of each.
 
-    Whole percents change less often than thousandths, and the page shows no more.
+    `by_client` has shares, and the clients with the most readings first. Whole percents change less often than
+    thousandths, and the page shows no more.
     """
     return {
         client: [[identity, round(100 * share)] for identity, share in clusters[:CLUSTERS_PER_CLIENT_MAX]]
-        for client, clusters in sorted(list(recently.by_client.items())[:CLIENTS_MAX])
+        for client, clusters in sorted(list(by_client.items())[:CLIENTS_MAX])
     }
 
 

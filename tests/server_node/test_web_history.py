@@ -17,7 +17,7 @@ from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord
 from server_node.status import StatusBoard
 from server_node.web import predict
 from server_node.web.app import create_app
-from server_node.web.history_json import BINS_MAX
+from server_node.web.history_json import COLUMNS_MAX
 from server_node.web.page_renderer import PageRenderer
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
@@ -84,7 +84,13 @@ def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(tmp_path: Path, que
     assert body["starts"] == starts
 
 
-@pytest.mark.parametrize("query", ["?step=60", "?step=x", "?from=yesterday", "?to=nan", "?from=1e300"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("?step=60", "?step=x", "?step=0", "?step=-300", "?step=2000", "?step=604801", "?step=9999999"),
+        *("?of=clients", "?from=yesterday", "?to=nan", "?from=1e300"),
+    ],
+)
 def test_a_span_that_cannot_be_is_answered_with_what_can(tmp_path: Path, query: str) -> None:
     answer = client_of(stored(tmp_path, the_bins())).get(f"/v1/history{query}")
     assert answer.status_code == 400
@@ -101,12 +107,68 @@ def test_an_unknown_model_no_history_and_a_file_that_is_away(tmp_path: Path) -> 
 
 def test_a_long_history_comes_in_pieces(tmp_path: Path) -> None:
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
-    many = [HistoryBin.of(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], []) for n in range(BINS_MAX + 5)]
+    many = [
+        HistoryBin.of(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], []) for n in range(COLUMNS_MAX + 5)
+    ]
     client = client_of(stored(tmp_path, [*many]))
     body = client.get("/v1/history").json()
-    assert len(body["starts"]) == BINS_MAX
+    assert len(body["starts"]) == COLUMNS_MAX
     rest = client.get(f"/v1/history?from={body['more_from']}").json()
     assert [len(rest["starts"]), rest["more_from"]] == [5, None]
+
+
+@pytest.mark.parametrize("step", [2 * FINE_S, 9 * COARSE_S])
+def test_several_bins_are_added_up_in_one_column(tmp_path: Path, step: int) -> None:
+    origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
+    width = COARSE_S if step % COARSE_S == 0 else FINE_S
+    first = START // step * step
+    bins = [HistoryBin.of(*origin, width, first + width * n, 1, [1, 2, 2 + n, n], [0, 2 + n], []) for n in range(120)]
+    client = client_of(stored(tmp_path, [*bins]))
+    body = client.get(f"/v1/history?step={step}&from={first + 1}").json()
+    together = step // width
+    assert body["starts"] == list(range(first, first + 120 * width, step))
+    assert body["step_s"] == step
+    sums = [sum(2 + n for n in range(at, min(120, at + together))) for at in range(0, 120, together)]
+    assert body["readings"] == body["clients"][0]["readings"] == sums
+    of_cluster = {row["identity"]: row["readings"] for row in body["clusters"]}
+    assert of_cluster[1] == [2 * min(together, 120 - at) for at in range(0, 120, together)]
+    assert of_cluster[121][-1] == 119
+    assert sum(map(sum, of_cluster.values())) == sum(sums)
+    assert client.get(f"/v1/history?step={step}&of=clusters").json()["clients"] == []
+
+
+def test_long_columns_come_in_pieces_too_and_none_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server_node.web.history_json.COLUMNS_MAX", 7)
+    origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
+    step = 4 * FINE_S
+    first = START // step * step
+    bins = [HistoryBin.of(*origin, FINE_S, first + FINE_S * n, 1, [1, 1], [0, 1], []) for n in range(60)]
+    client = client_of(stored(tmp_path, [*bins]))
+    body = client.get(f"/v1/history?step={step}").json()
+    assert (len(body["starts"]), body["more_from"]) == (7, first + 7 * step)
+    rest = client.get(f"/v1/history?step={step}&from={body['more_from']}").json()
+    assert body["readings"] + rest["readings"] == [4] * 14
+    last = client.get(f"/v1/history?step={step}&from={rest['more_from']}").json()
+    assert (last["readings"], last["more_from"]) == ([4], None)
+
+
+def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked_for(tmp_path: Path) -> None:
+    origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
+    bins: list[HistoryBin | HistoryNames] = [HistoryNames(*origin, ["attic", "cellar"], [])]
+    for n in range(60):
+        cells = [0, 1, 3, 0, 2, 1, 1, NO_CLUSTER, 5, 1, 2, 5] if n < 30 else [0, 2, 4]
+        bins.append(HistoryBin.of(*origin, FINE_S, START + FINE_S * n, 1, [1, 9], [0, 9], cells))
+    client = client_of(stored(tmp_path, bins))
+    body = client.get("/v1/feeds").json()
+    assert (body["model"], body["from"], body["to"]) == ("fcac", START, START + 60 * FINE_S)
+    assert body["clients"] == {"attic": [[2, 62], [1, 38]], "cellar": [[2, 100]]}
+    body = client.get(f"/v1/feeds?to={START + 29 * FINE_S}").json()
+    assert body["clients"] == {"attic": [[1, 75], [2, 25]], "cellar": [[2, 100]]}
+    body = client.get(f"/v1/feeds?from={START + 59 * FINE_S + 1}").json()
+    assert (body["from"], body["clients"]) == (START + 59 * FINE_S, {"attic": [[2, 100]]})
+    assert client.get(f"/v1/feeds?from={START + 90 * FINE_S}").json()["clients"] == {}
+    assert client.get("/v1/feeds?from=x").status_code == 400
+    assert client_of(None).get("/v1/feeds").status_code == 404
 
 
 def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_shares_moved(tmp_path: Path) -> None:
