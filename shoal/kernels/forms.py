@@ -32,6 +32,8 @@ class CompiledKernels(NamedTuple):
     learn_ca_plus: Callable[..., int]
     learn_caefc: Callable[..., int]
     assign_rows: Callable[..., float]
+    draw_words: Callable[..., None]
+    release_laplace: Callable[..., None]
     loops: NDArray[np.int64]
 
 
@@ -136,10 +138,17 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
-        from shoal.kernels.compiled import ca_plus, caefc, lloyd  # noqa: PLC0415 - see above
+        from shoal.kernels.compiled import ca_plus, caefc, keccak, laplace, lloyd  # noqa: PLC0415 - see above
 
         sources = digest_of_sources()
-        return CompiledKernels(ca_plus.kernel(sources), caefc.kernel(sources), lloyd.kernel(sources), numpy_loops())
+        return CompiledKernels(
+            ca_plus.kernel(sources),
+            caefc.kernel(sources),
+            lloyd.kernel(sources),
+            keccak.kernel(sources),
+            laplace.kernel(sources),
+            numpy_loops(),
+        )
     except RuntimeError as problem:
         # Numba has found no folder for its cache.
         raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
+from shoal.kernels.lookup import Lookup
 
 Counts = NDArray[np.int64]
 
@@ -59,6 +60,10 @@ class CountNoise:
         """(n + 1,) weights of 0 .. n in the one-sided table, which sum to 2^63."""
         return np.diff(self.beyond, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self.below)
+
     def digest(self) -> bytes:
         """32 bytes that identify the tables exactly."""
         tables = self.below.astype("<u8").tobytes() + self.beyond.astype("<u8").tobytes()
@@ -67,7 +72,7 @@ class CountNoise:
     def draw(self, seed: bytes, cells: int) -> Counts:
         """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where it escapes."""
         words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8") >> np.uint64(1)
-        noise = np.searchsorted(self.below, words, side="right").astype(np.int64) - self.reach
+        noise = self._lookup.find(words) - self.reach
         for cell in np.flatnonzero(np.abs(noise) == self.reach).tolist():
             noise[cell] += int(np.sign(noise[cell])) * self._farther(seed, cell)
         return noise

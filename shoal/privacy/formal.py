@@ -198,10 +198,19 @@ class FormalNoise:
         inside, clipped = self._bounds.clip(readings)
         grid = np.rint(self._bounds.to_unit(inside) * self._steps).astype(np.int64)
         words = self._randomness.draw(places, grid, self._words)
+        half_steps = self._half_steps(grid, words)
+        return Released(half_steps / (2 * self._steps), np.ones(len(grid), dtype=np.bool_), clipped)
+
+    def _half_steps(self, grid: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """grid (n, d) and words (n, w) -> private results (n, d) in half steps of each feature."""
+        if len(self._groups) == 1:
+            # Their words are all words, in order: nothing needs to be gathered.
+            noise = self._groups[0][0]
+            return noise.release(grid, words.reshape(*grid.shape, noise.words))
         half_steps = np.empty_like(grid)
         for noise, columns, own_words in self._groups:
             half_steps[:, columns] = noise.release(grid[:, columns], words[:, own_words])
-        return Released(half_steps / (2 * self._steps), np.ones(len(grid), dtype=np.bool_), clipped)
+        return half_steps
 
     def state(self) -> dict[str, Any]:
         return {"version": STATE_VERSION, "mode": Formal.name, "fingerprint": self._randomness.fingerprint}

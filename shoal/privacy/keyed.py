@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import InvalidData, SettingsError
 from shoal.files import read_secret, write_secret
+from shoal.kernels import forms
 
 KEY_BYTES = 32
 SOURCE_BYTES = 16
@@ -32,6 +33,9 @@ CONTEXT_BYTES = 32
 VERSION = 1
 _BLOCK = 136
 """SHAKE-256 absorbs blocks of this many bytes: the constant inputs fill two blocks, which are absorbed once"""
+SHARE_OF_LEARNING = 0.15
+"""time to draw the words of a reading, relative to that in which CA+ learns a row: how soon the compiled form is worth
+loading"""
 
 Places = Sequence[tuple[int, int]] | NDArray[np.int64]
 """(n, 2): partition and offset of each reading in the client's readings log"""
@@ -54,7 +58,9 @@ class KeyedRandomness:
         if not client:
             raise SettingsError("a client needs a name, because its noise depends on it")
         fields = VERSION.to_bytes(4, "little") + hashlib.sha256(client.encode()).digest() + source + context
-        self._prefix = hashlib.shake_256(key.ljust(_BLOCK, b"\0") + fields.ljust(_BLOCK, b"\0"))
+        prefix = key.ljust(_BLOCK, b"\0") + fields.ljust(_BLOCK, b"\0")
+        self._prefix = hashlib.shake_256(prefix)
+        self._prefix_words = np.frombuffer(prefix, dtype="<u8").astype(np.uint64)
         self._point = np.dtype([("partition", "<u4"), ("offset", "<u8"), ("grid", "<i8", (d,))])
 
     @property
@@ -64,8 +70,14 @@ class KeyedRandomness:
 
     def draw(self, places: Places, grid: NDArray[np.int64], words: int) -> NDArray[np.uint64]:
         """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that are not valid."""
+        checked = _checked(places, len(grid))
+        compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(grid))
+        if compiled is not None:
+            drawn = np.empty((len(grid), words), dtype=np.uint64)
+            compiled.draw_words(self._prefix_words, np.ascontiguousarray(checked), np.ascontiguousarray(grid), drawn)
+            return drawn
         points = np.empty(len(grid), dtype=self._point)
-        points["partition"], points["offset"] = _checked(places, len(grid)).T
+        points["partition"], points["offset"] = checked.T
         points["grid"] = grid
         inputs = memoryview(points.tobytes())
         width, size = self._point.itemsize, 8 * words

@@ -18,11 +18,14 @@ import hashlib
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
+from shoal.kernels import forms
+from shoal.kernels.lookup import Lookup
 
 FINE_STEPS = 4096
 TABLE_BITS = 63
@@ -32,6 +35,9 @@ MARGIN_SCALES = 30
 SCALE_SLACK = Decimal(1) + Decimal(1) / 4096
 """the tables are made for a scale larger by this factor, so that rounding to integers never costs more epsilon"""
 EPSILON_MIN, EPSILON_MAX = 1e-4, 1e3
+SHARE_OF_LEARNING = 0.0015
+"""time to draw the noise of a feature, relative to that in which CA+ learns a row: how soon the compiled form is worth
+loading"""
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
 
@@ -48,9 +54,14 @@ class Digit:
         """(size,) derived from `below`, so that the certificate examines the table that is drawn from."""
         return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
+    @cached_property
+    def lookup(self) -> Lookup:
+        """The table, to be drawn from."""
+        return Lookup(self.below)
+
     def pick(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """words (...) of 64 random bits -> (...) values of the digit; the lowest bit is not used."""
-        return np.searchsorted(self.below, words >> np.uint64(1), side="right").astype(np.int64, copy=False)
+        return self.lookup.find(words >> np.uint64(1))
 
 
 @lru_cache(maxsize=64)
@@ -119,8 +130,24 @@ class DiscreteLaplace:
     def release(self, grid: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """grid (...) in 0..steps and words (..., self.words) -> (...) private results in half steps, all odd."""
         edge = 2 * self.margin + 1
+        compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * grid.size)
+        if compiled is not None:
+            released = np.empty(grid.shape, dtype=np.int64)
+            drawn = np.ascontiguousarray(words).reshape(-1, self.words)
+            limits = np.array([ESCAPE, self.steps, edge])
+            compiled.release_laplace(np.ascontiguousarray(grid).ravel(), drawn, self._tables, limits, released.ravel())
+            return released
         bounded: NDArray[np.int64] = np.clip(2 * grid + self.noise(words), -edge, 2 * self.steps + edge)
         return bounded
+
+    @cached_property
+    def _tables(self) -> tuple[NDArray[Any], ...]:
+        """Those of all digits, the scales last, as `shoal.kernels.compiled.laplace` takes them."""
+        digits = (*self.inner, self.scales)
+        sums, guides = [digit.lookup.sums for digit in digits], [digit.lookup.guide for digit in digits]
+        begins = [np.cumsum([0, *map(len, tables[:-1])]) for tables in (sums, guides)]
+        strides, shifts = np.array([(digit.stride, digit.lookup.shift) for digit in digits]).T.copy()
+        return np.concatenate(sums), np.concatenate(guides), strides, *begins, shifts
 
     def reach(self) -> tuple[float, float]:
         """Smallest and largest result, in unit coordinates."""

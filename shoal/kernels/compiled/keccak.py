@@ -1,0 +1,154 @@
+"""SHAKE-256 (FIPS 202) of many messages of equal length: eight of them at once fill the vectors of the processor.
+
+`shoal.privacy.keyed` describes the messages: a prefix that all share, in whole blocks, and then a place and a row of
+whole numbers for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit, types, uint64
+
+LANES: Final = 8
+RATE: Final = 17
+"""words of 64 bits in a block"""
+ROUNDS: Final = 24
+SUFFIX: Final = np.uint64(0x1F)
+"""what follows a message: the bits that name SHAKE, and the first one of the padding"""
+LAST_BIT: Final = np.uint64(1 << 63)
+"""of a block: the end of the padding"""
+HALF: Final = np.uint64(32)
+
+WORDS = types.Array(types.uint64, 1, "C", readonly=True)
+PLACES = types.Array(types.int64, 2, "C", readonly=True)
+SIGNATURE = types.void(WORDS, PLACES, PLACES, types.uint64[:, ::1])
+
+
+def _round_constants() -> tuple[int, ...]:
+    """One word for each round: its bits at places 2^j - 1 come from a shift register (FIPS 202, algorithms 5 and 6)."""
+    register, constants = 1, []
+    for _ in range(ROUNDS):
+        word = 0
+        for j in range(7):
+            word |= (register & 1) << (2**j - 1)
+            register = register << 1 ^ (0x171 if register & 0x80 else 0)
+        constants.append(word)
+    return tuple(constants)
+
+
+CONSTANTS = np.array(_round_constants(), dtype=np.uint64)
+
+
+@njit(forceinline=True)
+def turned(word: Any, bits: Any) -> Any:
+    """The word, rotated to the left."""
+    return (word << uint64(bits)) | (word >> uint64(64 - bits))
+
+
+@njit(forceinline=True)
+def permute(s: Any) -> None:
+    """Keccak-f[1600] of the states in the columns of `s` (25, LANES). Word x + 5 y of a state is called `s_xy`.
+
+    The steps are written out: only so are the words of a round in registers, and a loop over the lanes alone, which
+    becomes vectors, is left.
+    """
+    for number in range(ROUNDS):
+        constant = CONSTANTS[number]
+        for i in range(LANES):
+            s00, s10, s20, s30, s40 = s[0, i], s[1, i], s[2, i], s[3, i], s[4, i]
+            s01, s11, s21, s31, s41 = s[5, i], s[6, i], s[7, i], s[8, i], s[9, i]
+            s02, s12, s22, s32, s42 = s[10, i], s[11, i], s[12, i], s[13, i], s[14, i]
+            s03, s13, s23, s33, s43 = s[15, i], s[16, i], s[17, i], s[18, i], s[19, i]
+            s04, s14, s24, s34, s44 = s[20, i], s[21, i], s[22, i], s[23, i], s[24, i]
+            # theta
+            c0 = s00 ^ s01 ^ s02 ^ s03 ^ s04
+            c1 = s10 ^ s11 ^ s12 ^ s13 ^ s14
+            c2 = s20 ^ s21 ^ s22 ^ s23 ^ s24
+            c3 = s30 ^ s31 ^ s32 ^ s33 ^ s34
+            c4 = s40 ^ s41 ^ s42 ^ s43 ^ s44
+            d0, d1, d2 = c4 ^ turned(c1, 1), c0 ^ turned(c2, 1), c1 ^ turned(c3, 1)
+            d3, d4 = c2 ^ turned(c4, 1), c3 ^ turned(c0, 1)
+            # rho and pi
+            b00, b10, b20 = s00 ^ d0, turned(s11 ^ d1, 44), turned(s22 ^ d2, 43)
+            b30, b40 = turned(s33 ^ d3, 21), turned(s44 ^ d4, 14)
+            b01, b11, b21 = turned(s30 ^ d3, 28), turned(s41 ^ d4, 20), turned(s02 ^ d0, 3)
+            b31, b41 = turned(s13 ^ d1, 45), turned(s24 ^ d2, 61)
+            b02, b12, b22 = turned(s10 ^ d1, 1), turned(s21 ^ d2, 6), turned(s32 ^ d3, 25)
+            b32, b42 = turned(s43 ^ d4, 8), turned(s04 ^ d0, 18)
+            b03, b13, b23 = turned(s40 ^ d4, 27), turned(s01 ^ d0, 36), turned(s12 ^ d1, 10)
+            b33, b43 = turned(s23 ^ d2, 15), turned(s34 ^ d3, 56)
+            b04, b14, b24 = turned(s20 ^ d2, 62), turned(s31 ^ d3, 55), turned(s42 ^ d4, 39)
+            b34, b44 = turned(s03 ^ d0, 41), turned(s14 ^ d1, 2)
+            # chi and iota
+            s[0, i], s[1, i] = b00 ^ (~b10 & b20) ^ constant, b10 ^ (~b20 & b30)
+            s[2, i], s[3, i], s[4, i] = b20 ^ (~b30 & b40), b30 ^ (~b40 & b00), b40 ^ (~b00 & b10)
+            s[5, i], s[6, i] = b01 ^ (~b11 & b21), b11 ^ (~b21 & b31)
+            s[7, i], s[8, i], s[9, i] = b21 ^ (~b31 & b41), b31 ^ (~b41 & b01), b41 ^ (~b01 & b11)
+            s[10, i], s[11, i] = b02 ^ (~b12 & b22), b12 ^ (~b22 & b32)
+            s[12, i], s[13, i], s[14, i] = b22 ^ (~b32 & b42), b32 ^ (~b42 & b02), b42 ^ (~b02 & b12)
+            s[15, i], s[16, i] = b03 ^ (~b13 & b23), b13 ^ (~b23 & b33)
+            s[17, i], s[18, i], s[19, i] = b23 ^ (~b33 & b43), b33 ^ (~b43 & b03), b43 ^ (~b03 & b13)
+            s[20, i], s[21, i] = b04 ^ (~b14 & b24), b14 ^ (~b24 & b34)
+            s[22, i], s[23, i], s[24, i] = b24 ^ (~b34 & b44), b34 ^ (~b44 & b04), b44 ^ (~b04 & b14)
+
+
+@njit(forceinline=True)
+def write_message(place: Any, row: Any, message: Any, lane: Any) -> None:
+    """Set a column of `message` to partition (u4), offset (u8), the row (i8 each) and the padding, little-endian."""
+    d, offset = len(row), uint64(place[1])
+    message[0, lane] = uint64(place[0]) | offset << HALF
+    carried = offset >> HALF
+    for j in range(d):
+        word = uint64(row[j])
+        message[j + 1, lane] = carried | word << HALF
+        carried = word >> HALF
+    message[d + 1, lane] = carried | SUFFIX << HALF
+    message[len(message) - 1, lane] ^= LAST_BIT
+
+
+@njit(forceinline=True)
+def draw_words(prefix: Any, places: Any, rows: Any, words: Any) -> None:
+    """prefix (17 b,), places (n, 2), rows (n, d) -> words (n, w)."""
+    n, d = rows.shape
+    w = words.shape[1]
+    begun, s = np.zeros((25, LANES), np.uint64), np.empty((25, LANES), np.uint64)
+    shared = np.empty((len(prefix), LANES), np.uint64)
+    for word in range(len(prefix)):
+        shared[word] = prefix[word]
+    # A place takes 12 bytes, and the padding 1 at least: a message ends in word d + 1, counted from 0.
+    message = np.empty((-(-(d + 2) // RATE) * RATE, LANES), np.uint64)
+    # First the prefix, into `begun`: with one call of `permute` for all, it is compiled once.
+    for first in range(-LANES, n, LANES):
+        part = 0 if first < 0 else min(LANES, n - first)
+        absorbed = shared if first < 0 else message
+        message[:] = 0
+        for lane in range(part):
+            write_message(places[first + lane], rows[first + lane], message, lane)
+        s[:] = begun
+        blocks = len(absorbed) // RATE
+        for step in range(blocks if first < 0 else blocks - 1 + -(-w // RATE)):
+            if step < blocks:
+                for word in range(RATE):
+                    for i in range(LANES):
+                        s[word, i] ^= absorbed[RATE * step + word, i]
+            permute(s)
+            given = RATE * (step + 1 - blocks)
+            if given >= 0:
+                for lane in range(part):
+                    for word in range(given, min(given + RATE, w)):
+                        words[first + lane, word] = s[word - given, lane]
+        if first < 0:
+            begun[:] = s
+
+
+def kernel(sources: str) -> Any:
+    """`draw_words`, compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`)."""
+
+    @njit(SIGNATURE, cache=True, error_model="numpy")
+    def draw(prefix: Any, places: Any, rows: Any, words: Any) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        draw_words(prefix, places, rows, words)
+
+    return draw
