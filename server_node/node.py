@@ -12,7 +12,7 @@ from server_node.history.store import HistoryStore
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import ModelEvent
-from server_node.models.factory import make_models
+from server_node.models.factory import PLAIN, make_models
 from server_node.monitoring import ServerMonitoring
 from server_node.outcome import IngestOutcome, StepOutcome
 from server_node.quarantine.register import QuarantineRegister
@@ -98,7 +98,7 @@ class ServerNode:
     def _make_parts(self) -> None:
         """Everything that a checkpoint is restored into, as it is before the first update."""
         contract, log = self._contract, self._log
-        forms = {} if self._above is None else self._above.model_forms
+        forms = PLAIN if self._above is None else self._above.model_forms
         self._models = make_models(contract, self._settings, self._validator, self._history, forms)
         self._hierarchy = Hierarchy(contract, self._above, self._models)
         self._reassembly = Reassembly()
@@ -135,6 +135,7 @@ class ServerNode:
         state = self._checkpoint.load()
         if state is None:
             self._positions = start_fresh(self._contract, self._validator, self._log, self._models, self._rebuild)
+            self._hierarchy.begin_without_checkpoint(self._log)
         else:
             self._positions = restore_state(
                 self._contract, self._log, state, self._models, self._reassembly, self._quarantine
@@ -269,7 +270,7 @@ class ServerNode:
         published: list[PublishedSnapshot] = []
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
         hidden = self._unlearning.reads_again(self._positions)
-        self._hierarchy.follow()
+        self._hierarchy.follow(now)
         for model in sorted(self._models.values(), key=lambda model: model.needs_caught_up_log):
             if caught_up or not model.needs_caught_up_log:
                 events += model.on_timer(now)

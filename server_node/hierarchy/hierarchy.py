@@ -7,10 +7,13 @@ from typing import Any
 
 from server_node.hierarchy.contributions import Contributions
 from server_node.hierarchy.following import FollowingModel
+from server_node.hierarchy.following_rounds import FollowingRounds
+from server_node.hierarchy.region_updates import RegionUpdates
 from server_node.hierarchy.regions import Regions
 from server_node.models.base import ServedModel
-from server_node.models.streaming import StreamingModel
-from shoal.algorithms.registry import streaming_algorithm
+from server_node.models.factory import ModelForms
+from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.config.contract import Contract
 from shoal.config.upstream import Upstream
 from shoal.config.upstream_settings import UpstreamSettings
@@ -18,7 +21,9 @@ from shoal.errors import MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Region
+from shoal.protocol.round_request import RoundRequest, round_request_of
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.transports.base import Log
 
 
 class Above:
@@ -36,10 +41,22 @@ class Above:
         self.upstream, self.settings = upstream, settings
         self.newest, self.waiting = newest, waiting
 
+    def request_in(self, snapshot: Snapshot, region: str) -> RoundRequest | None:
+        """What a snapshot of a model in rounds asks of a region; None if nothing."""
+        request = round_request_of(snapshot)
+        return request if request is not None and request.selects(self.upstream.config.contract, region) else None
+
     @property
-    def model_forms(self) -> dict[str, type[StreamingModel]]:
-        """name -> class of the models that follow the upstream federation's."""
-        return {name: FollowingModel for name in self.upstream.models if _needs_plan(self.upstream, name)}
+    def model_forms(self) -> ModelForms:
+        """The classes of the models that follow the upstream federation's."""
+        streaming, rounds = [], []
+        for name in self.upstream.models:
+            algorithm = load_algorithm(self.upstream.model(name).algorithm)
+            if isinstance(algorithm, RoundsAlgorithm):
+                rounds.append(name)
+            elif algorithm.aggregation is not None and algorithm.aggregation.plan_from_upstream:
+                streaming.append(name)
+        return ModelForms(dict.fromkeys(streaming, FollowingModel), dict.fromkeys(rounds, FollowingRounds))
 
 
 class Hierarchy:
@@ -47,15 +64,17 @@ class Hierarchy:
 
     def __init__(self, contract: Contract, above: Above | None, models: Mapping[str, ServedModel]) -> None:
         """`above` None: there is no upstream federation."""
-        self._above, self._models = above, models
+        self._federation, self._above, self._models = contract.federation, above, models
         self._regions = Regions()
+        self._updates: RegionUpdates | None = None
         self._contributions: Contributions | None = None
         self._others: dict[str, Any] = {}
         """upstream federation -> state of the contributions to it, for those that are not the present one"""
         if above is not None:
             settings = above.settings
+            self._updates = RegionUpdates(contract, above.upstream, models)
             self._contributions = Contributions(
-                contract, above.upstream, models, settings.publish_readings, settings.publish_s
+                contract, above.upstream, self._updates, settings.publish_readings, settings.publish_s
             )
 
     def take(self, update: Update, now: float) -> None:
@@ -76,20 +95,37 @@ class Hierarchy:
             world = self._above.upstream.config.contract.federation
             raise MessageRejected("client", f"a region of {world} cannot unlearn: {world} has what came of the client")
 
-    def follow(self) -> None:
+    def follow(self, now: float) -> None:
         """Adopt the newest upstream snapshots, in the models that follow them."""
         if self._above is None:
             return
         for name in self._above.upstream.models:
             model, snapshot = self._models[name], self._above.newest(name)
-            if snapshot is not None and isinstance(model, FollowingModel):
+            if snapshot is None:
+                continue
+            if isinstance(model, FollowingModel):
                 model.follow(snapshot)
+            elif isinstance(model, FollowingRounds):
+                model.follow(snapshot, self._above.request_in(snapshot, self._federation), now)
+
+    def begin_without_checkpoint(self, log: Log) -> None:
+        """Number the answers to rounds after those that are in the topic of contributions; raises as the log does.
+
+        Contributions to streaming models are made again from the log of updates, under the numbers that they had.
+        """
+        for name, model in self._models.items():
+            if self._updates is not None and isinstance(model, FollowingRounds):
+                self._updates.go_on_after(log, name)
 
     def records(self, now: float) -> Iterator[OutboxRecord]:
         """For the outbox: contributions, and requests to make some."""
-        if self._contributions is not None:
-            yield from self._contributions.take_records()
-            yield from self._contributions.requests(now)
+        if self._updates is None or self._contributions is None:
+            return
+        for model in self._models.values():
+            if isinstance(model, FollowingRounds) and (answer := model.take_answer()) is not None:
+                self._updates.add(answer, self._regions)
+        yield from self._updates.take_records()
+        yield from self._contributions.requests(now)
 
     @property
     def regions(self) -> list[Region]:
@@ -104,21 +140,17 @@ class Hierarchy:
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
         contributions = dict(self._others)
-        if self._above is not None and self._contributions is not None:
-            contributions[self._above.upstream.config.contract.federation] = self._contributions.state()
+        if self._above is not None and self._updates is not None and self._contributions is not None:
+            world = self._above.upstream.config.contract.federation
+            contributions[world] = {"sequences": self._updates.state(), **self._contributions.state()}
         return {"regions": self._regions.state(), "contributions": contributions}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved one. Raises `InvalidState`."""
         self._regions.restore(state["regions"])
         self._others = dict(state["contributions"])
-        if self._above is not None and self._contributions is not None:
+        if self._above is not None and self._updates is not None and self._contributions is not None:
             saved = self._others.pop(self._above.upstream.config.contract.federation, None)
             if saved is not None:
                 self._contributions.restore(saved)
-
-
-def _needs_plan(upstream: Upstream, name: str) -> bool:
-    model = upstream.config.contract.model(name)
-    aggregation = None if model is None else streaming_algorithm(model.algorithm).aggregation
-    return aggregation is not None and aggregation.plan_from_upstream
+                self._updates.restore(saved["sequences"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.base import ServedModel
@@ -14,7 +14,15 @@ from shoal.config.contract import Contract
 from shoal.config.server_settings import ServerSettings
 from shoal.protocol.validation import Validator
 
-NO_FORMS: Final[Mapping[str, type[StreamingModel]]] = {}
+
+class ModelForms(NamedTuple):
+    """name -> class of the models that are not plain ones."""
+
+    streaming: Mapping[str, type[StreamingModel]] = {}
+    rounds: Mapping[str, type[RoundsModel]] = {}
+
+
+PLAIN: Final = ModelForms()
 
 
 def make_models(
@@ -22,19 +30,19 @@ def make_models(
     settings: ServerSettings,
     validator: Validator,
     history: PublishedHistory = NOTHING_PUBLISHED,
-    forms: Mapping[str, type[StreamingModel]] = NO_FORMS,
+    forms: ModelForms = PLAIN,
 ) -> dict[str, ServedModel]:
-    """name -> model without any update yet, in the order of the contract; their histories go on from `history`.
-
-    `forms`: the classes of those streaming models that are not plain ones.
-    """
+    """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
     streaming: dict[str, StreamingModel] = {
-        model.name: forms.get(model.name, StreamingModel)(contract, model, settings, history)
+        model.name: forms.streaming.get(model.name, StreamingModel)(contract, model, settings, history)
         for model in contract.models
         if not is_in_rounds(model.algorithm)
     }
     sources = tuple(streaming.values())
-    return {
-        model.name: streaming.get(model.name) or RoundsModel(contract, model, settings, validator, sources, history)
+    rounds = {
+        model.name: forms.rounds.get(model.name, RoundsModel)(contract, model, settings, validator, sources, history)
         for model in contract.models
+        if is_in_rounds(model.algorithm)
     }
+    made: dict[str, ServedModel] = {**streaming, **rounds}
+    return {model.name: made[model.name] for model in contract.models}

@@ -72,7 +72,7 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
         return start(rules, state, moment)
     if state.phase is Phase.SLEEPING:
         return wake(rules, state, moment) if moment.now >= state.wake_at else None
-    if _has_quorum(rules, state, moment):
+    if has_quorum(rules, state, moment):
         return close_round(rules, state, "quorum", moment)
     return time_out(rules, state, moment) if moment.now >= state.opened_at + rules.model.rounds.deadline_s else None
 
@@ -93,7 +93,7 @@ def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | 
     if (hint := moment.init_hint()) is None:
         return None
     params = rules.algorithm.start(rules.model.options, rules.contract.width, hint)
-    request = _request(rules, state, state.round + 1, moment)
+    request = make_request(rules, state, state.round + 1, moment)
     started = replace(
         state,
         phase=Phase.COLLECTING,
@@ -112,7 +112,7 @@ def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | 
 
 def open_round(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> Transition:
     """Open round `number`: ask clients for answers to the newest parameters."""
-    request = _request(rules, state, number, moment)
+    request = make_request(rules, state, number, moment)
     opened = replace(state, phase=Phase.COLLECTING, request=request, round=number, opened_at=moment.now)
     return Transition(opened, (_opened(request),))
 
@@ -121,7 +121,7 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
     """At the deadline: close the round with the answers that are here, or open it again if there are none."""
     if state.participation.answered(state.round):
         return close_round(rules, state, "deadline", moment)
-    missed = replace(state, participation=state.participation.closed(_expected(rules, state, moment), ()))
+    missed = replace(state, participation=state.participation.closed(expected_clients(rules, state, moment), ()))
     # Before any client has answered, nothing is lost by starting from what has been found meanwhile.
     restarted = start(rules, missed, moment) if state.initial else None
     return restarted or open_round(rules, missed, state.round, moment)
@@ -139,7 +139,7 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
         policy_state, params = _combined(rules, state)
     except COMPUTING_ERRORS as refused:
         return _without_odd_answers(rules, state, by, moment, refused)
-    expected, shift = _expected(rules, state, moment), float(rules.algorithm.shift(state.params, params))
+    expected, shift = expected_clients(rules, state, moment), float(rules.algorithm.shift(state.params, params))
     first_round = state.first_round
     if epoch_changed(rules.algorithm, state.params, params):
         policy_state, first_round = policy_state.without_earlier_answers(), state.round + 1
@@ -257,19 +257,22 @@ def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
     return going_on
 
 
-def _has_quorum(rules: RoundRules, state: RoundState, moment: Moment) -> bool:
+def has_quorum(rules: RoundRules, state: RoundState, moment: Moment) -> bool:
+    """Whether enough of the clients that the open round waits for have answered."""
     assert state.request is not None, "an open round has a request"
     if state.initial and len(moment.known) < rules.first_clients:
         return False
     return state.participation.has_quorum(rules.contract, state.request, moment.known, rules.model.rounds.quorum)
 
 
-def _expected(rules: RoundRules, state: RoundState, moment: Moment) -> list[str]:
+def expected_clients(rules: RoundRules, state: RoundState, moment: Moment) -> list[str]:
+    """The clients that the open round asks and waits for."""
     assert state.request is not None, "an open round has a request"
     return state.participation.expected(rules.contract, state.request, moment.known)
 
 
-def _request(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> RoundRequest:
+def make_request(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> RoundRequest:
+    """The request of round `number` at this moment."""
     return state.participation.request(rules.contract, rules.model, number, moment.version, moment.now, moment.known)
 
 

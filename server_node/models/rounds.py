@@ -170,8 +170,7 @@ class RoundsModel:
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
         """Open, close or reopen a round, start or wake: what is due. Every answer in the log must have been read."""
         self._state = with_clock(self._rules, self._state, now)
-        moment = Moment(now, self._known(), self._publisher.version, self._init_hint)
-        transition = due_transition(self._rules, self._state, moment)
+        transition = due_transition(self._rules, self._state, self._moment(now))
         if transition is None:
             return ()
         self._state, events = transition
@@ -229,6 +228,9 @@ class RoundsModel:
             request=request,
             opened_at=published.made_at,
         )
+
+    def _moment(self, now: float) -> Moment:
+        return Moment(now, self._known(), self._publisher.version, self._init_hint)
 
     def _known(self) -> list[str]:
         """The clients that have ever answered and are not in quarantine, sorted by name."""

@@ -84,7 +84,7 @@ def rounds_algorithm(name: str) -> RoundsAlgorithm:
 def can_aggregate(name: str) -> bool:
     """Whether a region can contribute to a model of this algorithm. Raises `SettingsError` for an unknown name."""
     algorithm = load_algorithm(name)
-    return isinstance(algorithm, StreamingAlgorithm) and algorithm.aggregation is not None
+    return algorithm.additive if isinstance(algorithm, RoundsAlgorithm) else algorithm.aggregation is not None
 
 
 def is_in_rounds(name: str) -> bool:

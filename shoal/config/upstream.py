@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.algorithms.registry import can_aggregate
+from shoal.algorithms.registry import can_aggregate, is_in_rounds
 from shoal.config.contract import Contract, Model
 from shoal.config.models import check_models
 from shoal.config.settings import Config, load_config
@@ -20,6 +20,12 @@ class Upstream(NamedTuple):
     """its file, as its clients have it"""
     models: tuple[str, ...]
     """names of the models that both federations have: those that the region contributes to"""
+
+    def model(self, name: str) -> Model:
+        """A model of both federations, as the upstream one has it."""
+        found = self.config.contract.model(name)
+        assert found is not None, "one of the models of both"
+        return found
 
     def summary(self) -> dict[str, Any]:
         """What `shoal check` says of it."""
@@ -88,8 +94,13 @@ def _model_differences(region: Contract, world: Contract) -> Iterator[str]:
         assert other is not None
         if own.algorithm == other.algorithm and not can_aggregate(own.algorithm):
             yield (
-                f"model {name}: a region cannot contribute to {own.algorithm} yet; give the region's model another "
-                "name, and it stays in the region"
+                f"model {name}: a region cannot contribute to {own.algorithm} (docs/explanation/hierarchy.md); give "
+                "the region's model another name, and it stays in the region"
+            )
+        if is_in_rounds(own.algorithm) and own.rounds.robust != "none":
+            yield (
+                f'model {name}: robust is "{own.rounds.robust}", but a region adds up the answers of its clients; '
+                "leave it out, and set it in the upstream federation, where it compares regions"
             )
         yield from _fields_that_differ(f"model {name}", _agreed(own), _agreed(other))
         if own.readings_max > other.readings_max:

@@ -88,11 +88,21 @@ def test_other_features_and_no_common_model_are_named(tmp_path: Path) -> None:
         load_upstream(load_config(write(tmp_path, "north", "world")))
 
 
-@pytest.mark.parametrize("algorithm", ["kmeans", "kfed", "cluster_tree_from_counts"])
+@pytest.mark.parametrize("algorithm", ["dbscan", "kfed", "cluster_tree_from_counts"])
 def test_an_algorithm_that_regions_cannot_contribute_to_is_refused(tmp_path: Path, algorithm: str) -> None:
     write(tmp_path, "world", second_algorithm=algorithm)
-    with pytest.raises(SettingsError, match=f"model others: a region cannot contribute to {algorithm} yet"):
+    with pytest.raises(SettingsError, match=f"model others: a region cannot contribute to {algorithm} "):
         load_upstream(load_config(write(tmp_path, "north", "world", second_algorithm=algorithm)))
+
+
+def test_a_region_does_not_combine_answers_robustly(tmp_path: Path) -> None:
+    write(tmp_path, "world", second_algorithm="kmeans")
+    region = write(tmp_path, "north", "world", second_algorithm="kmeans")
+    text = region.read_text(encoding="utf-8")
+    robust = '"kmeans"\nreadings_max = 1000\nrounds = { robust = "median" }\n'
+    region.write_text(text.replace('"kmeans"\n', robust), encoding="utf-8")
+    with pytest.raises(SettingsError, match='model others: robust is "median", but a region adds up'):
+        load_upstream(load_config(region))
 
 
 def test_such_a_model_may_stay_in_the_region_under_another_name(tmp_path: Path) -> None:

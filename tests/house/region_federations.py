@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +66,14 @@ MODELS = {
     "points": '[[models]]\nname = "points"\nalgorithm = "cluster_tree"',
     "nodes": '[[models]]\nname = "nodes"\nalgorithm = "fcac"',
 }
+_ROUNDS = 'rounds = { between = "fresh", rounds_max = 4, tolerance = 0 }'
+IN_ROUNDS = {
+    "means": f'[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
+    "fuzzy": f'[[models]]\nname = "fuzzy"\nalgorithm = "fcm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
+    "mixture": f'[[models]]\nname = "mixture"\nalgorithm = "gmm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
+    "rules": f'[[models]]\nname = "rules"\nalgorithm = "tsk"\noptions = {{ target = "damp", clusters = 3 }}\n{_ROUNDS}',
+}
+"""models in rounds, in which no answer of an earlier round counts again"""
 REGIONS = {"north": ("attic", "cellar"), "south": ("garden", "shed")}
 WORLD = "world"
 
@@ -85,7 +93,7 @@ def write_file(folder: Path, name: str, more: str = "", models: Sequence[str] = 
     """Write the file of one federation; `more` are more sections."""
     file = file_of(folder, name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = FILE.format(name=name, models="\n".join(MODELS[model] for model in models), more=more)
+    text = FILE.format(name=name, models="\n".join({**MODELS, **IN_ROUNDS}[model] for model in models), more=more)
     file.write_text(text, encoding="utf-8")
     return file
 
@@ -108,7 +116,9 @@ class RegionNodes(NamedTuple):
 
 
 @contextmanager
-def running_region(file: Path, clients: Sequence[str], rebuild: bool = False) -> Iterator[RegionNodes]:
+def running_region(
+    file: Path, clients: Sequence[str], rebuild: bool = False, clock: Callable[[], float] = clock
+) -> Iterator[RegionNodes]:
     """The nodes of a region, each resumed from its checkpoint."""
     config = load_config(file)
     upstream = load_upstream(config)
