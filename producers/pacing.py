@@ -42,6 +42,11 @@ class Pacing:
         """Whether rows need an event time."""
         return self._speed is not None
 
+    @property
+    def at_once(self) -> bool:
+        """Whether every row is due at once, with the time of its source."""
+        return self._rate is None and self._speed is None and self._wall is None
+
     def time_of(self, own: float | None) -> float | None:
         """The event time of a row that is due; `own` is the one of its source."""
         return own if self._wall is None else self._wall()

@@ -7,6 +7,7 @@ log is not published again, and one that is not is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from producers.source import SourceRow
 from shoal.errors import OffsetOutOfRange, SettingsError
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
-from shoal.transports.base import Headers, Log, Record, TopicSettings
+from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
 PARTITION = 0
 SCAN_RECORDS = 2000
@@ -61,13 +62,19 @@ class ReadingsPublisher:
     def publish(self, rows: Sequence[tuple[int, SourceRow]]) -> None:
         """Append rows (number of the row, row), in order; they are stored for certain only after `flush`."""
         times, values = [row.time for _, row in rows], [row.values for _, row in rows]
+        encoded = Reading.encode_many(times, values)
         of_source: Headers = (*Reading.headers(), ("source", self._source))
-        for (number, row), encoded in zip(rows, Reading.encode_many(times, values), strict=True):
-            headers: Headers = (*of_source, ("row", b"%d" % number))
-            if row.user:
-                headers += ((USER_ID, row.user.encode()),)
-            self._log.publish(self._topic, encoded, headers=headers, partition=PARTITION)
-            self.last_row = number
+        first = 0
+        # Records of a batch have the same headers: those with a user id have one more.
+        for has_user, same in groupby(rows, lambda row: bool(row[1].user)):
+            group = list(same)
+            part = encoded[first : first + len(group)]
+            varying: list[tuple[str, list[bytes]]] = [("row", [b"%d" % number for number, _ in group])]
+            if has_user:
+                varying.append((USER_ID, [(row.user or "").encode() for _, row in group]))
+            publish_batch(self._log, self._topic, RecordBatch(part, of_source, varying), PARTITION)
+            first += len(group)
+            self.last_row = group[-1][0]
 
     def flush(self) -> None:
         """Return when everything published is stored."""

@@ -156,6 +156,9 @@ class Pump:
                     raise
                 if not self._read_ahead:
                     return True
+            if self._pacing.at_once:
+                self._take_at_once()
+                continue
             if self._due is None:
                 self._due = self._pacing.due(self._read_ahead[0].time, now)
             if self._due > now:
@@ -167,6 +170,15 @@ class Pump:
             self._next_row += 1
             self._due = None
         return False
+
+    def _take_at_once(self) -> None:
+        """Add rows that were read ahead to the batch, up to the size of a batch and to the limit."""
+        assert self._next_row is not None
+        rows = min(self._batch_rows_max - len(self._pending), len(self._read_ahead))
+        if self._limit is not None:
+            rows = min(rows, self._limit - self._next_row)
+        self._pending += enumerate([self._read_ahead.popleft() for _ in range(rows)], self._next_row)
+        self._next_row += rows
 
     def _store_pending(self, now: float) -> bool:
         if not self._pending:

@@ -14,7 +14,7 @@ from shoal.config.settings import Config
 from shoal.errors import LogError, SettingsError
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.transports import open_log
-from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
+from shoal.transports.base import Headers, Log, Positions, Record, RecordBatch, TopicSettings, publish_batch
 from shoal.transports.sqlite.log import SqliteLog
 
 
@@ -108,6 +108,11 @@ class BrokerReadingsLog:
         """See `Log.publish`."""
         log, name = self._locate(topic)
         log.publish(name, value, key, headers, partition)
+
+    def publish_batch(self, topic: str, batch: RecordBatch, partition: int) -> None:
+        """See `BatchLog.publish_batch`."""
+        log, name = self._locate(topic)
+        publish_batch(log, name, batch, partition)
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """See `Log.flush`."""

@@ -7,8 +7,9 @@ the same records, for every reader and every time.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -32,6 +33,23 @@ class Record(NamedTuple):
     value: bytes | None
     """None is a tombstone: it removes the key from the compacted view"""
     headers: Headers
+
+
+class RecordBatch(NamedTuple):
+    """Records without keys, n of them, whose headers differ in the contents of the last ones alone."""
+
+    values: Sequence[bytes]
+    headers: Headers
+    """that all of them begin with"""
+    varying: Sequence[tuple[str, Sequence[bytes]]] = ()
+    """further headers: the name, and its content (n) in each record"""
+
+    def records(self) -> Iterator[tuple[bytes, Headers]]:
+        """Value and headers of each record."""
+        names = [name for name, _ in self.varying]
+        contents = zip(*(each for _, each in self.varying), strict=True) if names else repeat((), len(self.values))
+        for value, own in zip(self.values, contents, strict=True):
+            yield value, (*self.headers, *zip(names, own, strict=True))
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,24 @@ class Log(Protocol):
     def close(self) -> None:
         """Release everything; closing twice is allowed."""
         ...
+
+
+class BatchLog(Log, Protocol):
+    """A log that takes a whole batch in one call, which spares the work of one for each record. A log need not."""
+
+    def publish_batch(self, topic: str, batch: RecordBatch, partition: int) -> None:
+        """Append all records of the batch, in order: what `publish` of each one does."""
+        ...
+
+
+def publish_batch(log: Log, topic: str, batch: RecordBatch, partition: int) -> None:
+    """Append all records of the batch to a log, in one call if it is a `BatchLog`. Raises as the log does."""
+    in_one_call = getattr(log, "publish_batch", None)
+    if in_one_call is not None:
+        in_one_call(topic, batch, partition)
+        return
+    for value, headers in batch.records():
+        log.publish(topic, value, headers=headers, partition=partition)
 
 
 class Transport:

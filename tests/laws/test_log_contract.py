@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import LogError
 from shoal.transports import open_log
-from shoal.transports.base import Headers, Log, Positions, TopicSettings, beginning, latest
+from shoal.transports.base import Headers, Log, Positions, RecordBatch, TopicSettings, beginning, latest, publish_batch
 from tests.laws.log_places import WAIT_S, Place, everything, publish, values
 
 
@@ -50,6 +50,50 @@ def test_records_come_back_in_order_and_from_any_position(log: Log, topic: str) 
     assert log.read(topic, after) == ([], after)
     assert values(everything(log, topic, {0: 1})) == [b"b", b"c"]
     assert everything(log, topic) == everything(log, topic, limit=1) == records
+
+
+BATCHES = {
+    "nothing": RecordBatch([], (("type", b"reading"),), [("row", [])]),
+    "no headers": RecordBatch([b"a", b"", b"c"], ()),
+    "equal headers": RecordBatch([b"a", b"b"], (("type", b"reading"), ("v", b"1"))),
+    "one that varies": RecordBatch([b"a", b"b", b"c"], (("type", b"reading"),), [("row", [b"9", b"10", b""])]),
+    "two that vary": RecordBatch(
+        [b"a", b"b", b"c"],
+        (("type", b"reading"),),
+        [("row", [b"9", b"10", b"11"]), ("naïve ☃", [b"", b"\xff" * 300, b"u"])],
+    ),
+    "only what varies": RecordBatch([b"a" * 70_000, b"b"], (), [("row", [b"1" * 70_000, b"2"])]),
+    "many headers": RecordBatch([b"a"], tuple((f"h{i}", bytes([i])) for i in range(20)), [("row", [b"1"])]),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_is_stored_as_its_records_are_one_by_one(log: Log, topic: str, name: str) -> None:
+    log.ensure(topic, TopicSettings(partitions=2))
+    publish_batch(log, topic, BATCHES[name], 1)
+    log.flush()
+    records = everything(log, topic)
+    assert [(record.value, record.headers) for record in records] == list(BATCHES[name].records())
+    assert [(record.partition, record.offset, record.key) for record in records] == [
+        (1, offset, None) for offset in range(len(BATCHES[name].values))
+    ]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        RecordBatch([b"a", b"b" * 3000], ()),
+        RecordBatch([b"a", b"b"], (), [("row", [b"", b"1" * 3000])]),
+        RecordBatch([b"a", "b"], ()),  # type: ignore[list-item]  # that is tested
+        RecordBatch([b"a", b"b"], (), [("row", [b"", 1])]),  # type: ignore[list-item]  # that is tested
+        RecordBatch([b"a", b"b"], ((1, b""),)),  # type: ignore[arg-type]  # that is tested
+    ],
+    ids=["value too large", "header too large", "value", "content", "header"],
+)
+def test_a_batch_with_a_record_that_a_topic_does_not_take_is_an_error(log: Log, topic: str, batch: RecordBatch) -> None:
+    log.ensure(topic, TopicSettings(record_bytes_max=2000))
+    with pytest.raises(LogError, match=topic):
+        publish_batch(log, topic, batch, 0)
 
 
 def test_reading_changes_neither_the_log_nor_the_positions_it_was_given(log: Log, topic: str) -> None:

@@ -17,7 +17,7 @@ from shoal.transports.base import Log
 from tests.producers.pumping import Cut, Cutting, PowerCut, as_it_should_be, drained, pump_of, rows_by_client
 from tests.producers.running_producer import Clock, csv_of, logs_in, plain_rows, replay, stored_in
 
-METHODS = ["ensure", "identity", "publish", "flush", "read", "bounds", "close"]
+METHODS = ["ensure", "identity", "publish_batch", "flush", "read", "bounds", "close"]
 CUTS = [(method, nth, after) for method in METHODS for nth in (1, 2, 5) for after in (False, True)]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import LogError, LogUnavailable
-from shoal.transports.base import Headers, TopicSettings
+from shoal.transports.base import Headers, RecordBatch, TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.schema import connect, writing
 from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
@@ -67,6 +67,28 @@ def test_a_publish_that_finds_no_room_has_not_taken_its_record(path: Path) -> No
         log.publish(TOPIC, b"2" * 2000)
         log.flush()
         assert values(log) == [b"1" * 2000, b"2" * 2000]
+
+
+def test_a_batch_is_flushed_in_parts_before_the_buffer_overflows(path: Path) -> None:
+    batch = RecordBatch([b"%d" % number * 500 for number in range(1, 100)], ())
+    with opened(path, buffer_bytes_max=10_000) as writer, opened(path) as reader:
+        writer.publish_batch(TOPIC, RecordBatch([b"first"], ()), 0)
+        writer.publish_batch(TOPIC, batch, 0)
+        stored = reader.bounds(TOPIC)[0][1]
+        assert 0 < (100 - stored) * 500 <= 10_000
+        writer.flush()
+        assert values(reader) == [b"first", *batch.values]
+
+
+def test_a_batch_that_finds_no_room_has_not_taken_a_record(path: Path) -> None:
+    batch = RecordBatch([b"2" * 1000, b"3" * 1000], ())
+    with opened(path, buffer_bytes_max=3000, wait_s=0.0) as log:
+        log.publish(TOPIC, b"1" * 2000)
+        with locked(path), pytest.raises(LogUnavailable):
+            log.publish_batch(TOPIC, batch, 0)
+        log.publish_batch(TOPIC, batch, 0)
+        log.flush()
+        assert values(log) == [b"1" * 2000, *batch.values]
 
 
 def test_a_lock_held_too_long_is_worth_a_retry_and_the_retry_stores_everything_once(path: Path) -> None:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from shoal.databases import writing
 from shoal.errors import LogError
-from shoal.transports.base import Headers, Positions, Record, TopicSettings, partition_of
+from shoal.transports.base import Headers, Positions, Record, RecordBatch, TopicSettings, partition_of
 from shoal.transports.limits import check_record, check_settings, differences
 from shoal.transports.sqlite import topics
 from shoal.transports.sqlite.log_time import log_time_ms
-from shoal.transports.sqlite.records import Pending, pack, read_records
+from shoal.transports.sqlite.records import Pending, pack, pack_batch, read_records
 from shoal.transports.sqlite.retention import MIB, release_free_pages, store
 from shoal.transports.sqlite.schema import connect, explained, reading
 from shoal.transports.sqlite.topics import Topic
@@ -124,11 +124,19 @@ class SqliteLog:
         pending = pack(topic, value, key, headers)
         partition = partition_of(key, settings.partitions) if partition is None else partition
         check_record(topic, settings, partition, key, pending.size)
-        weight = pending.size + PENDING_BYTES
-        if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:
-            self.flush(self._wait_s)
-        self._pending.setdefault(topic, {}).setdefault(partition, []).append(pending)
-        self._pending_bytes += weight
+        self._buffer(topic, partition, [pending])
+
+    def publish_batch(self, topic: str, batch: RecordBatch, partition: int) -> None:
+        """See `BatchLog.publish_batch`. A full buffer is flushed first; if that fails, the records it is for were not
+        accepted."""
+        settings = self._known(topic).settings
+        pending = pack_batch(topic, batch)
+        check_record(topic, settings, partition, None, max((record.size for record in pending), default=0))
+        if sum(record.size + PENDING_BYTES for record in pending) <= self._buffer_bytes_max:
+            self._buffer(topic, partition, pending)
+            return
+        for record in pending:
+            self._buffer(topic, partition, [record])
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """See `Log.flush`. After an error nothing was stored and the buffer is kept: flushing again stores it once."""
@@ -236,6 +244,14 @@ class SqliteLog:
                 return None
             self._topics[topic] = found
         return self._topics[topic]
+
+    def _buffer(self, topic: str, partition: int, records: list[Pending]) -> None:
+        """Add records to the buffer, which is flushed first if there is no room for them."""
+        weight = sum(record.size + PENDING_BYTES for record in records)
+        if self._pending and self._pending_bytes + weight > self._buffer_bytes_max:
+            self.flush(self._wait_s)
+        self._pending.setdefault(topic, {}).setdefault(partition, []).extend(records)
+        self._pending_bytes += weight
 
     def _store(self, db: sqlite3.Connection, now_ms: int, sweep: bool) -> None:
         """Inside a transaction: append the buffer; in a sweep, apply retention to every other partition as well."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Iterable
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import msgpack
 
 from shoal.errors import LogError, OffsetOutOfRange
-from shoal.transports.base import Headers, Positions, Record
+from shoal.transports.base import Headers, Positions, Record, RecordBatch
 from shoal.transports.limits import UNREADABLE, size_of
 from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, watermarks
 
@@ -28,6 +30,32 @@ def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) ->
     size = size_of(name, value, key, headers)
     packed = msgpack.packb(headers, buf_size=256) if headers else None
     return Pending(size, key, packed, value)
+
+
+def pack_batch(name: str, batch: RecordBatch) -> list[Pending]:
+    """What `pack` gives for each record of the batch. Raises as it does."""
+    columns = [batch.values, *(contents for _, contents in batch.varying)]
+    if not {bytes}.issuperset(map(type, chain.from_iterable(columns))):
+        return [pack(name, value, None, headers) for value, headers in batch.records()]
+    titles = [(title, b"") for title, _ in batch.varying]
+    fixed = size_of(name, b"", None, (*batch.headers, *titles))
+    sizes = [fixed + sum(lengths) for lengths in zip(*(map(len, column) for column in columns), strict=True)]
+    headers = _packed_headers(batch) if batch.headers or titles else repeat(None, len(sizes))
+    return list(map(Pending, sizes, repeat(None), headers, batch.values))
+
+
+def _packed_headers(batch: RecordBatch) -> Iterable[bytes]:
+    """The packed headers of each record: what is packed before a content is the same for all contents of its length."""
+    number = len(batch.headers) + len(batch.varying)
+    before = msgpack.Packer().pack_array_header(number) + b"".join(map(msgpack.packb, batch.headers))
+    packed: list[Iterable[bytes]] = []
+    for title, contents in batch.varying:
+        heads = {n: before + msgpack.packb((title, bytes(n)))[: -n or None] for n in set(map(len, contents))}
+        packed.append([heads[len(content)] + content for content in contents])
+        before = b""
+    if not packed:
+        return repeat(before, len(batch.values))
+    return packed[0] if len(packed) == 1 else map(b"".join, zip(*packed, strict=True))
 
 
 def read_records(
