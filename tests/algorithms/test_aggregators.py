@@ -1,4 +1,4 @@
-"""What a region contributes: for counts the flat result, for points each reading once, for nodes the changed ones."""
+"""What a region contributes: for counts the flat result, for points each reading once, for nodes the updates as they are."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shoal.algorithms.registry import can_aggregate, load_algorithm, streaming_n
 from shoal.algorithms.streaming import Aggregator, Arrays, Contribution, StreamingAlgorithm
 from shoal.errors import InvalidData, InvalidState
 from shoal.privacy.count_noise import count_noise
+from shoal.protocol.codec import pack
 from tests.algorithms.test_density_tree import CORNERS, blobs
 
 WINDOW = 100
@@ -196,22 +197,60 @@ def test_only_one_update_of_a_contribution_may_stand_for_earlier_readings() -> N
     assert not aggregator.has_room(with_history, 10)
 
 
-def test_a_region_of_fcac_passes_on_all_nodes_of_its_clients_by_winning_count() -> None:
+def test_a_region_of_fcac_passes_on_its_clients_updates_one_after_the_other() -> None:
     updates = updates_of(FCAC, 5)
+    aggregator, above = aggregator_of(FCAC), aggregator_of(FCAC)
+    for arrays in updates[:2]:
+        aggregator.add(arrays, WINDOW)
+    above.add(aggregator.contribute(), 2 * WINDOW)
+    for arrays in updates[2:]:
+        above.add(arrays, WINDOW)
+    contributed = above.contribute()
+    assert contributed["part"].tolist() == [len(arrays["count"]) for arrays in updates]
+    for name in ("weight", "count"):
+        assert np.array_equal(contributed[name], np.concatenate([arrays[name] for arrays in updates]))
+    assert not any(array.size for array in above.contribute().values())
+
+
+def test_the_world_learns_a_contribution_of_fcac_as_it_learns_the_updates_in_it() -> None:
+    """Which nodes have high winning counts is decided within each update, not within all of a region."""
+    updates, key = updates_of(FCAC, 5), b"north 1"
     aggregator = aggregator_of(FCAC)
     for arrays in updates:
         aggregator.add(arrays, WINDOW)
-    contributed = aggregator.contribute()
-    assert (np.diff(contributed["count"]) <= 0).all()
+    world, flat, pooled = (FCAC.server({}, 3) for _ in range(3))
+    world.absorb([Contribution("north", 1, aggregator.contribute())], key)
+    for number, arrays in enumerate(updates):
+        flat.absorb([Contribution("north", 1, arrays)], key + number.to_bytes(4, "big"))
+    pooled.absorb([Contribution("north", 1, arrays) for arrays in updates], key)
+    assert pack(world.state()) == pack(flat.state()) != pack(pooled.state())
 
-    def nodes(of: Sequence[Arrays]) -> list[tuple[bytes, int]]:
-        return sorted(
-            (row.tobytes(), int(count))
-            for arrays in of
-            for row, count in zip(arrays["weight"], arrays["count"], strict=True)
-        )
 
-    assert nodes([contributed]) == nodes(updates)
+def test_a_contribution_of_fcac_is_pooled_with_others_as_the_updates_in_it() -> None:
+    updates, key = updates_of(FCAC, 5), b"pool"
+    aggregator = aggregator_of(FCAC)
+    for arrays in updates[:3]:
+        aggregator.add(arrays, WINDOW)
+    world, flat = FCAC.server({}, 3), FCAC.server({}, 3)
+    world.absorb([Contribution("north", 1, aggregator.contribute()), *clients_contributions(updates[3:])], key)
+    flat.absorb(clients_contributions(updates), key)
+    assert pack(world.state()) == pack(flat.state())
+
+
+def clients_contributions(updates: Sequence[Arrays]) -> list[Contribution]:
+    return [Contribution(f"client-{number}", 1, arrays) for number, arrays in enumerate(updates)]
+
+
+@pytest.mark.parametrize("parts", [[1], [2**62, 2**62], []])
+def test_parts_of_another_number_of_nodes_are_refused(parts: list[int]) -> None:
+    arrays = {**updates_of(FCAC, 1)[0], "part": np.array(parts, dtype=np.int64)}
+    assert len(arrays["count"]) > 1
+    half = FCAC.server({}, 3)
+    with pytest.raises(InvalidData, match="nodes of its parts"):
+        half.absorb([Contribution("north", 1, arrays)], b"")
+    assert FCAC.check_claims is not None
+    with pytest.raises(InvalidData, match="nodes of its parts"):
+        FCAC.check_claims({}, arrays, Claims(10**6, np.zeros(3), np.ones(3)))
 
 
 def test_a_contribution_of_fcac_has_no_more_nodes_than_the_receiver_accepts() -> None:

@@ -1,4 +1,4 @@
-"""What a region of FCAC contributes: the nodes that its clients have contributed, as one update."""
+"""What a region of FCAC contributes: the nodes that its clients have contributed, update by update, as one update."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.distance import Floats
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 HALF: Final = "FCAC aggregator"
 
 
 class FcacAggregator:
-    """Pools nodes, those with the highest winning counts first.
+    """Keeps the nodes of clients' updates in the order in which they came, and where each update ends.
 
     The nodes of the region's own CAEFC would be fewer by far. But CAEFC at the top would then see each part of space so
-    seldom that clusters fall apart or are missed (`benchmarks/results/hierarchy.md`), so clients' nodes go up as they
-    are.
+    seldom that clusters fall apart or are missed (docs/explanation/hierarchy.md), so clients' nodes go up as they are.
+    Which of them have high winning counts is decided within each update (Algorithm 3), so updates stay apart.
     """
 
     def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
@@ -33,20 +33,23 @@ class FcacAggregator:
     def _reset(self) -> None:
         self._weights: Floats = np.empty((0, self._width))
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._parts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
-        """Whether these nodes and those pooled are no more than an update may have."""
+        """Whether these nodes and those kept are no more than an update may have."""
         return self._nodes_max is None or len(self._counts) + len(arrays["count"]) <= self._nodes_max
 
     def add(self, arrays: Arrays, readings: int) -> None:
-        """Add the nodes of one update."""
+        """Add the nodes of one update; those of a lower region's are of several."""
+        n = len(arrays["count"])
+        parts = arrays.get("part", np.array([n] if n else [], dtype=np.int64))
         self._weights = np.concatenate([self._weights, arrays["weight"]])
         self._counts = np.concatenate([self._counts, arrays["count"]])
+        self._parts = np.concatenate([self._parts, parts])
 
     def contribute(self) -> Arrays:
-        """The `UPDATE` arrays of the nodes since the last call; of equal counts those that came first are first."""
-        order = np.argsort(-self._counts, kind="stable")
-        arrays = {"weight": self._weights[order], "count": self._counts[order]}
+        """The `REGION_UPDATE` arrays of what was added since the last call."""
+        arrays = {"weight": self._weights, "count": self._counts, "part": self._parts}
         self._reset()
         return arrays
 
@@ -57,11 +60,13 @@ class FcacAggregator:
             "half": HALF,
             "weight": self._weights.copy(),
             "count": self._counts.copy(),
+            "part": self._parts.copy(),
         }
 
     def restore(self, state: State) -> None:
         """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half=HALF)
         weights = saved.read_floats("weight", (None, self._width))
-        self._counts = saved.read_ints("count", (len(weights),), least=1)
-        self._weights = weights
+        counts, parts = saved.read_ints("count", (len(weights),), least=1), saved.read_ints("part", (None,), least=1)
+        saved.check(int(parts.sum()) == len(weights), "the nodes of its updates are not as many as its nodes")
+        self._weights, self._counts, self._parts = weights, counts, parts

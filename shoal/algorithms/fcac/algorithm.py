@@ -9,9 +9,10 @@ import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, require_possible
 from shoal.algorithms.fcac.aggregator import FcacAggregator
-from shoal.algorithms.fcac.arrays import SNAPSHOT, UPDATE
+from shoal.algorithms.fcac.arrays import REGION_UPDATE, SNAPSHOT, UPDATE
 from shoal.algorithms.fcac.ca_plus import CAPlus
 from shoal.algorithms.fcac.caefc import CAEFC
+from shoal.algorithms.fcac.parts import check_parts
 from shoal.algorithms.fcac.snapshot import predict, view
 from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
@@ -31,6 +32,8 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
     A winning count counts the readings since the client's start, so it may be above the readings of one update.
     """
+    if "part" in arrays:
+        check_parts(arrays)
     # Once for each update: the options are those of the contract, which has checked them.
     nodes_max = options.get("nodes_max", NODES_MAX)
     if nodes_max is not None:
@@ -47,5 +50,7 @@ FCAC: Final = StreamingAlgorithm(
     predict=predict,
     view=view,
     check_claims=check_claims,
-    aggregation=Aggregation(lambda options, dimensions: FcacAggregator(_with_defaults(options), dimensions)),
+    aggregation=Aggregation(
+        lambda options, dimensions: FcacAggregator(_with_defaults(options), dimensions), update=REGION_UPDATE
+    ),
 )

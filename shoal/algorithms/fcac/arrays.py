@@ -10,6 +10,9 @@ UPDATE = {
 }
 """nodes of one client, by winning count from the highest, ties by node id"""
 
+REGION_UPDATE = {**UPDATE, "part": ArraySpec("<i8", ("b",), at_least_one=True)}
+"""nodes of several updates of a region's clients, one update after the other, and how many nodes each has"""
+
 SNAPSHOT = {
     "node_id": ArraySpec("<i8", ("k",)),
     "weight": ArraySpec("<f8", ("k", "d"), rowlike=True),

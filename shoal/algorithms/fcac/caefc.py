@@ -11,6 +11,7 @@ from shoal.algorithms.fcac.art_network import ArtNetwork, Scalars, Step
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed_permutation
 from shoal.algorithms.fcac.origins import Origins
+from shoal.algorithms.fcac.parts import parts_of
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
@@ -64,10 +65,17 @@ class CAEFC(ArtNetwork):
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Learn the nodes of all contributions in one pass, first those with high winning counts, then the others.
 
-        The order within both groups is a pure function of `key` (Algorithm 3). Raises `InvalidData` before anything
-        has changed.
+        The order within both groups is a pure function of `key` (Algorithm 3). A region's contribution is learnt as the
+        updates that it consists of are: together with other contributions in the same pass, alone one after the other.
+        Raises `InvalidData` before anything has changed.
         """
-        self.absorb_in_order(contributions, keyed_permutation(key))
+        parts = [part for contribution in contributions for part in parts_of(contribution)]
+        if len(contributions) > 1 or len(parts) <= 1:
+            self.absorb_in_order(parts, keyed_permutation(key))
+            return
+        _nodes_of(contributions[0], self._width)
+        for number, part in enumerate(parts):
+            self.absorb_in_order([part], keyed_permutation(key + number.to_bytes(4, "big")))
 
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
         """As `absorb`, with the order within the two groups given by `permute`."""
