@@ -1,4 +1,4 @@
-"""What a region contributes: for counts the flat result, for points each reading once, for nodes the updates as they are."""
+"""What a region contributes: for counts the flat result, for points each reading once, for nodes the updates as such."""
 
 from __future__ import annotations
 
