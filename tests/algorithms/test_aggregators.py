@@ -1,4 +1,4 @@
-"""What a region contributes: for counts the flat result, for points each reading once, for nodes the updates as such."""
+"""What a region contributes: for counts the flat result, for points each reading once, for nodes the updates."""
 
 from __future__ import annotations
 
