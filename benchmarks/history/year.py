@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT
+from server_node.history.attribution import Attribution
 from server_node.history.recorder import Recorder
 from server_node.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
 from shoal.config.settings import LogSettings
@@ -44,10 +45,11 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
         for place in range(bins):
             start = START + place * COARSE_S
             for part in range(0, COARSE_S, FINE_S if start >= fine_from else COARSE_S):
-                counts = rng.poisson(rates[:, None] * shares).tolist()
-                for client, identities, row in zip(CLIENT_NAMES, fed.tolist(), counts, strict=True):
-                    updates += 1
-                    recorder.count(start + part, client, dict(zip(identities, row, strict=True)), updates)
+                readings = np.zeros((CLIENTS, CLUSTERS), dtype=np.int64)
+                np.put_along_axis(readings, fed, rng.poisson(rates[:, None] * shares), axis=1)
+                at, numbers = np.full(CLIENTS, float(start + part)), updates + 1 + np.arange(CLIENTS)
+                recorder.count(Attribution(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings))
+                updates += CLIENTS
                 changed = [HistoryRecord(one.record_key, one) for one in recorder.take_changed(updates)]
                 records = [*changed, *store.expired(changed)]
                 for record in records:

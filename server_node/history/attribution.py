@@ -1,15 +1,22 @@
-"""Which clusters the readings behind updates fell to, as far as their points show it."""
+"""Which clusters the readings behind updates fell to, as far as their points show it.
+
+All updates since the last look are worked out together, array by array, as a call of NumPy for each of them would cost
+several times as much. What one of them gets does not depend on the others: their sums are of whole numbers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.protocol.history import NO_CLUSTER
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 POINTS_MIN, POINTS_MAX = 16, 128
 """points of an update that are looked at, where it has as many: the fewer, the more each has to be compared with"""
@@ -19,6 +26,8 @@ COORDINATES_MAX = 2**18
 """of points of updates that wait (2 MiB)"""
 UPDATES_MAX = 256
 """that wait"""
+LARGEST_WEIGHT = 2**32
+"""the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of 2^31 of them"""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """its multiples less their whole parts spread evenly over 0 to 1, however many there are"""
 
@@ -30,108 +39,153 @@ class WaitingUpdate(NamedTuple):
     """its time, seconds since 1970"""
     client: str
     readings: int
-    update: int
-    """its number among those of the model"""
-    points: NDArray[np.float64]
+    number: int
+    """among the updates of the model"""
+    points: Floats
     """(n, d)"""
-    weights: NDArray[np.float64]
+    weights: Floats
     """(n,)"""
 
 
+class Attribution(NamedTuple):
+    """The readings of updates by the cluster that they fell to."""
+
+    at: Floats
+    """(u,) times of the updates, seconds since 1970, in the order in which they came"""
+    clients: Sequence[str]
+    """of each update"""
+    numbers: Ints
+    """(u,) of the updates among those of the model"""
+    identities: Ints
+    """(k,) in their order, each once; `NO_CLUSTER` stands for no known cluster"""
+    readings: Ints
+    """(u, k)"""
+
+
+class Sample(NamedTuple):
+    """The points of updates that are looked at, those of one update in the order in which it has them."""
+
+    place: Ints
+    """(m,) among the points of all updates"""
+    update: Ints
+    """(m,) place of the update that has it"""
+    weight: Ints
+    """(m,)"""
+
+
 class WaitingUpdates:
-    """The updates since the last look, whose points are then given to clusters in one call: one for each update would
-    cost several times as much."""
+    """The updates since the last look."""
 
     def __init__(self) -> None:
         self._updates: list[WaitingUpdate] = []
         self._coordinates = 0
 
-    def add(self, update: WaitingUpdate, points_max: int = POINTS_MAX) -> bool:
-        """Keep an update, of its points at most so many. True if there are so many that all should be taken."""
-        largest = update.weights.max(initial=0.0)
-        if not 0 < largest < math.inf:
-            update = update._replace(points=update.points[:0], weights=update.weights[:0])
-        elif len(update.points) > points_max:
-            points, weights = sampled(update.points, update.weights / largest, points_max, update.update)
-            update = update._replace(points=points, weights=weights)
-        else:
-            # Clients claim these weights: their sum must not overflow.
-            update = update._replace(weights=update.weights / largest)
+    def add(self, update: WaitingUpdate) -> bool:
+        """Keep an update. True if there are so many that all should be taken."""
         self._updates.append(update)
         self._coordinates += update.points.size
         return self._coordinates >= COORDINATES_MAX or len(self._updates) >= UPDATES_MAX
 
     def take(
-        self, predict: Callable[[NDArray[np.float64]], NDArray[np.int64]], of_number: Mapping[int, int]
-    ) -> Iterator[tuple[WaitingUpdate, dict[int, int]]]:
-        """Each update with its readings by identity, in the order in which they came; none of them waits any more.
+        self, predict: Callable[[Floats], Ints], of_number: Mapping[int, int], points_max: int = POINTS_MAX
+    ) -> Attribution | None:
+        """What their readings fell to; None if none waits. None of them waits any more.
 
-        `predict` gives points (n, d) their clusters (n,), `of_number` a cluster its identity; readings near points of
-        other clusters count as those of `NO_CLUSTER`.
+        Of each, at most so many points are looked at. `predict` gives points (n, d) their clusters (n,), `of_number` a
+        cluster its identity; readings near points of other clusters count as those of `NO_CLUSTER`, as do all of an
+        update that has no points, or no positive weight.
         """
-        updates, with_points = self._updates, [one for one in self._updates if len(one.points)]
+        updates = self._updates
         self.clear()
-        parts: Iterator[dict[int, int]] = iter(())
-        if with_points:
-            clusters = predict(np.concatenate([one.points for one in with_points])).tolist()
-            identities = np.array([of_number.get(number, NO_CLUSTER) for number in clusters], dtype=np.int64)
-            parts = dealt_out(with_points, identities)
-        for one in updates:
-            none = {NO_CLUSTER: one.readings} if one.readings else {}
-            yield one, next(parts) if len(one.points) else none
+        return attributed(updates, predict, of_number, points_max) if updates else None
 
     def clear(self) -> None:
         """Drop them."""
         self._updates, self._coordinates = [], 0
 
 
-def dealt_out(updates: Sequence[WaitingUpdate], identities: NDArray[np.int64]) -> Iterator[dict[int, int]]:
-    """identity -> readings of each update: its own, dealt out over the identities of its points by their weights.
+def attributed(
+    updates: Sequence[WaitingUpdate],
+    predict: Callable[[Floats], Ints],
+    of_number: Mapping[int, int],
+    points_max: int,
+) -> Attribution:
+    """What the readings of updates fell to: see `WaitingUpdates.take`."""
+    numbers, claimed = np.array([(one.number, one.readings) for one in updates], dtype=np.int64).T
+    having = np.array([len(one.weights) for one in updates], dtype=np.int64)
+    weights = whole_weights(np.concatenate([one.weights for one in updates]), having)
+    sample = sampled(weights, having, numbers, points_max)
+    identities = np.full(len(sample.place), NO_CLUSTER, dtype=np.int64)
+    if len(identities):
+        # The empty points of an update without any may have no features.
+        clusters = predict(np.concatenate([one.points for one in updates if len(one.points)])[sample.place])
+        # The last place is that of the number -1: of no cluster.
+        known = [of_number.get(number, NO_CLUSTER) for number in range(int(clusters.max()) + 1)]
+        identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
+    at, clients = np.array([one.at for one in updates]), [one.client for one in updates]
+    return Attribution(at, clients, numbers, *dealt_out(claimed, sample, identities))
 
-    `identities` (n,) are those of all points of all updates, in this order; each update has some, and weights from 0 to
-    1. The parts are whole numbers that add up to the readings: each is the rounded share so far less the parts before
-    it, in the order of identities. So they do not depend on the other updates.
+
+def whole_weights(weights: Floats, having: Ints) -> Ints:
+    """weights (n,) of all updates, how many each of them has (u,) -> (n,) in whole numbers up to `LARGEST_WEIGHT`.
+
+    All of an update are 0 where clients claim what are no weights, or none above 0.
     """
-    names, column = np.unique(identities, return_inverse=True)
-    row = np.repeat(np.arange(len(updates)), [len(one.points) for one in updates])
-    weights = np.concatenate([one.weights for one in updates])
-    mass = np.bincount(row * len(names) + column, weights, minlength=len(updates) * len(names))
-    reached = np.cumsum(mass.reshape(len(updates), len(names)), axis=1)
-    readings = np.array([[one.readings] for one in updates])
+    if not len(weights):
+        return np.empty(0, dtype=np.int64)
+    some = np.flatnonzero(having)
+    starts = np.cumsum(having[some]) - having[some]
+    largest = np.repeat(np.maximum.reduceat(weights, starts), having[some])
+    shares = np.divide(weights, largest, out=np.zeros(len(weights)), where=(largest > 0) & (largest < math.inf))
+    whole: Ints = np.rint(np.maximum(shares, 0.0) * LARGEST_WEIGHT).astype(np.int64)
+    return whole
+
+
+def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Sample:
+    """weights (n,) of the points of all updates, how many each of them has (u,), numbers (u,) of the updates.
+
+    Of an update with more points than `points_max`, those at so many equal steps through the sum of its weights
+    (systematic sampling), each with the same weight: what a point is counted differs from its share by less than one
+    step. Where the first step begins depends on the number of the update, so that over many updates points with small
+    weights get their shares too. Of the others all points, with their own weights.
+    """
+    update = np.repeat(np.arange(len(having)), having)
+    ends, reached = np.cumsum(having), np.append(0, np.cumsum(weights))
+    before = reached[ends - having]
+    total = reached[ends] - before
+    many = np.flatnonzero((having > points_max) & (total > 0))
+    whole = np.flatnonzero(having[update] <= points_max)
+    begin = numbers[many] * GOLDEN % 1.0
+    steps = (np.arange(points_max) + begin[:, None]) * (total[many, None] / points_max)
+    # Rounding must not lead beyond the last point.
+    steps = np.minimum(steps.astype(np.int64), total[many, None] - 1) + before[many, None]
+    kept = reached[1:].searchsorted(steps.ravel(), side="right")
+    return Sample(
+        np.concatenate([whole, kept]),
+        np.concatenate([update[whole], np.repeat(many, points_max)]),
+        np.concatenate([weights[whole], np.ones(len(kept), dtype=np.int64)]),
+    )
+
+
+def dealt_out(claimed: Ints, sample: Sample, identities: Ints) -> tuple[Ints, Ints]:
+    """The readings claimed by updates (u,), dealt out over the identities (m,) of their points by the weights of these.
+
+    -> identities (k,) in their order, each once, `NO_CLUSTER` among them, and readings (u, k). They are whole numbers
+    that add up to those claimed: each is the rounded share so far less those before it.
+    """
+    names, column = np.unique(np.append(identities, NO_CLUSTER), return_inverse=True)
+    shape = len(claimed), len(names)
+    # A sum of whole numbers, which 64-bit floats hold exactly.
+    mass = np.bincount(sample.update * shape[1] + column[:-1], sample.weight, math.prod(shape)).reshape(shape)
+    # NO_CLUSTER is the first: it gets all where no weight says otherwise.
+    mass[~mass.any(axis=1), 0] = 1.0
+    reached = np.cumsum(mass, axis=1)
     # What is reached at the end is exactly 1, so that all readings are dealt out.
-    upto = np.rint(readings * (reached / reached[:, -1:])).astype(np.int64)
-    parts = np.diff(upto, axis=1, prepend=0)
-    known: list[int] = names.tolist()
-    for of_update in parts.tolist():
-        yield {identity: part for identity, part in zip(known, of_update, strict=True) if part}
+    upto = np.rint(claimed[:, None] * (reached / reached[:, -1:])).astype(np.int64)
+    upto[:, 1:] -= upto[:, :-1].copy()
+    return names, upto
 
 
-def points_compared(nodes: NDArray[np.float64]) -> int:
+def points_compared(nodes: Floats) -> int:
     """How many points of an update are looked at where they are compared with nodes (n, d)."""
     return max(POINTS_MIN, min(POINTS_MAX, COORDINATES_COMPARED // max(1, nodes.size)))
-
-
-def sampled(
-    points: NDArray[np.float64], weights: NDArray[np.float64], number: int, update: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """So many of the points (n, d), each as often as its share of the weights (n,), some of which is above 0; and ones.
-
-    They are those at equal steps through the sum of the weights (systematic sampling): what a point is counted differs
-    from its share by less than one step. Where the first step begins depends on the number of the update, so that over
-    many updates points with small weights get their shares too.
-    """
-    reached = np.cumsum(weights)
-    steps = (np.arange(number) + update * GOLDEN % 1.0) * (reached[-1] / number)
-    # Rounding must not lead beyond the last point.
-    kept = np.minimum(reached.searchsorted(steps, side="right"), len(points) - 1)
-    return points[kept], np.ones(number)
-
-
-def without_small(counts: Mapping[int, int], most: int, rest: int) -> dict[int, int]:
-    """The `most` largest counts by key; the others are added up under the key `rest`."""
-    if len(counts) <= most:
-        return dict(counts)
-    order: Sequence[int] = sorted(counts, key=lambda key: (key != rest, -counts[key], key))
-    kept = {key: counts[key] for key in order[: most - 1]}
-    kept[rest] = kept.get(rest, 0) + sum(counts[key] for key in order[most - 1 :])
-    return kept

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from server_node.history.open_bin import OpenBin
+import numpy as np
+
+from server_node.history.attribution import Attribution
+from server_node.history.open_bin import OpenBin, Summed
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
 from shoal.protocol.history import (
@@ -67,7 +70,8 @@ class Recorder:
         """(width, start) -> bin, the one counted into last at the end"""
         self._newest: dict[int, int] = {}
         """width -> start of the newest bin"""
-        self._clients: list[str] = []
+        self._clients: dict[str, int] = {}
+        """name -> number; they count from 0, in the order of the mapping"""
         self._clusters: dict[int, tuple[str, str]] = {}
         """identity -> name and label"""
         self._names_changed = False
@@ -76,22 +80,29 @@ class Recorder:
         self.begins_again = False
         """whether nothing that was published before belongs to it any more"""
 
-    def count(self, at: float, client: str, parts: Mapping[int, int], update: int) -> None:
-        """Count the readings of one update, which is number `update` of the model; `at` is its time.
+    def count(self, found: Attribution) -> None:
+        """Count the readings of updates.
 
         An update that a published bin holds already is not counted again: so a model that is rebuilt from the log gets
         the bins that were published. One that is older than all bins kept is not counted at all.
         """
         self._begin()
-        number = self._number_of(client)
-        for width in BINS_KEPT:
-            start = int(at // width) * width
-            self._newest[width] = max(self._newest.get(width, start), start)
-            if self._is_too_old(width, start):
-                continue
-            one = self._open(width, start)
-            if one.updates < update:
-                one.add(number, parts, with_cells=width == FINE_S)
+        clients = np.array([self._number_of(client) for client in found.clients], dtype=np.int64)
+        summed: dict[bytes, Summed] = {}
+        for width, number in BINS_KEPT.items():
+            starts = (found.at // width).astype(np.int64) * width
+            newest = np.maximum.accumulate(np.maximum(starts, self._newest.get(width, starts[0])))
+            self._newest[width] = int(newest[-1])
+            kept = starts > newest - number * width
+            for start in np.unique(starts[kept]).tolist():
+                one = self._open(width, start)
+                here = kept & (starts == start) & (found.numbers > one.updates)
+                if not here.any():
+                    continue
+                # Mostly the same ones fall into a bin of either width.
+                if (key := here.tobytes()) not in summed:
+                    summed[key] = Summed.of(clients[here], found.identities, found.readings[here])
+                one.add(summed[key], with_cells=width == FINE_S)
 
     @property
     def open_bins(self) -> int:
@@ -149,7 +160,7 @@ class Recorder:
                 ((width, start), OpenBin.restored(saved)) for width, start, *saved in state["bins"]
             )
             self._newest = dict(state["newest"])
-            self._clients = list(state["clients"])
+            self._clients = _numbered(state["clients"])
             self._clusters = {identity: (name, label) for identity, name, label in state["clusters"]}
             self._names_changed, self.begins_again = bool(state["names_changed"]), bool(state["begins_again"])
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
@@ -164,7 +175,7 @@ class Recorder:
         names = self._published.names(self._model)
         if names is not None:
             if len(names.clients) > len(self._clients):
-                self._clients = list(names.clients)
+                self._clients = _numbered(names.clients)
             known = {int(identity): (str(name), str(label)) for identity, name, label in names.clusters}
             self._clusters = {**known, **self._clusters}
         for width in BINS_KEPT:
@@ -173,13 +184,13 @@ class Recorder:
                 self._newest[width] = max(self._newest.get(width, newest), newest)
 
     def _number_of(self, client: str) -> int:
-        if client in self._clients:
-            return self._clients.index(client)
+        if (number := self._clients.get(client)) is not None:
+            return number
         if len(self._clients) >= CLIENTS_MAX:
             return OTHER_CLIENTS
-        self._clients.append(client)
+        self._clients[client] = len(self._clients)
         self._names_changed = True
-        return len(self._clients) - 1
+        return self._clients[client]
 
     def _is_too_old(self, width: int, start: int) -> bool:
         return start <= self._newest[width] - BINS_KEPT[width] * width
@@ -193,3 +204,7 @@ class Recorder:
             self._bins[width, start] = one
         self._bins.move_to_end((width, start))
         return one
+
+
+def _numbered(clients: Iterable[str]) -> dict[str, int]:
+    return {client: number for number, client in enumerate(clients)}

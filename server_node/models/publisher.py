@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from server_node.description import describe
 from server_node.event_messages import event_messages
-from server_node.history.attribution import WaitingUpdate, WaitingUpdates, points_compared
+from server_node.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
 from server_node.lineage import (
     ClusterEvent,
@@ -106,16 +106,17 @@ class ModelPublisher:
         if self.snapshot is None:
             points, weights = points[:0], weights[:0]
         one = WaitingUpdate(min(made_at, now), update.client, update.readings, self.updates, points, weights)
-        points_max = 0 if self.view is None else points_compared(self.view.nodes)
-        if update.readings and self._uncounted.add(one, points_max):
+        if update.readings and self._uncounted.add(one):
             self._count_waiting()
 
     def _count_waiting(self) -> None:
         """Put the updates that wait into the history, by the newest snapshot."""
         arrays = {} if self.snapshot is None else self.snapshot.arrays
+        points_max = POINTS_MAX if self.view is None else points_compared(self.view.nodes)
         predict = partial(self._algorithm.predict, arrays)
-        for one, parts in self._uncounted.take(predict, self.lineage.of_number):
-            self._recorder.count(one.at, one.client, parts, one.update)
+        found = self._uncounted.take(predict, self.lineage.of_number, points_max)
+        if found is not None:
+            self._recorder.count(found)
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""

@@ -94,9 +94,9 @@ def _nearest_of_all(rows: Floats, weights: Floats, sigma: float) -> Ints:
 
 def _nearest_of_pairs(rows: Floats, weights: Floats, sigma: float, row: Ints, node: Ints) -> tuple[Ints, Ints]:
     """Pairs of row (p,) and node (p,), in the order of both -> each row that occurs (r,), its nearest node (r,)."""
-    starts = np.flatnonzero(np.diff(row, prepend=-1))
-    if not len(starts):
+    if not len(row):
         return row, node
+    starts = np.append(0, np.flatnonzero(row[1:] != row[:-1]) + 1)
     distances = np.empty(len(row))
     height = max(1, BLOCK_ELEMENTS // max(1, weights.shape[1]))
     for start in range(0, len(row), height):

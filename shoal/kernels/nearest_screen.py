@@ -24,6 +24,8 @@ Pairs = tuple[Ints, Ints]
 
 BLOCK_ELEMENTS = 1 << 17
 """distances of one block: half a megabyte, which stays in the cache"""
+PART_ELEMENTS = 1 << 19
+"""distances of the rows that are looked at together: all of them can remain as pairs"""
 TERMS_ELEMENTS = 1 << 15
 """correntropies of one block, whose terms are computed feature by feature: they stay in the cache"""
 LACK_MAX = 0.9
@@ -69,10 +71,10 @@ class Scaled(NamedTuple):
 def screened(rows: Floats, weights: Floats, sigma: float) -> Iterator[Screened] | None:
     """rows (n, d), weights (k, d), k > 0 -> blocks of the rows; None where 32-bit floats do not hold the numbers."""
     scaled = Scaled.of(rows, weights, sigma)
-    return _blocks(scaled) if scaled.far < FURTHEST else None
+    return _parts(scaled) if scaled.far < FURTHEST else None
 
 
-def _blocks(scaled: Scaled) -> Iterator[Screened]:
+def _parts(scaled: Scaled) -> Iterator[Screened]:
     points, nodes, far = scaled
     d = points.shape[1]
     # A 1 after each point adds |w|^2 of each node w within the product.
@@ -83,31 +85,72 @@ def _blocks(scaled: Scaled) -> Iterator[Screened]:
     # The sizes of the terms add up to at most 3 d far^2. Each is rounded at most d + 5 times: both coordinates, their
     # product, |w|^2, and d + 1 sums.
     margin = 3.0 * d * far * far * (d + 5) * ROUNDING
-    height = max(1, BLOCK_ELEMENTS // len(nodes))
+    height = max(1, PART_ELEMENTS // len(nodes))
     for start in range(0, len(points), height):
-        part = points[start : start + height]
-        first, pairs, undecided = _by_distance(part, nodes, rows[start : start + height] @ columns, margin)
+        here = slice(start, min(start + height, len(points)))
+        first, pairs, undecided = _by_distance(points[here], nodes, rows[here], columns, margin)
         if len(undecided):
-            row, node = _by_correntropy(part[undecided], nodes, far)
+            row, node = _by_correntropy(points[here][undecided], nodes, far)
             pairs = _sorted_pairs(np.concatenate([pairs[0], undecided[row]]), np.concatenate([pairs[1], node]))
-        yield Screened(slice(start, start + len(part)), first, pairs)
+        yield Screened(here, first, pairs)
 
 
-def _by_distance(points: Floats, nodes: Floats, distances: Singles, margin: float) -> tuple[Ints, Pairs, Ints]:
-    """points (b, d), nodes (k, d), distances (b, k): |w|^2 - 2 x·w of each point x and node w, wrong by up to `margin`.
+def _by_distance(
+    points: Floats, nodes: Floats, rows: Singles, columns: Singles, margin: float
+) -> tuple[Ints, Pairs, Ints]:
+    """points (b, d), nodes (k, d), and of both what is multiplied: rows (b, d + 1), columns (d + 1, k).
 
+    Each product is |w|^2 - 2 x·w of a point x and a node w, wrong by up to `margin`.
     -> the nearest node of each (b,), the pairs of those with several candidates, those that it does not decide (r,).
     """
-    first = distances.argmin(axis=1)
+    first, second = _two_least(rows, columns)
     lack = -np.expm1(-np.square(points - nodes[first])).sum(axis=1)
     decided = lack < LACK_MAX
     limits = -np.log1p(-np.where(decided, lack, 0.0)) + 10 * SLACK + margin - np.square(points).sum(axis=1)
     limits[~decided] = -np.inf
     # Rounded up, as it is compared with 32-bit floats.
-    near = distances <= np.nextafter(limits.astype(np.float32), np.float32(np.inf))[:, None]
-    row, node = np.divmod(np.flatnonzero(near), len(nodes))
-    several = np.bincount(row, minlength=len(points))[row] > 1
-    return first, (row[several], node[several]), np.flatnonzero(~decided)
+    limits_32 = np.nextafter(limits.astype(np.float32), np.float32(np.inf))
+    several = np.flatnonzero(second <= limits_32)
+    row, node = _within(rows[several], columns, limits_32[several])
+    return first, (several[row], node), np.flatnonzero(~decided)
+
+
+def _products(rows: Singles, columns: Singles) -> Iterator[tuple[slice, Singles]]:
+    """rows (b, d + 1), columns (d + 1, k) -> parts of the rows, and their products with all columns.
+
+    The caller may overwrite them until it takes the next ones.
+    """
+    height = max(1, BLOCK_ELEMENTS // columns.shape[1])
+    block = np.empty((min(height, len(rows)), columns.shape[1]), dtype=np.float32)
+    for start in range(0, len(rows), height):
+        here = slice(start, min(start + height, len(rows)))
+        yield here, np.matmul(rows[here], columns, out=block[: here.stop - start])
+
+
+def _two_least(rows: Singles, columns: Singles) -> tuple[Ints, Singles]:
+    """rows (b, d + 1), columns (d + 1, k) -> the column of the least product of each (b,), the second least (b,).
+
+    Finding these takes half the time of comparing all products with a limit.
+    """
+    first, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    for here, products in _products(rows, columns):
+        row = np.arange(len(products))
+        first[here] = least = products.argmin(axis=1)
+        products[row, least] = np.inf
+        second[here] = products[row, products.argmin(axis=1)]
+    return first, second
+
+
+def _within(rows: Singles, columns: Singles, limits: Singles) -> Pairs:
+    """rows (b, d + 1), columns (d + 1, k), limits (b,) -> the pairs whose product is not above the limit of the row."""
+    found = []
+    for here, products in _products(rows, columns):
+        row, node = np.divmod(np.flatnonzero(products <= limits[here, None]), len(products[0]))
+        found.append((row + here.start, node))
+    if len(found) == 1:
+        return found[0]
+    none = np.empty(0, dtype=np.int64)
+    return np.concatenate([none, *(row for row, _ in found)]), np.concatenate([none, *(node for _, node in found)])
 
 
 def _by_correntropy(points: Floats, nodes: Floats, far: float) -> Pairs:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.protocol.checks import COUNT_MAX, TEXT_CHARACTERS_MAX, is_cluster_name, is_count, is_name, require
 from shoal.protocol.messages import ModelMessage
@@ -168,8 +169,12 @@ def _is_table(value: object, columns: int) -> bool:
     if not isinstance(value, bytes):
         return False
     rows = _unpacked(value, columns)
-    low, high = rows.min(initial=0, axis=0), int(rows.max(initial=0))
-    return bool((low[:-1] >= NO_CLUSTER).all() and low[-1] >= 0 and high <= COUNT_MAX)
+    *keys, readings = rows.T
+    return all(_lie_in(column, NO_CLUSTER) for column in keys) and _lie_in(readings, 0)
+
+
+def _lie_in(column: NDArray[np.int64], least: int) -> bool:
+    return bool(column.min(initial=least) >= least and column.max(initial=least) <= COUNT_MAX)
 
 
 def _is_cluster(value: object) -> bool:

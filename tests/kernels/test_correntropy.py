@@ -153,7 +153,7 @@ def test_the_screens_leave_few_nodes_to_compare(name: str, most: float) -> None:
 
 @pytest.mark.parametrize("elements", [1, 2000])
 def test_the_nearest_node_does_not_depend_on_the_size_of_blocks(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BLOCK_ELEMENTS", "TERMS_ELEMENTS"):
+    for name in ("BLOCK_ELEMENTS", "PART_ELEMENTS", "TERMS_ELEMENTS"):
         monkeypatch.setattr(nearest_screen, name, elements)
     for name in ("equal distances to several nodes", "one feature far away"):
         test_the_nearest_node_is_that_of_the_smallest_cim_of_all(name)

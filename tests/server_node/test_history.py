@@ -18,16 +18,18 @@ from hypothesis import strategies as st
 from server_node.bootstrap import open_server
 from server_node.history.attribution import (
     COORDINATES_MAX,
+    LARGEST_WEIGHT,
     POINTS_MAX,
     POINTS_MIN,
     UPDATES_MAX,
+    Attribution,
     WaitingUpdate,
     WaitingUpdates,
     points_compared,
     sampled,
-    without_small,
+    whole_weights,
 )
-from server_node.history.open_bin import Cells, OpenBin
+from server_node.history.open_bin import Cells, Counts, OpenBin, Summed
 from server_node.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Recorder
 from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from server_node.history.summary import BINS_MIN, Lately, lately
@@ -287,10 +289,22 @@ def by_first_coordinate(points: Any) -> Any:
 
 
 def parts_of(*updates: WaitingUpdate) -> list[dict[int, int]]:
+    """The readings of each update by identity."""
     waiting = WaitingUpdates()
     for one in updates:
         waiting.add(one)
-    return [parts for _, parts in waiting.take(by_first_coordinate, OF_NUMBER)]
+    found = waiting.take(by_first_coordinate, OF_NUMBER)
+    return [] if found is None else parts_in(found)
+
+
+def parts_in(found: Attribution) -> list[dict[int, int]]:
+    return [dict(zip(found.identities[row > 0].tolist(), row[row > 0].tolist(), strict=True)) for row in found.readings]
+
+
+def attribution(at: float, client: str, parts: dict[int, int], number: int) -> Attribution:
+    """The readings of one update."""
+    row = np.array([list(dict(sorted(parts.items())).values())])
+    return Attribution(np.array([at]), [client], np.array([number]), np.array(sorted(parts)), row)
 
 
 @given(
@@ -311,24 +325,46 @@ def test_readings_are_dealt_out_by_the_weights_of_points() -> None:
     assert parts_of(one) == [{10: 100, 11: 500, NO_CLUSTER: 400}]
 
 
-@given(st.integers(1, 2**40), st.lists(st.integers(0, 1000), min_size=200, max_size=300), st.integers(1, 200))
+@given(
+    st.lists(st.lists(st.integers(0, 1000), max_size=300), min_size=1, max_size=4),
+    st.integers(1, 200),
+    st.integers(1, 2**40),
+)
 def test_points_of_a_large_update_are_looked_at_as_often_as_their_share_of_the_weights(
-    update: int, weights: list[int], number: int
+    weights: list[list[int]], number: int, first: int
 ) -> None:
-    weights[7] = 1
-    points, ones = sampled(np.arange(len(weights))[:, None], np.array(weights, dtype=float), number, update)
-    assert len(points) == len(ones) == number
-    assert set(ones) == {1.0}
-    times = np.bincount(points[:, 0], minlength=len(weights))
-    assert (abs(times - number * np.array(weights) / sum(weights)) < 1 + 1e-9).all()
+    having = np.array([len(of_update) for of_update in weights])
+    flat = np.array([weight for of_update in weights for weight in of_update], dtype=np.int64)
+    sample = sampled(flat, having, first + np.arange(len(weights)), number)
+    for update, start in enumerate((np.cumsum(having) - having).tolist()):
+        own = sample.update == update
+        times = np.bincount(sample.place[own] - start, minlength=having[update])
+        total = max(1, sum(weights[update]))
+        assert len(times) == having[update], "no point of another update"
+        if having[update] <= number:
+            assert (times == 1).all()
+            assert (sample.weight[own] == weights[update]).all()
+        elif sum(weights[update]):
+            assert (len(sample.place[own]), set(sample.weight[own].tolist())) == (number, {1})
+            assert (abs(times - number * np.array(weights[update]) / total) < 1 + 1e-9).all()
+        else:
+            assert not own.any(), "none says that readings fell there"
 
 
 def test_points_with_small_weights_get_their_shares_over_many_updates() -> None:
-    weights, times = np.array([997.0, 1.0, 2.0]), np.zeros(3)
-    for update in range(1, 2001):
-        points, _ = sampled(np.arange(3)[:, None], weights, POINTS_MIN, update)
-        times += np.bincount(points[:, 0], minlength=3)
-    np.testing.assert_allclose(times / times.sum(), weights / weights.sum(), atol=1e-4)
+    weights = np.array([997] + [2] * 500 + [3] * 1000)
+    sample = sampled(np.tile(weights, 2000), np.full(2000, len(weights)), np.arange(1, 2001), POINTS_MIN)
+    times = np.bincount(sample.place % len(weights), minlength=len(weights))
+    parts = [times[0], times[1:501].sum(), times[501:].sum()]
+    np.testing.assert_allclose(np.array(parts) / times.sum(), np.array([997, 1000, 3000]) / weights.sum(), atol=1e-4)
+
+
+def test_weights_that_clients_claim_become_whole_numbers() -> None:
+    claimed = [[], [1.0, 2.0, 0.0, 4.0], [], [1e308, 1e308], [0.0, 0.0], [np.inf, 1.0], [np.nan, 1.0], [3e-320]]
+    found = whole_weights(np.concatenate(claimed), np.array([len(weights) for weights in claimed]))
+    fourth = LARGEST_WEIGHT // 4
+    assert found.tolist() == [fourth, 2 * fourth, 0, 4 * fourth, 4 * fourth, 4 * fourth, 0, 0, 0, 0, 0, 0, 4 * fourth]
+    assert not len(whole_weights(np.empty(0), np.array([0, 0])))
 
 
 def test_fewer_points_are_looked_at_where_each_is_compared_with_many_nodes() -> None:
@@ -349,12 +385,13 @@ def test_updates_that_waited_are_counted_as_each_would_have_been_alone() -> None
     waiting, updates = WaitingUpdates(), [an_update_that_waits(n, points) for n, points in enumerate((3, 0, 300, 1, 9))]
     for one in updates:
         assert not waiting.add(one)
-    taken = list(waiting.take(by_first_coordinate, OF_NUMBER))
-    assert [(one.at, one.client, one.update) for one, _ in taken] == [
-        (one.at, one.client, one.update) for one in updates
+    taken = waiting.take(by_first_coordinate, OF_NUMBER)
+    assert taken is not None
+    assert list(zip(taken.at.tolist(), taken.clients, taken.numbers.tolist(), strict=True)) == [
+        (one.at, one.client, one.number) for one in updates
     ]
-    assert [parts for _, parts in taken] == [parts_of(one)[0] for one in updates]
-    assert not list(waiting.take(by_first_coordinate, OF_NUMBER))
+    assert parts_in(taken) == [parts_of(one)[0] for one in updates]
+    assert waiting.take(by_first_coordinate, OF_NUMBER) is None
 
 
 def test_updates_do_not_wait_in_any_number() -> None:
@@ -371,15 +408,37 @@ def test_updates_do_not_wait_in_any_number() -> None:
         assert added[-1]
 
 
-def test_the_smallest_of_too_many_are_added_up() -> None:
-    assert without_small({1: 5, 2: 7, 3: 1}, 3, NO_CLUSTER) == {1: 5, 2: 7, 3: 1}
-    assert without_small({1: 5, 2: 7, 3: 1, 4: 1}, 3, NO_CLUSTER) == {2: 7, 1: 5, NO_CLUSTER: 2} | {}
-    assert sum(without_small(dict.fromkeys(range(300), 2), 200, NO_CLUSTER).values()) == 600
+def counts_of(readings: dict[int, int]) -> Counts:
+    counts = Counts()
+    for key, number in readings.items():
+        counts.add(np.array([key]), np.array([number]))
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("readings", "kept"),
+    [
+        ({1: 5, 2: 7, 3: 1}, {1: 5, 2: 7, 3: 1}),
+        ({1: 5, 2: 7, 3: 1, 4: 1}, {1: 5, 2: 7, NO_CLUSTER: 2}),
+        ({3: 5, 2: 5, 1: 5, NO_CLUSTER: 1}, {1: 5, 2: 5, NO_CLUSTER: 6}),
+        ({}, {}),
+    ],
+)
+def test_the_smallest_of_too_many_are_added_up(readings: dict[int, int], kept: dict[int, int]) -> None:
+    counts = counts_of(readings)
+    counts.keep_largest(3, NO_CLUSTER)
+    assert counts.table().tolist() == [list(pair) for pair in sorted(kept.items())]
+
+
+def test_no_number_of_claimed_readings_that_are_added_up_is_beyond_what_can_be_encoded() -> None:
+    counts = counts_of(dict.fromkeys(range(1500), COUNT_MAX))
+    counts.keep_largest(2, NO_CLUSTER)
+    assert counts.table().tolist() == [[NO_CLUSTER, COUNT_MAX], [0, COUNT_MAX]]
 
 
 def test_a_saved_recorder_goes_on_and_a_damaged_one_is_rejected() -> None:
     recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
-    recorder.count(START, "attic", {0: 3, NO_CLUSTER: 1}, 1)
+    recorder.count(attribution(START, "attic", {0: 3, NO_CLUSTER: 1}, 1))
     recorder.name(0, "warm", "warm high")
     restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     restored.restore(unpack(pack(recorder.state())))
@@ -394,7 +453,7 @@ def test_a_saved_recorder_goes_on_and_a_damaged_one_is_rejected() -> None:
 def test_a_recorder_keeps_few_bins_in_memory() -> None:
     recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     for update in range(1, 200):
-        recorder.count(START + FINE_S * update, "attic", {0: 1}, update)
+        recorder.count(attribution(START + FINE_S * update, "attic", {0: 1}, update))
         assert len(recorder.state()["bins"]) == len(BINS_KEPT)
         recorder.take_changed(update)
         assert recorder.state()["bins"] == [], "what has been published is no part of a checkpoint"
@@ -402,14 +461,16 @@ def test_a_recorder_keeps_few_bins_in_memory() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(-1, 6), st.dictionaries(st.integers(-1, 9), st.integers(0, 5)))), st.integers(1, 9)
+    st.lists(st.tuples(st.integers(-1, 6), st.dictionaries(st.integers(-1, 9), st.integers(0, 5), min_size=1))),
+    st.integers(1, 9),
 )
 def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
     updates: list[tuple[int, dict[int, int]]], largest: int
 ) -> None:
-    cells, sums = Cells.of(np.empty((0, 3), np.int64)), Counter[tuple[int, int]]()
+    cells, sums = Cells(), Counter[tuple[int, int]]()
     for client, parts in updates:
-        cells.add(client, parts)
+        found = attribution(START, "", parts, 1)
+        cells.add(np.array([client]), found.identities, found.readings)
         sums.update({(client, identity): readings for identity, readings in parts.items()})
     there = sorted((+sums).items(), key=lambda cell: (-cell[1], cell[0]))[:largest]
     expected = sorted((*cell, readings) for cell, readings in there)
@@ -419,10 +480,27 @@ def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
         assert again.keep_largest(largest).tolist() == kept.tolist()
 
 
+READINGS = st.lists(st.tuples(st.integers(-1, 5), st.lists(st.integers(0, 9), min_size=3, max_size=3)), min_size=1)
+
+
+@given(READINGS)
+def test_updates_are_counted_into_a_bin_together_as_one_by_one(updates: list[tuple[int, list[int]]]) -> None:
+    clients, readings = np.array([client for client, _ in updates]), np.array([row for _, row in updates])
+    identities, together, alone = np.array([NO_CLUSTER, 3, 8]), OpenBin(), OpenBin()
+    together.add(Summed.of(clients, identities, readings), with_cells=True)
+    for place in range(len(updates)):
+        here = slice(place, place + 1)
+        alone.add(Summed.of(clients[here], identities, readings[here]), with_cells=True)
+    assert together.take(1) == alone.take(1)
+    sums = dict(pairs(together.take(1)[0]))
+    assert sums == {int(key): int(total) for key, total in zip(identities, readings.sum(axis=0), strict=True) if total}
+
+
 def test_sums_of_claimed_readings_end_at_what_can_be_encoded() -> None:
     one = OpenBin()
-    for _ in range(3000):
-        one.add(0, {1: COUNT_MAX}, with_cells=True)
+    most = Summed.of(np.zeros(UPDATES_MAX, np.int64), np.array([1]), np.full((UPDATES_MAX, 1), COUNT_MAX))
+    for _ in range(12):
+        one.add(most, with_cells=True)
     tables = one.take(3000)
     assert [pairs(tables[0]), pairs(tables[1])] == [[(1, COUNT_MAX)], [(0, COUNT_MAX)]]
     assert triples(tables[2]) == [(0, 1, COUNT_MAX)]
@@ -540,12 +618,12 @@ def test_the_readings_of_a_client_are_divided_among_the_clusters_that_they_fell_
 
 def test_a_history_that_begins_again_holds_nothing_of_before(tmp_path: Path) -> None:
     recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
-    recorder.count(START, "attic", {0: 3}, 1)
+    recorder.count(attribution(START, "attic", {0: 3}, 1))
     recorder.begin_again()
     restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     restored.restore(recorder.state())
     for one in (recorder, restored):
-        one.count(START, "cellar", {0: 2}, 1)
+        one.count(attribution(START, "cellar", {0: 2}, 1))
         assert one.begins_again
         fine, _, names = one.take_changed(1)
         assert isinstance(fine, HistoryBin)
