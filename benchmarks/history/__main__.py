@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.history.memory import measured_memory
 from benchmarks.history.plant import CLIENTS, CLUSTERS, NODES
@@ -41,7 +42,9 @@ def main(quick: bool, out: Path) -> None:
         for number in (20, 200):
             folder = Path(scratch) / f"steps-{number}"
             folder.mkdir()
-            found.append(measured_steps(folder, number, steps))
+            # As `shoal server` does.
+            with threadpool_limits(limits=1):
+                found.append(measured_steps(folder, number, steps))
         year = measured_year(Path(scratch), 4 if quick else BINS_KEPT[COARSE_S])
     result: dict[str, Any] = {
         "made_by": "python -m benchmarks.history" + " --quick" * quick,

@@ -26,6 +26,9 @@ ORDER = (
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
+THREADS = {"OPENBLAS_NUM_THREADS": "1"}
+"""of NumPy's matrix products, unless the variable is set: processes share the work of a federation. The products are so
+small that threads wait for each other longer than they compute, a hundred times as long on a busy machine"""
 EXIT_CODES = (
     "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, 4 log, 5 checkpoint or "
     "lease, 130 interrupted."
@@ -118,6 +121,8 @@ def shoal(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line. A `ShoalError` becomes one line, or one JSON object with --json, and its exit code."""
+    # Before NumPy is imported, which starts its threads then.
+    os.environ.update(THREADS | os.environ)
     try:
         result = shoal.main(standalone_mode=False)
     except ShoalError as error:

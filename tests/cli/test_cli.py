@@ -46,6 +46,22 @@ def test_without_arguments_the_help_is_printed() -> None:
     assert all(command in result.stdout for command in COMMANDS)
 
 
+@pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("2", "2")])
+def test_matrix_products_take_one_thread_unless_a_variable_says_otherwise(given: str | None, threads: str) -> None:
+    program = """
+import atexit, os, sys
+from shoal.cli.main import main
+assert "numpy" not in sys.modules
+atexit.register(lambda: print(os.environ["OPENBLAS_NUM_THREADS"]))
+main()
+"""
+    name = "OPENBLAS_NUM_THREADS"
+    environment = {key: value for key, value in os.environ.items() if key != name} | ({name: given} if given else {})
+    command = [sys.executable, "-c", program, "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert result.stdout.splitlines()[-1] == threads
+
+
 def test_the_commands_are_those_of_pyproject_in_the_order_of_first_use() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(COMMANDS) == set(project["entry-points"][GROUP])
