@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.source import SourceRow
+from producers.source import SourceRows
 from shoal.errors import OffsetOutOfRange, SettingsError
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
@@ -59,22 +59,20 @@ class ReadingsPublisher:
         self.last_row = known.last_row if known and self.intact else -1
         self._catch_up()
 
-    def publish(self, rows: Sequence[tuple[int, SourceRow]]) -> None:
-        """Append rows (number of the row, row), in order; they are stored for certain only after `flush`."""
-        times, values = [row.time for _, row in rows], [row.values for _, row in rows]
-        encoded = Reading.encode_many(times, values)
+    def publish(self, numbers: Sequence[int], rows: SourceRows) -> None:
+        """Append rows, in order, with their numbers; they are stored for certain only after `flush`."""
+        encoded = Reading.encode_many(rows.times, rows.values)
         of_source: Headers = (*Reading.headers(), ("source", self._source))
-        first = 0
+        users = rows.users or [None] * len(rows)
         # Records of a batch have the same headers: those with a user id have one more.
-        for has_user, same in groupby(rows, lambda row: bool(row[1].user)):
-            group = list(same)
-            part = encoded[first : first + len(group)]
-            varying: list[tuple[str, list[bytes]]] = [("row", [b"%d" % number for number, _ in group])]
+        for has_user, same in groupby(range(len(rows)), lambda place: bool(users[place])):
+            places = list(same)
+            part = slice(places[0], places[-1] + 1)
+            varying: list[tuple[str, list[bytes]]] = [("row", [b"%d" % number for number in numbers[part]])]
             if has_user:
-                varying.append((USER_ID, [(row.user or "").encode() for _, row in group]))
-            publish_batch(self._log, self._topic, RecordBatch(part, of_source, varying), PARTITION)
-            first += len(group)
-            self.last_row = group[-1][0]
+                varying.append((USER_ID, [(user or "").encode() for user in users[part]]))
+            publish_batch(self._log, self._topic, RecordBatch(encoded[part], of_source, varying), PARTITION)
+            self.last_row = numbers[part][-1]
 
     def flush(self) -> None:
         """Return when everything published is stored."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections import Counter, deque
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from producers.bookmark import Bookmark
 from producers.pacing import Pacing
 from producers.publisher import Mark, ReadingsPublisher
-from producers.source import Source, SourceRow
+from producers.source import Source, SourceRows
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
@@ -28,6 +30,14 @@ LINGER_S = 0.05
 """of the clock: rows that are due one by one are stored together after this time, because each store syncs the disk"""
 RETRY_S = (0.1, 30.0)
 """first wait before a log that is unavailable is tried again, and the longest; each wait is twice the one before"""
+
+
+class NumberedRows(NamedTuple):
+    """Rows of one client."""
+
+    numbers: list[int]
+    """ascending, of the source"""
+    rows: SourceRows
 
 
 class Pump:
@@ -62,8 +72,9 @@ class Pump:
         self._run = f"{source.identity}.{self._bookmark.run}"
         self._publishers: dict[str, ReadingsPublisher] = {}
         self._marks: dict[str, Mark] = dict(self._bookmark.marks)
-        self._read_ahead: deque[SourceRow] = deque()
-        self._pending: list[tuple[int, SourceRow]] = []
+        self._read_ahead = SourceRows.of([])
+        self._pending: list[tuple[int, SourceRows]] = []
+        """number of the first row, and rows that follow each other"""
         self._next_row: int | None = None
         self._due: float | None = None
         self._saved_at = self._retry_at = self._linger_until = -math.inf
@@ -82,7 +93,7 @@ class Pump:
     @property
     def position(self) -> int:
         """The number of rows of the source that are stored."""
-        return self._bookmark.row if self._next_row is None else self._next_row - len(self._pending)
+        return self._bookmark.row if self._next_row is None else self._next_row - self._n_pending
 
     @property
     def total(self) -> int | None:
@@ -143,12 +154,14 @@ class Pump:
     def _take_due(self, now: float) -> bool:
         """Fill the batch from the source; True when there is nothing more to come."""
         assert self._next_row is not None
-        while len(self._pending) < self._batch_rows_max:
-            if self._limit is not None and self._next_row >= self._limit:
+        while (room := self._batch_rows_max - self._n_pending) > 0:
+            if self._limit is not None:
+                room = min(room, self._limit - self._next_row)
+            if room <= 0:
                 return True
             if not self._read_ahead:
                 try:
-                    self._read_ahead.extend(self._source.read(self._batch_rows_max))
+                    self._read_ahead = SourceRows.of(self._source.read(self._batch_rows_max))
                 except ShoalError:
                     if self._pending:
                         # The rows before the damaged place come first; the source raises again at the next step.
@@ -156,67 +169,84 @@ class Pump:
                     raise
                 if not self._read_ahead:
                     return True
-            if self._pacing.at_once:
-                self._take_at_once()
-                continue
-            if self._due is None:
-                self._due = self._pacing.due(self._read_ahead[0].time, now)
-            if self._due > now:
+            self._take(self._count_due(room, now))
+            if self._due is not None:
                 return False
-            row = self._read_ahead.popleft()
-            if (time := self._pacing.time_of(row.time)) is not row.time:
-                row = row._replace(time=time)
-            self._pending.append((self._next_row, row))
-            self._next_row += 1
-            self._due = None
         return False
 
-    def _take_at_once(self) -> None:
-        """Add rows that were read ahead to the batch, up to the size of a batch and to the limit."""
+    def _count_due(self, limit: int, now: float) -> int:
+        """How many of the rows that were read ahead are due now, at most `limit`; `_due` is when the next one is."""
+        times = self._read_ahead.times[:limit]
+        if self._pacing.at_once:
+            return len(times)
+        for count, time in enumerate(times):
+            if self._due is None:
+                self._due = self._pacing.due(time, now)
+            if self._due > now:
+                return count
+            self._due = None
+        return len(times)
+
+    def _take(self, count: int) -> None:
+        """Add the first rows that were read ahead to the batch."""
         assert self._next_row is not None
-        rows = min(self._batch_rows_max - len(self._pending), len(self._read_ahead))
-        if self._limit is not None:
-            rows = min(rows, self._limit - self._next_row)
-        self._pending += enumerate([self._read_ahead.popleft() for _ in range(rows)], self._next_row)
-        self._next_row += rows
+        if not count:
+            return
+        rows, self._read_ahead = self._read_ahead[:count], self._read_ahead[count:]
+        if not self._pacing.at_once:
+            rows.times = [self._pacing.time_of(time) for time in rows.times]
+        self._pending.append((self._next_row, rows))
+        self._next_row += count
 
     def _store_pending(self, now: float) -> bool:
         if not self._pending:
             return False
         by_client = self._pending_by_client()
-        for client, rows in by_client.items():
+        for client, parts in by_client.items():
             publisher = self._publisher(client)
-            publisher.publish([row for row in rows if row[0] > publisher.last_row])
-        for client, rows in by_client.items():
+            for numbers, rows in parts:
+                new = bisect_right(numbers, publisher.last_row)
+                publisher.publish(numbers[new:], rows[new:])
+        for client, parts in by_client.items():
             self._publishers[client].flush()
-            self._count_stored(client, rows)
+            self._count_stored(client, parts)
         if self._due is not None:  # a row waits for its time, and later ones will come one by one as well
             self._linger_until = now + LINGER_S
         self._pending.clear()
         return True
 
-    def _pending_by_client(self) -> dict[str, list[tuple[int, SourceRow]]]:
+    @property
+    def _n_pending(self) -> int:
+        return sum(len(rows) for _, rows in self._pending)
+
+    def _pending_by_client(self) -> dict[str, list[NumberedRows]]:
         """The pending rows of each client, in order."""
-        by_client: dict[str, list[tuple[int, SourceRow]]] = {}
-        for row in self._pending:
-            by_client.setdefault(row[1].client, []).append(row)
+        by_client: dict[str, list[NumberedRows]] = {}
+        for first, rows in self._pending:
+            places: defaultdict[str, list[int]] = defaultdict(list)
+            for place, client in enumerate(rows.clients):
+                places[client].append(place)
+            for client, own in places.items():
+                numbered = NumberedRows([first + place for place in own], rows.select(own))
+                by_client.setdefault(client, []).append(numbered)
         return by_client
 
-    def _count_stored(self, client: str, rows: Sequence[tuple[int, SourceRow]]) -> None:
+    def _count_stored(self, client: str, parts: Sequence[NumberedRows]) -> None:
         """Count the pending rows of a client that its log has, each once, however often they were tried."""
-        first, last, before = self._counted[client], self._publishers[client].last_row, self._before[client]
-        stored = [row for row, _ in rows if first < row <= last]
-        new = sum(row > before for row in stored)
-        self._counted[client] = max(stored, default=first)
-        self.published[client] += new
-        self.already_there += len(stored) - new
+        counted, last, before = self._counted[client], self._publishers[client].last_row, self._before[client]
+        for numbers, _ in parts:
+            stored = numbers[bisect_right(numbers, counted) : bisect_right(numbers, last)]
+            new = len(stored) - bisect_right(stored, before)
+            self._counted[client] = max(stored, default=self._counted[client])
+            self.published[client] += new
+            self.already_there += len(stored) - new
 
     def _settle(self) -> None:
         """Count rows that a log has, although it could not say so when they were stored."""
-        for client, rows in self._pending_by_client().items():
+        for client, parts in self._pending_by_client().items():
             with contextlib.suppress(ShoalError):
                 self._publisher(client)
-                self._count_stored(client, rows)
+                self._count_stored(client, parts)
 
     def _save_position(self, now: float) -> None:
         self._saved_at = now

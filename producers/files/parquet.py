@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from producers.files.numbers import Row
+from producers.files.numbers import NumberRows, Row, Rows
 from shoal.errors import InvalidData, MissingExtra
 
 try:
@@ -39,20 +38,19 @@ class ParquetTable:
                 cells = {name: _cells(batch.column(name)) for name in names}
                 yield from zip(*(cells[name] for name in wanted), strict=True)
 
-    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row]:
-        """See `Table.rows_apart`."""
+    def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+        """See `Table.blocks_apart`."""
         names = list(dict.fromkeys((*features, *others)))
         with _explained(self.path), parquet.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
                 columns = [batch.column(name) for name in features]
-                if all(map(_holds_numbers, columns)):
-                    values: Iterable[Any] = np.column_stack([column.to_numpy() for column in columns]).astype(
-                        np.float64
-                    )
-                else:
-                    values = zip(*map(_cells, columns), strict=True)
                 cells = [_cells(batch.column(name)) for name in others]
-                yield from map(Row, values, zip(*cells, strict=True) if cells else repeat(()))
+                own = list(zip(*cells, strict=True)) if cells else [()] * batch.num_rows
+                if all(map(_holds_numbers, columns)):
+                    numbers = np.column_stack([column.to_numpy() for column in columns])
+                    yield NumberRows(numbers.astype(np.float64, copy=False), own)
+                else:
+                    yield list(map(Row, zip(*map(_cells, columns), strict=True), own))
 
     def count(self) -> int:
         """See `Table.count`; exact."""

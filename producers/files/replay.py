@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.files.numbers import Row
-from producers.files.parsing import seconds_of, text_of, user_of, values_of_rows
+from producers.files.numbers import NumberRows, Row, Rows, others_of, values_in
+from producers.files.parsing import seconds_of, text_of, user_of
 from producers.files.split import CLASSES_MAX, Split
 from producers.files.tables import open_table, require_columns
-from producers.source import SourceRow, identity_of
+from producers.source import SourceRows, identity_of, joined
 from shoal.errors import SettingsError, ShoalError
 
-AssignedRow = tuple[str, Row | None]
-"""(client, wanted cells or None for a broken row)"""
+
+class AssignedRows(NamedTuple):
+    """Consecutive rows, and the client of each."""
+
+    clients: Sequence[str]
+    rows: Rows
+
+    def part(self, first: int, end: int | None) -> AssignedRows:
+        """The rows from place `first` to `end`."""
+        return AssignedRows(self.clients[first:end], self.rows[first:end])
+
+
+NO_ROWS = AssignedRows((), ())
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,10 @@ class Replay:
         self._span = Span()
         self._shift_s = 0.0
         self._broken: ShoalError | None = None
-        self._kept: list[AssignedRow] | None = None
+        self._kept: list[tuple[str, Row | None]] | None = None
         self._total: int | None = None
-        self._rows = self._one_pass()
+        self._blocks = self._one_pass()
+        self._ahead = NO_ROWS
 
     @property
     def identity(self) -> str:
@@ -107,39 +118,65 @@ class Replay:
         """See `Source.faults`: "ragged", "unreadable", "no_time"."""
         return self._faults
 
-    def read(self, limit: int) -> list[SourceRow]:
+    def read(self, limit: int) -> SourceRows:
         """See `Source.read`. All rows before a damaged place are given out first."""
-        rows: list[SourceRow] = []
-        while len(rows) < limit and self._broken is None:
-            of_one_pass = self._next_rows(limit - len(rows))
-            rows += self._sourced(of_one_pass)
-            if not of_one_pass and not self._repeat():
+        parts: list[SourceRows] = []
+        left = limit
+        while left and self._broken is None:
+            of_one_pass = self._next_rows(left)
+            if of_one_pass.clients:
+                parts.append(self._sourced(of_one_pass))
+                left -= len(parts[-1])
+            elif not self._repeat():
                 break
-        self._position += len(rows)
-        if self._broken is not None and not rows:
+        self._position += limit - left
+        if self._broken is not None and not parts:
             raise self._broken
-        return rows
+        return joined(parts)
 
     def skip(self, rows: int) -> None:
         """See `Source.skip`; whole repetitions of a loop are not read."""
         self._position += rows
         while rows > 0:
-            skipped = sum(1 for _ in islice(self._rows, rows))
-            rows -= skipped
-            if rows > 0 and not self._repeat(ahead=rows):
+            if skipped := len(self._next_rows(rows).clients):
+                rows -= skipped
+                continue
+            if self._broken is not None:
+                raise self._broken
+            if not self._repeat(ahead=rows):
                 return
-            if self._loop and rows >= self._span.rows:
+            if rows >= self._span.rows:
                 rows %= self._span.rows
 
-    def _next_rows(self, limit: int) -> list[AssignedRow]:
-        """The next rows of this pass, at most `limit`; those before a damaged place, which is kept in `_broken`."""
-        rows: list[AssignedRow] = []
-        try:
-            for row in islice(self._rows, limit):
-                rows.append(row)
-        except ShoalError as broken:
-            self._broken = broken
-        return rows
+    def _next_rows(self, limit: int) -> AssignedRows:
+        """Next rows of this pass, one at least and at most `limit`, all numbers or none of them in one array.
+
+        None at the end of the pass, or at a damaged place, which is kept in `_broken`.
+        """
+        clients: list[str] = []
+        rows: list[Row | None] = []
+        while len(rows) < limit and self._has_more():
+            part = self._ahead.part(0, limit - len(rows))
+            if isinstance(part.rows, NumberRows) and rows:
+                break
+            self._ahead = self._ahead.part(len(part.clients), None)
+            if isinstance(part.rows, NumberRows):
+                return part
+            clients += part.clients
+            rows += part.rows
+        return AssignedRows(clients, rows)
+
+    def _has_more(self) -> bool:
+        """Whether `_ahead` has rows of this pass, now that the next block is read if it had none."""
+        while not self._ahead.clients:
+            try:
+                self._ahead = next(self._blocks)
+            except StopIteration:
+                return False
+            except ShoalError as broken:
+                self._broken = broken
+                return False
+        return True
 
     def _repeat(self, ahead: int = 0) -> bool:
         """Start again at the first row, if this loops and there are rows. `ahead`: rows still to be skipped."""
@@ -147,49 +184,56 @@ class Replay:
             return False
         self._repetition += 1 + ahead // self._span.rows
         self._shift_s = self._repetition * self._span.period_s
-        self._rows = self._one_pass()
+        self._blocks = self._one_pass()
         return True
 
-    def _one_pass(self) -> Iterator[AssignedRow]:
-        rows = self._shuffled() if self._shuffle else self._assigned()
-        return self._spanned(rows) if self._loop and self._repetition == 0 else rows
+    def _one_pass(self) -> Iterator[AssignedRows]:
+        blocks = self._shuffled() if self._shuffle else self._assigned()
+        return self._spanned(blocks) if self._loop and self._repetition == 0 else blocks
 
-    def _spanned(self, rows: Iterator[AssignedRow]) -> Iterator[AssignedRow]:
+    def _spanned(self, blocks: Iterator[AssignedRows]) -> Iterator[AssignedRows]:
         """The first pass of a loop: count the rows and find the time they cover."""
-        for client, row in rows:
-            self._span.add(self._time(row))
-            yield client, row
+        for block in blocks:
+            self._span.add(len(block.clients), [time for time in self._times(block.rows) if time is not None])
+            yield block
 
-    def _shuffled(self) -> Iterator[AssignedRow]:
+    def _shuffled(self) -> Iterator[AssignedRows]:
         if self._kept is None:
-            self._kept = list(self._assigned())
+            self._kept = [pair for block in self._assigned() for pair in zip(*block, strict=True)]
         order = np.random.default_rng([self._seed, self._repetition]).permutation(len(self._kept))
-        return (self._kept[place] for place in order)
+        kept = self._kept
+        return (AssignedRows([client], [row]) for client, row in (kept[place] for place in order))
 
-    def _assigned(self) -> Iterator[AssignedRow]:
+    def _assigned(self) -> Iterator[AssignedRows]:
         assign = self._split.assigner(self._counts)
         found = self._only is None
-        for row, text in self._with_split_text():
-            client = assign(text)
-            if self._only in (None, client):
-                found = True
-                yield client, row
+        for rows, texts in self._with_split_texts():
+            clients = [assign(text) for text in texts]
+            if self._only is None:
+                yield AssignedRows(clients, rows)
+                continue
+            own = [place for place, client in enumerate(clients) if client == self._only]
+            found = found or bool(own)
+            these = rows.select(own) if isinstance(rows, NumberRows) else [rows[place] for place in own]
+            yield AssignedRows([self._only] * len(own), these)
         if not found:
             raise SettingsError(f"no row belongs to client {self._only!r} by the split {self._split.name}")
 
-    def _with_split_text(self) -> Iterator[tuple[Row | None, str]]:
-        """Each row, with the text by which the split assigns it."""
-        by_column = self._split.column is not None
+    def _with_split_texts(self) -> Iterator[tuple[Rows, Sequence[str]]]:
+        """Blocks of rows, with the text of each row by which the split assigns it."""
         for table in self._tables:
             if not table.columns:
                 continue
-            for row in table.rows_apart(self._columns.features, self._others):
-                yield row, text_of(row.others[-1]) if by_column and row is not None else ""
+            for rows in table.blocks_apart(self._columns.features, self._others):
+                if self._split.column is None:
+                    yield rows, [""] * len(rows)
+                else:
+                    yield rows, [text_of(cells[-1]) if cells else "" for cells in others_of(rows)]
 
     def _counted(self) -> dict[str, int]:
         counts: Counter[str] = Counter()
-        for _, text in self._with_split_text():
-            counts[text] += 1
+        for _, texts in self._with_split_texts():
+            counts.update(texts)
             if len(counts) > CLASSES_MAX:
                 raise SettingsError(
                     f"column {self._split.column!r} has more than {CLASSES_MAX} classes; is it the label?"
@@ -197,36 +241,30 @@ class Replay:
         self._faults.clear()
         return dict(counts)
 
-    def _sourced(self, rows: Sequence[AssignedRow]) -> list[SourceRow]:
+    def _sourced(self, assigned: AssignedRows) -> SourceRows:
         """The rows as readings; one whose cells could not be read has no values."""
-        columns = self._columns
+        clients, rows = assigned
+        columns, others = self._columns, others_of(rows)
         label_at = int(columns.time is not None)
         user_at = label_at + (columns.label is not None)
-        texts = [row.features for _, row in rows if row is not None and not isinstance(row.features, np.ndarray)]
-        converted = iter(values_of_rows(texts))
-        sourced = []
-        for client, row in rows:
-            if row is None:
-                sourced.append(SourceRow(client, None, []))
-                continue
-            values = row.features if isinstance(row.features, np.ndarray) else next(converted)
-            label = None if columns.label is None else text_of(row.others[label_at])
-            user = None if columns.user is None else user_of(row.others[user_at])
-            sourced.append(SourceRow(client, self._shifted_time(row), values, label, user))
-        return sourced
+        times = self._times(rows)
+        if columns.time is not None:
+            # A broken row has another fault.
+            if without := times.count(None) - list(others).count(None):
+                self._faults["no_time"] += without
+            times = [None if time is None else time + self._shift_s for time in times]
+        labels = users = None
+        if columns.label is not None:
+            labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
+        if columns.user is not None:
+            users = [None if cells is None else user_of(cells[user_at]) for cells in others]
+        return SourceRows(clients, times, values_in(rows), labels, users)
 
-    def _shifted_time(self, row: Row) -> float | None:
-        """The event time of a row, in its repetition."""
+    def _times(self, rows: Rows) -> list[float | None]:
+        """The event time of each row, where it has one that can be read."""
         if self._columns.time is None:
-            return None
-        time = self._time(row)
-        if time is None:
-            self._faults["no_time"] += 1
-            return None
-        return time + self._shift_s
-
-    def _time(self, row: Row | None) -> float | None:
-        return None if self._columns.time is None or row is None else seconds_of(row.others[0])
+            return [None] * len(rows)
+        return [None if cells is None else seconds_of(cells[0]) for cells in others_of(rows)]
 
 
 @dataclass
@@ -237,12 +275,12 @@ class Span:
     first: float | None = None
     last: float | None = None
 
-    def add(self, time: float | None) -> None:
-        """Include one more row."""
-        self.rows += 1
-        if time is not None:
-            self.first = time if self.first is None else min(self.first, time)
-            self.last = time if self.last is None else max(self.last, time)
+    def add(self, rows: int, times: Sequence[float]) -> None:
+        """Include more rows, and the times of those that have one."""
+        self.rows += rows
+        if times:
+            self.first = min(times) if self.first is None else min(self.first, *times)
+            self.last = max(times) if self.last is None else max(self.last, *times)
 
     @property
     def period_s(self) -> float:

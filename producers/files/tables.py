@@ -20,7 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from producers.files.numbers import BLOCK_LINES, LineForm, Row, features_apart, rows_of_numbers
+from producers.files.numbers import BLOCK_LINES, LineForm, Rows, features_apart, rows_of_numbers
 from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
 
@@ -56,8 +56,12 @@ class Table(Protocol):
         """The cells of the columns `wanted`, row by row; None for a broken row. Raises `InvalidData` (damaged)."""
         ...
 
-    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row | None]:
-        """What `rows` gives for `features` and `others` together, features apart, and converted where that is quick."""
+    def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+        """What `rows` gives for `features` and `others` together, in blocks, features apart.
+
+        They are converted where that is quick. Other rows may come in blocks of one, so that no fault is counted before
+        its row is given.
+        """
         ...
 
     def count(self) -> int:
@@ -111,8 +115,8 @@ class CsvTable:
         next(self._records(lines), None)
         yield from self._whole_rows(lines, places)
 
-    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row | None]:
-        """See `Table.rows_apart`: block by block; rows of a block with anything but plain numbers one by one."""
+    def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+        """See `Table.blocks_apart`: the rows of a block with anything but plain numbers one by one."""
         places = [self.columns.index(name) for name in (*features, *others)]
         form = LineForm(self._delimiter, len(self.columns), places[: len(features)], places[len(features) :])
         lines = _lines(self.path)
@@ -121,14 +125,11 @@ class CsvTable:
         at = head.line
         while block := list(islice(lines, BLOCK_LINES)):
             if (rows := rows_of_numbers(block, form)) is not None:
-                yield from rows
-            elif any('"' in line for line in block):
-                # A quote may reach beyond the block.
-                rest = RecordLines(chain(block, lines), at)
-                yield from features_apart(self._whole_rows(rest, places), len(features))
+                yield rows
             else:
-                these = RecordLines(iter(block), at)
-                yield from features_apart(self._whole_rows(these, places), len(features))
+                # A quote may reach beyond the block.
+                reaching = chain(block, lines) if any('"' in line for line in block) else iter(block)
+                yield from features_apart(self._whole_rows(RecordLines(reaching, at), places), len(features))
             at += len(block)
 
     def count(self) -> int:
@@ -235,8 +236,8 @@ class JsonTable:
             else:
                 yield [found.get(name) for name in wanted]
 
-    def rows_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Row | None]:
-        """See `Table.rows_apart`."""
+    def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
+        """See `Table.blocks_apart`."""
         return features_apart(self.rows([*features, *others]), len(features))
 
     def count(self) -> int:

@@ -25,7 +25,7 @@ from producers.mqtt.payloads import ParsedPayload, TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
 from producers.mqtt.silence import SilenceMonitor
 from producers.publisher import Mark, ReadingsPublisher
-from producers.source import SourceRow
+from producers.source import SourceRows
 from shoal.errors import InvalidState
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint
@@ -230,7 +230,7 @@ class MqttIngest:
         stored = 0
         for row, time, values, user in rows:
             if row > self._publisher.last_row:
-                self._publisher.publish([(row, SourceRow(self._resources.client, time, values, user=user))])
+                self._publisher.publish([row], SourceRows([self._resources.client], [time], [values], users=[user]))
                 stored += 1
         if stored:
             self._publisher.flush()

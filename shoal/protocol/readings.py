@@ -21,6 +21,10 @@ USER_ID: Final = "user_id"
 """header of a reading: which user (person, device) it is from. It never leaves the client's site"""
 
 
+RowsOfValues = NDArray[np.float64] | Sequence[NDArray[np.float64] | list[Any]]
+"""of n readings: (n, d) numbers, or `Reading.values` of each"""
+
+
 @dataclass(frozen=True)
 class Reading(Envelope):
     """One raw reading in the readings log of a client. It never leaves the client's site."""
@@ -36,9 +40,7 @@ class Reading(Envelope):
         require(self.time is None or is_moment(self.time), "malformed", "time")
 
     @classmethod
-    def encode_many(
-        cls, times: Sequence[float | None], values: Sequence[NDArray[np.float64] | list[Any]]
-    ) -> list[bytes]:
+    def encode_many(cls, times: Sequence[float | None], values: RowsOfValues) -> list[bytes]:
         """What `encode` gives for each reading (n): n times, and n rows of values.
 
         Usual readings (all rows d float64 values, and all with a float time or all without one) differ in the numbers
@@ -109,27 +111,31 @@ def _layout_of(width: int, timed: bool) -> _Layout:
     return _Layout(np.frombuffer(encoded, dtype=np.uint8), is_fixed, time_at, values_at)
 
 
-def _encode_block(
-    times: Sequence[float | None], values: Sequence[NDArray[np.float64] | list[Any]]
-) -> NDArray[np.uint8] | None:
+def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> NDArray[np.uint8] | None:
     """(n, bytes) the encoded readings; None for any that are not usual."""
-    shapes = {(row.shape, row.dtype) if isinstance(row, np.ndarray) else None for row in values}
-    kinds = set(map(type, times))
-    if len(shapes) != 1 or len(kinds) != 1 or not kinds <= {float, type(None)}:
-        return None
-    (form,) = shapes
-    if form is None or len(form[0]) != 1 or form[1] != np.float64:
+    kinds, numbers = set(map(type, times)), _as_numbers(values)
+    if numbers is None or len(kinds) != 1 or not kinds <= {float, type(None)}:
         return None
     timed = kinds == {float}
-    layout = _layout_of(form[0][0], timed)
-    block = np.tile(layout.template, (len(values), 1))
-    block[:, layout.values_at :] = np.array(values, dtype="<f8").view(np.uint8)
+    layout = _layout_of(numbers.shape[1], timed)
+    block = np.tile(layout.template, (len(numbers), 1))
+    block[:, layout.values_at :] = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint8)
     if layout.time_at is not None:
         moments = np.array(times, dtype=">f8")
         if not ((moments >= -MOMENT_MAX) & (moments <= MOMENT_MAX)).all():
             return None  # building one of them raises
         block[:, layout.time_at : layout.time_at + NUMBER_BYTES] = moments.view(np.uint8).reshape(-1, NUMBER_BYTES)
     return block
+
+
+def _as_numbers(values: RowsOfValues) -> NDArray[np.float64] | None:
+    """The rows as one array (n, d); None unless all are d float64 values."""
+    if isinstance(values, np.ndarray):
+        return values if values.ndim == 2 and values.dtype == np.float64 else None
+    forms = {(row.shape, row.dtype) if isinstance(row, np.ndarray) else None for row in values}
+    if len(forms) != 1 or (form := forms.pop()) is None or len(form[0]) != 1 or form[1] != np.float64:
+        return None
+    return np.array(values)
 
 
 def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers) -> DecodedReadings:

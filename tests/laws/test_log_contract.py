@@ -96,6 +96,12 @@ def test_a_batch_with_a_record_that_a_topic_does_not_take_is_an_error(log: Log, 
         publish_batch(log, topic, batch, 0)
 
 
+def test_a_batch_without_a_content_for_every_record_is_a_slip_of_its_maker(log: Log, topic: str) -> None:
+    log.ensure(topic)
+    with pytest.raises(ValueError, match="zip"):
+        publish_batch(log, topic, RecordBatch([b"a", b"b"], (), [("row", [b"1"])]), 0)
+
+
 def test_reading_changes_neither_the_log_nor_the_positions_it_was_given(log: Log, topic: str) -> None:
     log.ensure(topic)
     publish(log, topic, b"a", b"b")

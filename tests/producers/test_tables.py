@@ -8,6 +8,7 @@ import json
 import sys
 import tracemalloc
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.files import tables
+from producers.files.numbers import NumberRows
 from producers.files.parsing import seconds_of, values_of
 from producers.files.tables import CsvTable, JsonTable, Table, open_table, require_columns
 from shoal.errors import InvalidData, MissingExtra, SettingsError
@@ -197,7 +199,7 @@ def plain(features: Any) -> str:
 
 def assert_apart_as_together(table: Table, features: list[str], others: list[str]) -> None:
     together = list(table.rows([*features, *others]))
-    apart = list(table.rows_apart(features, others))
+    apart = list(chain.from_iterable(table.blocks_apart(features, others)))
     assert [row is None for row in apart] == [row is None for row in together]
     for row, cells in zip(apart, together, strict=True):
         if row is not None and cells is not None:
@@ -254,7 +256,7 @@ def test_plain_lines_come_as_numbers_and_name_the_line_of_a_broken_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2 * tables.BLOCK_LINES + '3,4\n5,"6\n7,8\n')
-    rows = list(CsvTable(path, Counter()).rows_apart(["b", "a"], []))
+    rows = list(chain.from_iterable(CsvTable(path, Counter()).blocks_apart(["b", "a"], [])))
     assert all(isinstance(row.features, np.ndarray) for row in rows[: 2 * tables.BLOCK_LINES] if row)
     assert [None if row is None else [float(cell) for cell in row.features] for row in rows[-3:]] == [
         [4.0, 3.0],
@@ -282,7 +284,7 @@ def test_features_of_parquet_files_come_as_numbers_where_all_are(tmp_path: Path)
     assert_apart_as_together(table, ["b", "a"], ["label", "whole"])
     assert_apart_as_together(table, ["a", "gaps"], [])
     assert_apart_as_together(table, ["whole", "a"], ["label"])
-    assert all(isinstance(row.features, np.ndarray) for row in table.rows_apart(["b", "a"], []) if row)
+    assert all(isinstance(block, NumberRows) for block in table.blocks_apart(["b", "a"], []))
 
 
 def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:

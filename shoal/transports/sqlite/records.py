@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterable
 from itertools import chain, repeat
+from operator import add
 from typing import Any, NamedTuple
 
 import msgpack
@@ -35,11 +36,15 @@ def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) ->
 def pack_batch(name: str, batch: RecordBatch) -> list[Pending]:
     """What `pack` gives for each record of the batch. Raises as it does."""
     columns = [batch.values, *(contents for _, contents in batch.varying)]
-    if not {bytes}.issuperset(map(type, chain.from_iterable(columns))):
+    if len(set(map(len, columns))) != 1 or not {bytes}.issuperset(map(type, chain.from_iterable(columns))):
+        # One by one it is found what is wrong.
         return [pack(name, value, None, headers) for value, headers in batch.records()]
     titles = [(title, b"") for title, _ in batch.varying]
     fixed = size_of(name, b"", None, (*batch.headers, *titles))
-    sizes = [fixed + sum(lengths) for lengths in zip(*(map(len, column) for column in columns), strict=True)]
+    lengths: Iterable[int] = repeat(fixed)
+    for column in columns:
+        lengths = map(add, lengths, map(len, column))
+    sizes = list(lengths)
     headers = _packed_headers(batch) if batch.headers or titles else repeat(None, len(sizes))
     return list(map(Pending, sizes, repeat(None), headers, batch.values))
 
