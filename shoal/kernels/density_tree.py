@@ -1,16 +1,19 @@
 """Density of weighted points by counting, and the tree in which HDBSCAN joins them (Campello, Moulavi, Sander 2013).
 
-All distances are squared: what is compared here has the same order, and no root has to be taken of n² numbers.
+All distances are squared: what is compared here has the same order, and no root has to be taken of n² numbers. The
+NumPy form and the compiled one give the same bits from the same table of distances.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.kernels import forms
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles
 
@@ -20,6 +23,10 @@ FAR = np.float32(1e30)
 """a squared distance beyond all others"""
 SAMPLE_POINTS = 128
 """points of a group whose neighbours are counted, to find the median"""
+SHARE_OF_LEARNING: Final = 0.2
+"""time to find a point's core distance, or its edge of the tree, relative to that in which CA+ learns a row"""
+MASS_BITS: Final = 23
+"""masses are counted in units of 2^-23 of what the sum of all is rounded up to, so that 32 bits hold every sum"""
 
 
 def core_distances(squared: Singles, masses: Floats, mass_within: float) -> Singles:
@@ -29,7 +36,15 @@ def core_distances(squared: Singles, masses: Floats, mass_within: float) -> Sing
     readings were cut into points matters little. Where there is less mass in all, the distance to the farthest point.
     """
     k = len(masses)
-    q = min(k, 8 + int(2.5 * mass_within * k / max(float(masses.sum()), 1e-300)))
+    expected = mass_within * k / max(float(masses.sum()), 1e-300)
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
+    if compiled is not None and k > 1:
+        cores = np.empty(k, dtype=np.float32)
+        squared = np.ascontiguousarray(squared)
+        first = min(k, 4 + int(expected))
+        compiled.core_distances(squared, squared.view(np.int32), masses, float(mass_within), first, cores)
+        return cores
+    q = min(k, 8 + int(2.5 * expected))
     return np.concatenate([_cores(squared[rows], masses, mass_within, q) for rows in blocks(k)])
 
 
@@ -88,6 +103,13 @@ def spanning_tree(squared: Singles, cores: Singles) -> tuple[Positions, Singles]
     minimum spanning tree contains. The few trees that this makes, one for each local maximum of density, are joined by
     Prim's algorithm.
     """
+    k = len(cores)
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
+    if compiled is not None:
+        found, lengths = np.empty((k - 1, 2), dtype=np.int64), np.empty(k - 1, dtype=np.float32)
+        order, squared = np.argsort(cores, kind="stable"), np.ascontiguousarray(squared)
+        compiled.spanning_tree(squared, squared.view(np.int32), cores, order, found, lengths)
+        return found, lengths
     at, above, is_top = _nearest_denser(squared, cores)
     edges = np.stack([above, at], axis=1)[~is_top]
     root = np.where(is_top, at, above)
@@ -133,26 +155,49 @@ def _join_trees(squared: Singles, cores: Singles, root: Positions) -> tuple[Posi
     return edges, lengths
 
 
-def mass_around(squared: Singles, within: Singles, masses: Singles) -> Singles:
-    """squared distances (n, k), limits (n,), masses of w kinds (k, w) -> (n, w) masses within the limit of each."""
-    held = np.empty((len(squared), masses.shape[1]), dtype=np.float32)
-    for rows in blocks(len(squared)):
-        np.matmul((squared[rows] <= within[rows, None]).astype(np.float32), masses, out=held[rows])
+def mass_around(squared: Singles, within: Singles, masses: Sequence[Floats]) -> Singles:
+    """squared distances (n, k), limits (n,), w kinds of masses (k,) -> (w, n) the masses within the limit of each."""
+    return _mass_within(squared, None, within, np.stack([exact_masses(each) for each in masses]))
+
+
+def exact_masses(masses: Floats) -> Singles:
+    """masses (k,), not negative -> the same, rounded to units of which 32 bits can hold the sum of all.
+
+    So no sum of them is rounded, and none depends on the order in which it is taken: that of a matrix product is up to
+    the processor.
+    """
+    exponent = int(np.frexp(masses.sum())[1]) - MASS_BITS
+    return np.ldexp(np.rint(np.ldexp(masses, -exponent)), exponent).astype(np.float32)
+
+
+def _mass_within(squared: Singles, rows: Positions | None, within: Singles, masses: Singles) -> Singles:
+    """squared distances (n, k), m of its rows or all; limits (m,), exact masses (w, k) -> (w, m) masses within them."""
+    held = np.empty((len(masses), len(within)), dtype=np.float32)
+    compiled = forms.PROCESS.compiled_for(0.0)
+    if compiled is not None:
+        rows = np.arange(len(squared)) if rows is None else np.ascontiguousarray(rows)
+        compiled.mass_around(np.ascontiguousarray(squared), rows, within, masses, held)
+        return held
+    for part in blocks(len(within)):
+        here = squared[part] if rows is None else squared[rows[part]]
+        is_near = (here <= within[part, None]).astype(np.float32)
+        for kind, mass in enumerate(masses):
+            held[kind, part] = is_near @ mass
     return held
 
 
-def typical_mass(squared: Singles, own: Positions, masses: Floats, within: float) -> float:
+def typical_mass(squared: Singles, own: Positions, masses: Singles, within: float) -> float:
     """The mass of the group `own` (m,) within the squared distance `within` of its median reading.
 
-    It is computed from at most `SAMPLE_POINTS` points of the group, evenly chosen.
+    It is computed from at most `SAMPLE_POINTS` points of the group, evenly chosen; `masses` (k,) are `exact_masses`.
     """
     sample = own[:: -(-len(own) // SAMPLE_POINTS)]
     # Whole rows, and a mass of 0 for points of other groups: faster than picking the columns of the group.
-    counted = np.zeros(len(masses), dtype=np.float32)
-    counted[own] = masses[own]
-    held = (squared[sample] <= within).astype(np.float32) @ counted
+    counted = np.zeros((1, len(masses)), dtype=np.float32)
+    counted[0, own] = masses[own]
+    held = _mass_within(squared, sample, np.full(len(sample), within, dtype=np.float32), counted)[0]
     order = held.argsort(kind="stable")
-    upto = masses[sample[order]].cumsum()
+    upto = masses[sample[order]].cumsum(dtype=np.float64)
     return float(held[order[np.searchsorted(upto, upto[-1] / 2)]])
 
 

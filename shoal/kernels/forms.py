@@ -34,6 +34,13 @@ class CompiledKernels(NamedTuple):
     assign_rows: Callable[..., float]
     draw_words: Callable[..., None]
     release_laplace: Callable[..., None]
+    core_distances: Callable[..., None]
+    mass_around: Callable[..., None]
+    spanning_tree: Callable[..., None]
+    join_groups: Callable[..., tuple[int, int, int]]
+    near_pairs: Callable[..., None]
+    unite: Callable[..., None]
+    merge_points: Callable[..., int]
     loops: NDArray[np.int64]
 
 
@@ -138,16 +145,32 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
-        from shoal.kernels.compiled import ca_plus, caefc, keccak, laplace, lloyd  # noqa: PLC0415 - see above
+        from shoal.kernels.compiled import (  # noqa: PLC0415 - see above
+            ca_plus,
+            caefc,
+            density_tree,
+            groups,
+            keccak,
+            laplace,
+            lloyd,
+            sketching,
+        )
 
         sources = digest_of_sources()
         return CompiledKernels(
-            ca_plus.kernel(sources),
-            caefc.kernel(sources),
-            lloyd.kernel(sources),
-            keccak.kernel(sources),
-            laplace.kernel(sources),
-            numpy_loops(),
+            learn_ca_plus=ca_plus.kernel(sources),
+            learn_caefc=caefc.kernel(sources),
+            assign_rows=lloyd.kernel(sources),
+            draw_words=keccak.kernel(sources),
+            release_laplace=laplace.kernel(sources),
+            core_distances=density_tree.cores_kernel(sources),
+            mass_around=density_tree.around_kernel(sources),
+            spanning_tree=density_tree.tree_kernel(sources),
+            join_groups=groups.kernel(sources),
+            near_pairs=sketching.pairs_kernel(sources),
+            unite=sketching.unite_kernel(sources),
+            merge_points=sketching.merge_kernel(sources),
+            loops=numpy_loops(),
         )
     except RuntimeError as problem:
         # Numba has found no folder for its cache.

@@ -1,4 +1,7 @@
-"""Weighted points reduced by merging near ones, and all distances between points at once."""
+"""Weighted points reduced by merging near ones, and all distances between points at once.
+
+The NumPy form and the compiled one give the same bits from the same table of distances.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.kernels import forms
 from shoal.kernels.distance import Floats
+from shoal.kernels.lloyd import sums_by_label
 
 Singles = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -16,12 +21,13 @@ Positions = NDArray[np.int64]
 NEIGHBOURS, NEIGHBOURS_WIDE, WIDE_FEATURES = 3, 5, 32
 """nearest points that each may be merged with before distances are taken again; more for points of so many features,
 whose distances cost more than the search for the nearest"""
-FEW_FEATURES: Final = 8
-"""features up to which sums by feature are faster than sums of whole points"""
 BLOCK_ROWS: Final = 128
 """points whose distances from all others are computed at a time"""
 TIE: Final = 1e-12
 """squared distance, in the frame, that decides between points that coincide"""
+SHARE_OF_LEARNING: Final = 0.1
+"""time to merge a point, relative to that in which CA+ learns a row"""
+_INFINITE: Final = int(np.float32(np.inf).view(np.int32)) << 32
 
 
 class Frame(NamedTuple):
@@ -69,32 +75,61 @@ def squared_between(points: Floats, others: Floats) -> Singles:
 
     By a matrix product: absolute error about 1e-15 d, so that distances below 1e-7 of the range are not resolved.
     """
-    d = points.shape[1]
-    left, right = np.empty((len(points), d + 2)), np.empty((len(others), d + 2))
-    np.multiply(points, -2.0, out=left[:, :d])
-    right[:, :d] = others
-    left[:, d] = right[:, d + 1] = 1.0
-    left[:, d + 1] = np.einsum("ij,ij->i", points, points)
-    right[:, d] = np.einsum("ij,ij->i", others, others)
+    left, right = _left(points), _right(others)
     out = np.empty((len(points), len(others)), dtype=np.float32)
     # By blocks, because a table of doubles of this size would neither fit a core's cache nor be given memory cheaply.
     for first in range(0, len(points), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
-        np.maximum(left[rows] @ right.T, 0.0, out=out[rows], casting="same_kind")
+        _put(left[rows] @ right.T, out[rows])
     return out
+
+
+def squared_among(points: Floats) -> Singles:
+    """points (n, d) in a frame -> (n, n) squared distances, as `squared_between`; each is computed once for both."""
+    left, right = _left(points), _right(points)
+    out = np.empty((len(points), len(points)), dtype=np.float32)
+    for first in range(0, len(points), BLOCK_ROWS):
+        rows, rest = slice(first, first + BLOCK_ROWS), slice(first + BLOCK_ROWS, None)
+        _put(left[rows] @ right[first:].T, out[rows, first:])
+        out[rest, rows] = out[rows, rest].T
+    return out
+
+
+def _put(squared: Floats, out: Singles) -> None:
+    """Round squared distances to 32 bits; those that rounding has made negative, also -0, become 0."""
+    out[...] = squared
+    # Floats that are not negative are as large as their bits, and whole numbers are compared five times as fast.
+    bits = out.view(np.int32)
+    np.maximum(bits, 0, out=bits)
+
+
+def _left(points: Floats) -> Floats:
+    """points (n, d) -> (n, d + 2); a row of it times one of `_right` is a squared distance."""
+    n, d = points.shape
+    left = np.empty((n, d + 2))
+    np.multiply(points, -2.0, out=left[:, :d])
+    left[:, d], left[:, d + 1] = 1.0, np.einsum("ij,ij->i", points, points)
+    return left
+
+
+def _right(points: Floats) -> Floats:
+    n, d = points.shape
+    right = np.empty((n, d + 2))
+    right[:, :d], right[:, d], right[:, d + 1] = points, np.einsum("ij,ij->i", points, points), 1.0
+    return right
 
 
 def merged(sketch: Sketch, into: Positions) -> Sketch:
     """(n,) position of the point that each becomes part of -> the sketch of those that are left, in the same order."""
-    n, stays = len(into), into == np.arange(len(into))
-    mass = np.bincount(into, weights=sketch.mass, minlength=n)
-    shares = sketch.mass / mass[into]
-    if sketch.points.shape[1] <= FEW_FEATURES:
-        columns = [np.bincount(into, weights=column * shares, minlength=n) for column in sketch.points.T]
-        return Sketch(np.stack(columns, axis=1)[stays], mass[stays])
-    order = np.argsort(into, kind="stable")
-    starts = np.searchsorted(into[order], np.flatnonzero(stays))
-    return Sketch(np.add.reduceat(sketch.points[order] * shares[order, None], starts, axis=0), mass[stays])
+    compiled = forms.PROCESS.compiled_for(0.0)
+    if compiled is not None:
+        points, masses = np.empty_like(sketch.points, order="C"), np.empty_like(sketch.mass)
+        left = compiled.merge_points(np.ascontiguousarray(sketch.points), sketch.mass, into, points, masses)
+        return Sketch(points[:left].copy(), masses[:left].copy())
+    stays = into == np.arange(len(into))
+    place, n_left = np.cumsum(stays)[into] - 1, int(np.count_nonzero(stays))
+    mass: Floats = np.bincount(place, weights=sketch.mass, minlength=n_left).astype(np.float64, copy=False)
+    return Sketch(sums_by_label(sketch.points * (sketch.mass / mass[place])[:, None], place, n_left), mass)
 
 
 def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Positions | None = None) -> Positions:
@@ -109,15 +144,41 @@ def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Position
     light = np.flatnonzero(mass + mass.min(initial=0.0) <= mass_max)
     if len(light) < 2:
         return into
-    near, gap = _neighbours(sketch.points[light], None if groups is None else groups[light])
-    own = mass[light]
-    gap *= own[:, None] * own[near] / (own[:, None] + own[near])
-    order = np.argsort(gap, axis=None, kind="stable")
-    order = order[: np.count_nonzero(gap < np.inf)]
-    first, second = order // near.shape[1], near.ravel()[order]
-    root = _united(first.tolist(), second.tolist(), own.tolist(), n - n_left, mass_max)
-    into[light] = light[root]
+    own, points = mass[light], sketch.points[light]
+    apart = squared_among(frame_of(points).of(points))
+    near_to = min(NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, len(light) - 1)
+    own_groups = None if groups is None else groups[light]
+    into[light] = light[_merged_with(apart, own, own_groups, near_to, n - n_left, mass_max)]
     return into
+
+
+def _merged_with(
+    apart: Singles, mass: Floats, groups: Positions | None, q: int, wanted: int, mass_max: float
+) -> Positions:
+    """distances² (n, n) that may be written to -> (n,) lowest position of those that each is merged with.
+
+    Each may be merged with its `q` nearest; `wanted`: how many are to be merged into others.
+    """
+    n = len(mass)
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * n)
+    if compiled is not None:
+        near, keys = np.empty((2, n, q), dtype=np.int64)
+        groups = np.zeros(n, dtype=np.int64) if groups is None else groups
+        compiled.near_pairs(apart, apart.view(np.int32), groups, mass, _tie(n), near, keys)
+        root = np.arange(n)
+        compiled.unite(_in_order(keys), near, wanted, mass_max, mass.copy(), root)
+        return root
+    near, gap = _neighbours(apart, groups, q)
+    gap *= mass[:, None] * mass[near] / (mass[:, None] + mass[near])
+    pairs = _in_order((gap.view(np.int32).astype(np.int64) << 32) | np.arange(n * q).reshape(n, q))
+    return np.array(_united((pairs // q).tolist(), near.ravel()[pairs].tolist(), mass.tolist(), wanted, mass_max))
+
+
+def _in_order(keys: Positions) -> Positions:
+    """keys (n, q): the bits of a 32-bit float, not negative, and a number -> (p,) the numbers of the finite floats, by
+    float and number: whole numbers are sorted faster than their positions are by another table."""
+    ordered = np.sort(keys, axis=None)
+    return ordered[: np.searchsorted(ordered, _INFINITE)] & 0xFFFFFFFF
 
 
 def _united(first: list[int], second: list[int], mass: list[float], wanted: int, mass_max: float) -> list[int]:
@@ -141,16 +202,14 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
     return root
 
 
-def _neighbours(points: Floats, groups: Positions | None) -> tuple[Positions, Singles]:
-    """points (n, d) -> (n, q) nearest others and (n, q) distances²; infinite: not to be merged."""
-    n = len(points)
-    framed = frame_of(points).of(points)
-    apart = squared_between(framed, framed)
+def _neighbours(apart: Singles, groups: Positions | None, q: int) -> tuple[Positions, Singles]:
+    """distances² (n, n) that may be written to -> (n, q) nearest others, (n, q) theirs; infinite: not to be merged."""
+    n = len(apart)
     apart += _ties(1 << max(0, n - 1).bit_length())[:n, :n]
     if groups is not None and (groups != groups[0]).any():
         apart[groups[:, None] != groups] = np.inf
     np.fill_diagonal(apart, np.inf)
-    row, q = np.arange(n), min(NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, n - 1)
+    row = np.arange(n)
     near, gap = np.empty((n, q), dtype=np.int64), np.empty((n, q), dtype=np.float32)
     for place in range(q):
         near[:, place] = apart.argmin(axis=1)
@@ -164,4 +223,9 @@ def _ties(n: int) -> Singles:
     """(n, n) tiny distances². Of points that coincide each prefers the position that differs least in its bits, which
     is mutual: they fall into pairs at once, where the lowest position would be the nearest of them all."""
     at = np.arange(n, dtype=np.int32)
-    return np.asarray(np.bitwise_xor.outer(at, at) * np.float32(TIE / n))
+    return np.asarray(np.bitwise_xor.outer(at, at) * _tie(n))
+
+
+def _tie(n: int) -> float:
+    """The tiny distance² for the lowest bit in which the positions of two of n points differ."""
+    return float(np.float32(TIE / (1 << max(0, n - 1).bit_length())))

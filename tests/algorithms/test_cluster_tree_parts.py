@@ -7,11 +7,13 @@ import pytest
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.dependence import nearest_of_latest
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.cluster_tree.joining import Joining, Weights
 from shoal.algorithms.cluster_tree.partition import still_present
 from shoal.algorithms.streaming import Contribution
-from shoal.kernels.sketching import Sketch
+from shoal.kernels.distance import squared_by_differences
+from shoal.kernels.sketching import Sketch, empty_sketch
 
 
 def cells_of(mass: list[float], cluster: list[int]) -> Cells:
@@ -103,8 +105,20 @@ def test_sides_that_receive_readings_at_different_times_are_tested_with_the_slow
     weights = Weights(ones, np.repeat(recent, 50) / 50, ones, 100.0 * ones, ones, np.zeros(100, dtype=np.int64))
     squared = ((at[:, None] - at) ** 2).astype(np.float32)
     joining = Joining(weights, squared, np.zeros(100, dtype=np.float32), 10.0, 4.5, lambda pair, found: True)
-    for a in [*range(49), *range(50, 99), 49]:
-        joining.join(a, a + 1, float(squared[a, a + 1]))
-    group, apart = joining.result()
+    first = np.array([*range(49), *range(50, 99), 49])
+    group, apart = joining.join(np.stack([first, first + 1], axis=1), squared[first, first + 1])
     assert (len(set(group.tolist())) == 1) is joined
     assert len(apart) == (0 if joined else 2)
+
+
+def test_the_nearest_cell_of_a_late_point_is_its_own_or_that_which_it_has_become_part_of() -> None:
+    generator = np.random.default_rng(0)
+    cells, block = Cells.empty(2), empty_sketch(2)
+    for _ in range(6):
+        points = Sketch(generator.random((40, 2)), np.ones(40))
+        cells.add(points, 100)
+        block = block.with_more(points)
+    latest = block.points[100:]
+    near = nearest_of_latest(latest, cells)
+    assert 0 < np.count_nonzero((cells.centres[near] == latest).all(axis=1)) < len(latest)
+    np.testing.assert_array_equal(near, squared_by_differences(latest, cells.centres).argmin(axis=1))

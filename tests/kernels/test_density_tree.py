@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernels.density_tree import core_distances, join_significance, mass_around, spanning_tree, typical_mass
+from shoal.kernels.density_tree import (
+    core_distances,
+    exact_masses,
+    join_significance,
+    mass_around,
+    spanning_tree,
+    typical_mass,
+)
 from shoal.kernels.sketching import squared_between
 
 
@@ -79,17 +86,30 @@ def test_a_core_distance_does_not_depend_on_the_order_of_neighbours_that_are_equ
 
 def test_the_mass_around_each_point_is_counted_up_to_its_own_limit() -> None:
     at = np.arange(150.0)[:, None]
-    mass = np.stack([np.ones(150), np.arange(150.0)], axis=1).astype(np.float32)
     limits = np.where(np.arange(150) < 75, 1.0, 4.0).astype(np.float32)
-    held = mass_around(squared_between(at, at), limits, mass)
+    held = mass_around(squared_between(at, at), limits, [np.ones(150), np.arange(150.0)]).T
     assert held[10].tolist() == [3.0, 30.0]
     assert held[100].tolist() == [5.0, 500.0]
     assert held[0].tolist() == [2.0, 1.0]
 
 
+@given(st.integers(0, 1000), st.integers(1, 300), st.sampled_from([1e-20, 1.0, 1e15]))
+def test_sums_of_exact_masses_are_the_same_in_any_order(seed: int, k: int, scale: float) -> None:
+    generator = np.random.default_rng(seed)
+    mass = generator.uniform(size=k) ** 8 * scale
+    exact = exact_masses(mass)
+    whole = [float(np.cumsum(exact[generator.permutation(k)])[-1]) for _ in range(5)]
+    assert whole == [float(exact.sum(dtype=np.float64))] * 5
+    np.testing.assert_allclose(exact, mass, atol=float(mass.sum()) * 2.0**-22)
+
+
+def test_no_mass_is_exactly_none() -> None:
+    assert exact_masses(np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+
+
 def test_the_typical_mass_is_that_around_the_median_reading() -> None:
     squared = squared_between(*[np.array([[0.0], [1.0], [2.0], [50.0]])] * 2)
-    mass = np.array([1.0, 2.0, 3.0, 4.0])
+    mass = exact_masses(np.array([1.0, 2.0, 3.0, 4.0]))
     # Within 1.5 of the four lie 3, 6, 5 and 4: of ten readings the fifth in that order is of the point with 4.
     assert typical_mass(squared, np.arange(4), mass, 1.5) == 4.0
     assert typical_mass(squared, np.arange(3), mass, 1.5) == 5.0

@@ -58,7 +58,7 @@ class Dependence:
         `time` (n,): when in its update each point came, 0 to 1. `cores` (k,): core distances of the cells.
         """
         mass = block.mass
-        near = _nearest(block.points, cells.centres)
+        near = nearest_of_latest(block.points, cells)
         sample = np.linspace(0, len(mass) - 1, min(len(mass), SAMPLE_POINTS)).astype(np.int64)
         if len(self._earlier.mass) and np.isfinite(cores).all():
             counts = _Counts(block, cells.cluster[near], sample, cores[near[sample]] ** 2, self._earlier, cells)
@@ -143,6 +143,19 @@ def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:
         cluster.slow_compared, cluster.slow_excess = compared, (1.0 - rate) * cluster.slow_excess + rate * measured
     else:
         cluster.compared, cluster.excess = compared, (1.0 - rate) * cluster.excess + rate * measured
+
+
+def nearest_of_latest(points: Floats, cells: Cells) -> Positions:
+    """points (n, d), the latest that became cells, in their order -> (n,) the nearest cell of each.
+
+    Only of those that have been merged with others, or removed, it has to be looked for.
+    """
+    ids = np.arange(cells.n_created - len(points), cells.n_created)
+    place = np.minimum(np.searchsorted(cells.ids, ids), len(cells) - 1)
+    moved = np.flatnonzero((cells.ids[place] != ids) | (cells.centres[place] != points).any(axis=1))
+    if len(moved):
+        place[moved] = _nearest(points[moved], cells.centres)
+    return place
 
 
 def _nearest(points: Floats, centres: Floats) -> Positions:

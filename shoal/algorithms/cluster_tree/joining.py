@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.kernels.density_tree import join_significance, typical_mass
+from shoal.kernels.density_tree import exact_masses, join_significance, typical_mass
 from shoal.kernels.distance import Floats
+from shoal.kernels.groups import Meeting, groups_of
 from shoal.kernels.sketching import Positions, Singles
 
 OWN_SHARE_MIN = 1 / 3
@@ -80,49 +81,42 @@ class Joining:
         """Squared distances (k, k), squared core distances (k,), the mass within a core distance."""
         self._weights, self._squared, self._within = weights, squared, within
         self._split_significance, self._remain_apart = split_significance, remain_apart
-        self._lightest = LIGHTEST * within
-        # Plain lists: thousands of single numbers are read and written one by one.
-        k = len(cores)
-        self._root = list(range(k))
-        self._members = [[at] for at in range(k)]
-        self._mass: list[float] = weights.mass.tolist()
-        self._core: list[float] = cores.tolist()
-        self._apart: dict[int, float] = {}
-        """lowest significance of the refused joins of the group with this root"""
+        self._cores, self._exact = cores, exact_masses(weights.mass)
         self._clusters, self._place = np.unique(weights.cluster, return_inverse=True)
         self._whole = np.bincount(self._place, weights=weights.known)
 
-    def join(self, a: int, b: int, length: float) -> None:
-        """Add the edge of cells a and b, of squared length `length`: join their groups, or refuse the join."""
-        a, b = self._find(a), self._find(b)
-        if self._core[a] > self._core[b]:
-            a, b = b, a
-        mass = self._mass
-        if mass[a] >= self._lightest and mass[b] >= self._lightest and self._refused(a, b, length):
-            return
-        # The group of the densest cell is the one that remains; the shorter list is moved.
-        self._root[b] = a
-        short, long = sorted((self._members[a], self._members[b]), key=len)
-        long += short
-        self._members[a], self._members[b] = long, []
-        mass[a] += mass[b]
-        if b in self._apart:
-            self._apart[a] = min(self._apart.get(a, math.inf), self._apart.pop(b))
+    def join(self, edges: Positions, lengths: Singles) -> tuple[Positions, dict[int, float]]:
+        """Add edges (e, 2) of ascending squared lengths (e,): join the groups of each, or refuse the join.
 
-    def result(self) -> tuple[Positions, dict[int, float]]:
-        """(k,) the group of each cell, and the lowest significance of each group's refused joins."""
-        group = np.array([self._find(at) for at in range(len(self._root))], dtype=np.int64)
-        return group, dict(self._apart)
+        -> (k,) the group of each cell, and the lowest significance of each group's refused joins.
+        """
+        groups = groups_of(edges, self._weights.mass, self._cores, LIGHTEST * self._within)
+        refused: list[tuple[int, float]] = []
+        met = groups.add(0)
+        while met is not None:
+            significance = self._refused(met, float(lengths[met.edge]))
+            if significance is None:
+                met = groups.add(met.edge, heavy_too=True)
+            else:
+                refused += [(root, significance) for root in met.roots]
+                met = groups.add(met.edge + 1)
+        group = groups.roots()
+        lowest: dict[int, float] = {}
+        for root, significance in refused:
+            now = int(group[root])
+            lowest[now] = min(lowest.get(now, math.inf), significance)
+        return group, lowest
 
-    def _refused(self, a: int, b: int, length: float) -> bool:
-        one, other = self._side(a), self._side(b)
+    def _refused(self, met: Meeting, length: float) -> float | None:
+        """The significance of a join that is refused; None: it is not."""
+        one, other = (self._side(members) for members in met.members)
         light, heavy = (one, other) if one.mass < other.mass else (other, one)
         pair = _known_pair(one, other)
         # What varies slowly is in the counts of sides that receive readings at different times, and not in the
         # comparison of sides that receive them at once: there it is the same for both and for the place between.
         is_slow = not one.receives_as(other)
         if pair is None and self._significance(light, light.mass, is_slow) < self._split_significance:
-            return False  # no count of the lighter side can exceed its mass
+            return None  # no count of the lighter side can exceed its mass
         found = self._significance(light, self._typical(light, length), is_slow)
         if found > 0.0:
             found = min(found, self._significance(heavy, self._typical(heavy, length), is_slow))
@@ -131,13 +125,10 @@ class Joining:
         else:
             lesser = min((one, other), key=lambda side: side.main_mass)
             refused = found >= self._split_significance and lesser.recent_rate * lesser.mass > RECENT_MIN
-        if refused:
-            for at in (a, b):
-                self._apart[at] = min(self._apart.get(at, math.inf), found)
-        return refused
+        return found if refused else None
 
-    def _side(self, root: int) -> _Side:
-        members, weights = np.array(self._members[root], dtype=np.int64), self._weights
+    def _side(self, members: Positions) -> _Side:
+        weights = self._weights
         mass = weights.mass[members]
         total = float(mass.sum())
         known = np.bincount(self._place[members], weights=weights.known[members], minlength=len(self._clusters))
@@ -155,17 +146,10 @@ class Joining:
         )
 
     def _typical(self, side: _Side, length: float) -> float:
-        return typical_mass(self._squared, side.members, self._weights.mass, length)
+        return typical_mass(self._squared, side.members, self._exact, length)
 
     def _significance(self, side: _Side, count: float, is_slow: bool) -> float:
         return join_significance(count, self._within, side.slow_dependence if is_slow else side.dependence)
-
-    def _find(self, at: int) -> int:
-        root = self._root
-        while root[at] != at:
-            root[at] = root[root[at]]
-            at = root[at]
-        return at
 
 
 def _known_pair(one: _Side, other: _Side) -> Pair | None:

@@ -18,7 +18,7 @@ from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
 from shoal.kernels.density_tree import core_distances, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Positions, Singles, frame_of, squared_between
+from shoal.kernels.sketching import Positions, Singles, frame_of, squared_among
 
 MASS_WITHIN_MIN = 20.0
 """smallest number of readings within a core distance: a smaller count is not nearly normal"""
@@ -60,8 +60,7 @@ def partition(
     if k < 3 or total < 2.0 * within:
         return Partition(np.zeros(k, dtype=np.int64), {}, np.full(k, np.inf))
     frame = frame_of(cells.centres)
-    framed = frame.of(cells.centres)
-    squared = squared_between(framed, framed)
+    squared = squared_among(frame.of(cells.centres))
     np.fill_diagonal(squared, 0.0)
     cores = core_distances(squared, cells.mass, within)
     present = still_present(cells, active, squared, cores, dependence)
@@ -73,9 +72,7 @@ def partition(
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)
     joining = Joining(weights, squared, cores, within, split_significance, remain_apart)
     order = np.argsort(lengths, kind="stable")
-    for (a, b), length in zip(edges[order].tolist(), lengths[order].tolist(), strict=True):
-        joining.join(a, b, length)
-    group, significance = joining.result()
+    group, significance = joining.join(edges[order], lengths[order])
     _, first, place = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
     group[unchanged] = np.flatnonzero(unchanged)[first][place]
     return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * frame.scale)
@@ -115,10 +112,10 @@ def still_present(
     if not active.any():
         return np.ones(len(cells))
     mass, recent = cells.mass, cells.recent
-    all_around, held = mass_around(squared, 4.0 * cores, np.stack([mass, recent], axis=1).astype(np.float32)).T
+    all_around, held = mass_around(squared, 4.0 * cores, [mass, recent])
     known = held < cells.new_rate * all_around
     _, place = np.unique(cells.cluster, return_inverse=True)
     rate = np.bincount(place, weights=recent * known) / np.maximum(np.bincount(place, weights=mass * known), 1e-30)
-    expected = mass_around(squared, 4.0 * cores, (mass * rate[place])[:, None].astype(np.float32))[:, 0]
+    (expected,) = mass_around(squared, 4.0 * cores, [mass * rate[place]])
     left = active & (expected - held > LEFT_SIGNIFICANCE * np.sqrt(expected * dependence))
     return np.where(left, held / np.maximum(expected, 1e-30), 1.0).astype(np.float64)

@@ -1,0 +1,72 @@
+"""Groups of points while edges are added, as in `shoal.kernels.groups`: their members are lists linked by places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+PLACES = types.Array(types.int64, 2, "C", readonly=True)
+SINGLES = types.Array(types.float32, 1, "C", readonly=True)
+STATE = types.Tuple((types.float64[::1], SINGLES, types.int64[::1], types.int64[:, ::1]))
+MET = types.int64[:, ::1]
+SIGNATURE = types.UniTuple(types.int64, 3)(PLACES, types.int64, types.float64, types.float64, STATE, MET)
+
+
+@njit(forceinline=True)
+def root_of(root: Any, at: Any) -> Any:
+    """The root of a point's group; the way there becomes shorter."""
+    while root[at] != at:
+        root[at] = root[root[at]]
+        at = root[at]
+    return at
+
+
+@njit(forceinline=True)
+def list_members(root: Any, lists: Any, members: Any) -> None:
+    """Set members[:n] to the members of a root's group. The last one is followed by the first."""
+    size, last, after = lists
+    at = last[root]
+    for place in range(size[root]):
+        at = after[at]
+        members[place] = at
+
+
+@njit(forceinline=True)
+def put_together(root: Any, other: Any, lists: Any) -> None:
+    """Make the members of `other` members of `root`, those of the larger group first."""
+    size, last, after = lists
+    longer, shorter = (root, other) if size[root] > size[other] else (other, root)
+    ends = last[longer], last[shorter]
+    after[ends[0]], after[ends[1]] = after[ends[1]], after[ends[0]]
+    last[root] = ends[1]
+    size[root] += size[other]
+
+
+def kernel(sources: str) -> Any:
+    """edges (e, 2), the first to add, the mass from which its groups and those of later ones are heavy; masses, core
+    distances, roots (k,), lists (3, k) -> the edge that is not added, or e, and the roots of its groups.
+
+    Sets the first places of `met` (2, k) to the members of these.
+    """
+
+    @njit(SIGNATURE, cache=True, error_model="numpy")
+    def join_groups(edges: Any, first: Any, heavy: Any, heavy_later: Any, state: Any, met: Any) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        mass, core, root, links = state
+        lists = links[0], links[1], links[2]
+        for number in range(first, len(edges)):
+            a, b = root_of(root, edges[number, 0]), root_of(root, edges[number, 1])
+            if core[a] > core[b]:
+                a, b = b, a
+            if mass[a] >= heavy and mass[b] >= heavy:
+                list_members(a, lists, met[0])
+                list_members(b, lists, met[1])
+                return number, a, b
+            heavy = heavy_later
+            root[b] = a
+            mass[a] += mass[b]
+            put_together(a, b, lists)
+        return len(edges), 0, 0
+
+    return join_groups

@@ -1,0 +1,170 @@
+"""cluster_tree's kernels: the same bits in both forms, where distances tie, points coincide and masses are 0."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
+from shoal.algorithms.streaming import Contribution
+from shoal.kernels import density_tree, forms, groups, sketching
+from shoal.kernels.density_tree import core_distances, exact_masses, mass_around, spanning_tree, typical_mass
+from shoal.kernels.distance import Floats
+from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.groups import Meeting, groups_of
+from shoal.kernels.sketching import Sketch, frame_of, merge_targets, merged, squared_among
+from tests.conftest import without
+
+FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
+SIZES = (2, 3, 9, 70, 300)
+
+KINDS: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {
+    "blobs": lambda generator, n, d: (
+        generator.random((6, d))[generator.integers(6, size=n)] + generator.normal(0, 0.02, (n, d))
+    ),
+    "uniform": lambda generator, n, d: generator.random((n, d)),
+    # Most distances occur many times.
+    "lattice": lambda generator, n, d: generator.integers(0, 3, size=(n, d)) / 4.0,
+    "copies": lambda generator, n, d: np.repeat(generator.random((n, d)), 7, axis=0)[:n],
+    "all equal": lambda generator, n, d: np.full((n, d), 0.3),
+    "every size": lambda generator, n, d: (
+        generator.normal(size=(n, d)) * 10.0 ** generator.integers(-8, 0, size=(n, 1))
+    ),
+    "signed zeros": lambda generator, n, d: np.where(generator.random((n, d)) < 0.9, -0.0, 1.0),
+}
+MASSES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "ones": lambda generator, n: np.ones(n),
+    "uneven": lambda generator, n: generator.uniform(0.1, 9.0, n),
+    "some zero": lambda generator, n: np.where(generator.random(n) < 0.3, 0.0, generator.uniform(0.1, 9.0, n)),
+    "one heavy": lambda generator, n: np.append(np.full(n - 1, 0.01), 1000.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def numba() -> None:
+    if importlib.util.find_spec("numba") is None:
+        without("numba", "it is not installed")
+
+
+@pytest.fixture
+def by_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
+    """Calls something with both forms, holds the bits of one result against the other, and returns it."""
+
+    def both(call: Callable[[], Any]) -> Any:
+        found = {}
+        for form, chosen in FORMS.items():
+            monkeypatch.setattr(forms, "PROCESS", chosen)
+            found[form] = call()
+        assert bits(found[NUMPY]) == bits(found[COMPILED])
+        return found[NUMPY]
+
+    return both
+
+
+def bits(value: Any) -> Any:
+    """Something that is equal only for the same types, shapes and bits."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {name: bits(each) for name, each in value.items()}
+    return tuple(map(bits, value)) if isinstance(value, (tuple, list)) else value
+
+
+def cases(kind: str, d: int) -> list[tuple[Floats, Floats]]:
+    """Points of a kind and their masses, of every size and with every kind of masses."""
+    generator = np.random.default_rng([d, 7])
+    return [(KINDS[kind](generator, n, d), mass(generator, n)) for n in SIZES for mass in MASSES.values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: Callable[..., Any]) -> None:
+    for d in (1, 2, 16):
+        for points, mass in cases(kind, d):
+            squared = squared_among(frame_of(points).of(points))
+            np.fill_diagonal(squared, 0.0)
+            for within in (0.5, 20.0, 1e6):
+                cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023  # called at once
+                by_form(lambda: spanning_tree(squared, cores))  # noqa: B023
+                by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_meet_at_the_same_edges_with_the_same_members(kind: str, by_form: Callable[..., Any]) -> None:
+    for points, mass in cases(kind, 2):
+        squared = squared_among(frame_of(points).of(points))
+        np.fill_diagonal(squared, 0.0)
+        cores = core_distances(squared, mass, 5.0)
+        edges, lengths = spanning_tree(squared, cores)
+        order = np.argsort(lengths, kind="stable")
+
+        def grown() -> tuple[list[Meeting], NDArray[np.int64], list[float]]:
+            found, meetings = groups_of(edges[order], mass, cores, 4.0), list[Meeting]()  # noqa: B023
+            met = found.add(0)
+            while met is not None:
+                meetings.append(met)
+                refused = len(meetings) % 3 == 0
+                met = found.add(met.edge + 1) if refused else found.add(met.edge, heavy_too=True)
+            typical = [
+                typical_mass(squared, members, exact_masses(mass), float(lengths[order][met.edge]))  # noqa: B023
+                for met in meetings
+                for members in met.members
+            ]
+            return meetings, found.roots(), typical
+
+        meetings, roots, _ = by_form(grown)
+        assert all(mass[list(members)].sum() >= 4.0 - 1e-9 for met in meetings for members in met.members)
+        assert len(np.unique(roots)) == 1 + len(meetings) // 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_points_are_merged_and_have_the_same_bits(kind: str, by_form: Callable[..., Any]) -> None:
+    for d in (1, 3, 9, 40):
+        for points, mass in cases(kind, d):
+            sketch = Sketch(points, mass + 0.5)
+            for group in (None, np.arange(len(mass)) % 3):
+                into = by_form(lambda: merge_targets(sketch, len(mass) // 3, 12.0, group))  # noqa: B023
+                assert by_form(lambda: merged(sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())  # noqa: B023
+
+
+def stream(d: int) -> list[Floats]:
+    """Batches of blobs of which one appears late, with coarse and equal readings among them."""
+    generator = np.random.default_rng(d)
+    rows = generator.random((5, d))[generator.integers(4, size=6000)] + generator.normal(0, 0.02, (6000, d))
+    rows[4000:] += generator.integers(0, 2, size=(2000, 1)) * 0.5
+    rows[::5] = rows[::5].round(1)
+    return np.array_split(rows, 24)
+
+
+@pytest.mark.parametrize("d", [2, 17])
+def test_one_federation_passes_from_one_form_to_the_other(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    for turns in ((NUMPY,), (COMPILED,), (NUMPY, COMPILED)):
+        client, server = ClusterTreeClient(d), ClusterTreeServer(d, cells_max=300)
+        for number, rows in enumerate(stream(d)):
+            monkeypatch.setattr(forms, "PROCESS", FORMS[turns[number % len(turns)]])
+            client.learn(rows)
+            server.absorb([Contribution("one", number, client.contribute())], b"")
+        states.append(bits({"client": client.state(), "server": server.state()}))
+        assert len(server.identities) > 2
+    assert states[0] == states[1] == states[2]
+
+
+def test_the_compiled_kernels_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "PROCESS", FORMS[COMPILED])
+    for module, names in (
+        (density_tree, ("_cores", "_nearest_denser", "_join_trees", "blocks")),
+        (groups, ("_ListedGroups",)),
+        (sketching, ("_neighbours", "_united", "sums_by_label")),
+    ):
+        for name in names:
+            monkeypatch.delattr(module, name)
+    client, server = ClusterTreeClient(2), ClusterTreeServer(2, cells_max=300)
+    for number, rows in enumerate(stream(2)):
+        client.learn(rows)
+        server.absorb([Contribution("one", number, client.contribute())], b"")
+    assert len(server.identities) > 2
