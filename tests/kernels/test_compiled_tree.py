@@ -88,9 +88,9 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
             squared = squared_among(frame_of(points).of(points))
             np.fill_diagonal(squared, 0.0)
             for within in (0.5, 20.0, 1e6):
-                cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023  # called at once
-                by_form(lambda: spanning_tree(squared, cores))  # noqa: B023
-                by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023
+                cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023 - called at once
+                by_form(lambda: spanning_tree(squared, cores))  # noqa: B023 - called at once
+                by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,14 +103,14 @@ def test_groups_meet_at_the_same_edges_with_the_same_members(kind: str, by_form:
         order = np.argsort(lengths, kind="stable")
 
         def grown() -> tuple[list[Meeting], NDArray[np.int64], list[float]]:
-            found, meetings = groups_of(edges[order], mass, cores, 4.0), list[Meeting]()  # noqa: B023
+            found, meetings = groups_of(edges[order], mass, cores, 4.0), list[Meeting]()  # noqa: B023 - called at once
             met = found.add(0)
             while met is not None:
                 meetings.append(met)
                 refused = len(meetings) % 3 == 0
                 met = found.add(met.edge + 1) if refused else found.add(met.edge, heavy_too=True)
             typical = [
-                typical_mass(squared, members, exact_masses(mass), float(lengths[order][met.edge]))  # noqa: B023
+                typical_mass(squared, members, exact_masses(mass), float(lengths[order][met.edge]))  # noqa: B023 - called at once
                 for met in meetings
                 for members in met.members
             ]
@@ -127,8 +127,8 @@ def test_the_same_points_are_merged_and_have_the_same_bits(kind: str, by_form: C
         for points, mass in cases(kind, d):
             sketch = Sketch(points, mass + 0.5)
             for group in (None, np.arange(len(mass)) % 3):
-                into = by_form(lambda: merge_targets(sketch, len(mass) // 3, 12.0, group))  # noqa: B023
-                assert by_form(lambda: merged(sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())  # noqa: B023
+                into = by_form(lambda: merge_targets(sketch, len(mass) // 3, 12.0, group))  # noqa: B023 - called at once
+                assert by_form(lambda: merged(sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())  # noqa: B023 - called at once
 
 
 def stream(d: int) -> list[Floats]:
