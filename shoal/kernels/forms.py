@@ -41,6 +41,8 @@ class CompiledKernels(NamedTuple):
     near_pairs: Callable[..., None]
     unite: Callable[..., None]
     merge_points: Callable[..., int]
+    find_valleys: Callable[..., None]
+    count_window: Callable[..., None]
     loops: NDArray[np.int64]
 
 
@@ -154,6 +156,8 @@ def load_compiled() -> CompiledKernels:
             laplace,
             lloyd,
             sketching,
+            valleys,
+            window,
         )
 
         sources = digest_of_sources()
@@ -170,6 +174,8 @@ def load_compiled() -> CompiledKernels:
             near_pairs=sketching.pairs_kernel(sources),
             unite=sketching.unite_kernel(sources),
             merge_points=sketching.merge_kernel(sources),
+            find_valleys=valleys.kernel(sources),
+            count_window=window.kernel(sources),
             loops=numpy_loops(),
         )
     except RuntimeError as problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -59,6 +60,19 @@ class Axes:
     def parts(self) -> tuple[Ints, Ints, Floats, Floats]:
         """The four arrays, in the order of the fields."""
         return self.first, self.second, self.first_weight, self.second_weight
+
+    @cached_property
+    def _any_oblique(self) -> bool:
+        return bool(self.oblique.any())
+
+    def positions(self, rows: Floats, which: Ints, axis: Ints) -> Floats:
+        """rows (n, d), of which m (m,) have an axis each (m,) -> (m,) their positions on it."""
+        values, start = rows.reshape(-1), which * rows.shape[1]
+        found = values.take(start + self.first.take(axis))
+        if self._any_oblique:
+            found *= self.first_weight.take(axis)
+            found += values.take(start + self.second.take(axis)) * self.second_weight.take(axis)
+        return np.asarray(found)
 
     def dense(self, d: int) -> Floats:
         """(A, d) the weights of all features."""

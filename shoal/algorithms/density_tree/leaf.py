@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.algorithms.density_tree.axes import Axes, Ints
 from shoal.kernels.distance import Floats
-from shoal.kernels.valleys import find_valleys
+from shoal.kernels.valleys import Valleys, find_valleys
 
 BINS: Final = 16
 SPANS: Final = (1, 2, 4, 8)
@@ -91,8 +91,9 @@ class Leaf:
 
     def best_valleys(self, depth: float, significance: float) -> AxisValleys:
         """The best valley of each axis: in the fine bins where it is significant there, else in the coarse ones."""
-        coarse = find_valleys(self.coarse, self.coarse_noise, depth)
-        fine = find_valleys(self.fine, self.fine_noise, depth)
+        counts, noise = np.concatenate([self.coarse, self.fine]), np.concatenate([self.coarse_noise, self.fine_noise])
+        found, a = find_valleys(counts, noise, depth), len(self.axes)
+        coarse, fine = (Valleys(*(each[half] for each in found)) for half in (slice(a), slice(a, None)))
         use_fine = (self.zoom != NO_ZOOM) & (fine.significance > significance)
         fine_bin = self.span / BINS
         in_bins = np.where(use_fine, self.zoom + fine.position * fine_bin, coarse.position)

@@ -19,6 +19,7 @@ from shoal.algorithms.density_tree.axes import Axes, Ints
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM
 from shoal.algorithms.density_tree.tree import leaf_of
 from shoal.algorithms.streaming import Arrays, Rows
+from shoal.kernels import forms
 from shoal.kernels.distance import Floats
 
 SHARE_BITS: Final = 16
@@ -26,6 +27,8 @@ SHARE_ONE: Final = 1 << SHARE_BITS
 """the share of an axis that every window asks; shares are whole numbers, so that all find the same axes"""
 COUNT_MAX: Final = 2**31 - 1
 """counts travel in 32 bits. No noise is ever near that; one that were would become this"""
+SHARE_OF_LEARNING: Final = 0.04
+"""time to count a reading, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 _WINDOW_STEP: Final = 0x9E3779B97F4A7C15
 """the golden ratio in 64 bits: multiples of it fill a circle more evenly than those of any other number"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
@@ -125,6 +128,15 @@ class CountingPlan:
         return np.where(self.zoom == NO_ZOOM, BINS, 2 * BINS - self.span)
 
     @cached_property
+    def _cut_arrays(self) -> tuple[Ints | Floats, ...]:
+        """As the compiled kernel takes them."""
+        return (*_whole_and_real(self.cut_axes), _real(self.cut_at), _whole(self.cut_parts.reshape(-1, 2)))
+
+    @cached_property
+    def _axis_arrays(self) -> tuple[Ints | Floats, ...]:
+        return (*_whole_and_real(self.axes), _real(self.start), _real(self.end), _whole(self.zoom), _whole(self.span))
+
+    @cached_property
     def _first_axis(self) -> Ints:
         """(l,) position of each leaf's first axis."""
         return np.searchsorted(self.axis_leaf, np.arange(len(self.leaf_ids)))
@@ -155,22 +167,30 @@ class CountingPlan:
         """
         asked = self.asked(client, number)
         size = self._cells[asked]
-        first_cell = np.cumsum(size) - size
-        counted = np.flatnonzero(valid)
         drawn = hashlib.shake_256(b"draws" + client + number.to_bytes(8, "little")).digest(4 * len(rows))
-        words = np.frombuffer(drawn, dtype="<u4")[counted]
-        x = np.clip(rows[counted], 0.0, 1.0)
-        leaf = leaf_of(x, self.cut_axes, self.cut_at, self.cut_parts)
-        of_leaf = np.diff(self._asked_before)[leaf]
-        block = self._asked_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
-        axis, row = asked[block], np.arange(len(x))
-        position = x[row, self.axes.first[axis]] * self.axes.first_weight[axis]
-        position += x[row, self.axes.second[axis]] * self.axes.second_weight[axis]
-        cell = self._cell_of(position, axis)
-        counts = np.bincount(first_cell[block] + cell, minlength=int(size.sum())).astype(np.int64)
+        words = np.frombuffer(drawn, dtype="<u4")
+        compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
+        if compiled is not None:
+            counts = np.zeros(int(size.sum()), dtype=np.int64)
+            questions = asked, self._asked_before, np.cumsum(size) - size, BINS
+            points, places = np.ascontiguousarray(rows, dtype=np.float64), np.flatnonzero(valid)
+            compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, questions, counts)
+        else:
+            counts = self._counted(rows[valid], words[valid], asked, size)
         in_leaf = self.axis_leaf[asked]
         own_axis = asked - self._first_axis[in_leaf]
         return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[asked], size, len(rows))
+
+    def _counted(self, rows: Rows, words: NDArray[np.uint32], asked: Ints, size: Ints) -> Ints:
+        """readings (m, d), a random word for each, the axes asked (b,) and the cells of each -> counts of all cells."""
+        first_cell = np.cumsum(size) - size
+        x = np.clip(rows, 0.0, 1.0)
+        leaf = leaf_of(x, self.cut_axes, self.cut_at, self.cut_parts)
+        of_leaf = np.diff(self._asked_before)[leaf]
+        block = self._asked_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
+        axis = asked[block]
+        cell = self._cell_of(self.axes.positions(x, np.arange(len(x)), axis), axis)
+        return np.bincount(first_cell[block] + cell, minlength=int(size.sum())).astype(np.int64)
 
     def _cell_of(self, position: Floats, axis: Ints) -> Ints:
         """Positions (n,) on axes (n,) -> (n,) cell of the axis: coarse bins outside the zoom, then fine bins."""
@@ -181,3 +201,15 @@ class CountingPlan:
         fine_bin = np.clip(((at - zoom) * BINS / np.maximum(span, 1)).astype(np.int64), 0, BINS - 1)
         outside = np.where((zoom != NO_ZOOM) & (coarse >= zoom + span), coarse - span, coarse)
         return np.where(fine, BINS - span + fine_bin, outside)
+
+
+def _whole_and_real(axes: Axes) -> tuple[Ints, Ints, Floats, Floats]:
+    return _whole(axes.first), _whole(axes.second), _real(axes.first_weight), _real(axes.second_weight)
+
+
+def _whole(values: Ints) -> Ints:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _real(values: Floats) -> Floats:
+    return np.ascontiguousarray(values, dtype=np.float64)

@@ -193,13 +193,12 @@ def leaf_of(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> Ints:
 
     Part i >= 0 is cut i, part -1 - i is leaf i; cut 0 is the root, and without cuts there is one leaf.
     """
-    node = np.zeros(len(rows), dtype=np.int64) if len(at) else np.full(len(rows), -1)
-    row = np.arange(len(rows))
+    node = np.full(len(rows), 0 if len(at) else -1, dtype=np.int64)
     open_rows = np.flatnonzero(node >= 0)
+    ways = parts.reshape(-1)
     while len(open_rows):
-        cut, which = node[open_rows], row[open_rows]
-        position = rows[which, axes.first[cut]] * axes.first_weight[cut]
-        position += rows[which, axes.second[cut]] * axes.second_weight[cut]
-        node[open_rows] = parts[cut, (position >= at[cut]).astype(np.int64)]
-        open_rows = open_rows[node[open_rows] >= 0]
+        cut = node.take(open_rows)
+        below = ways.take(2 * cut + (axes.positions(rows, open_rows, cut) >= at.take(cut)))
+        node[open_rows] = below
+        open_rows = open_rows[below >= 0]
     return -1 - node
