@@ -41,7 +41,7 @@ def cell_of(position: Any, axes: Any, axis: Any, bins: Any) -> Any:
 
 
 def kernel(sources: str) -> Any:
-    """rows (n, d), which are readings (m,), random words (n,), cuts, axes, what is asked -> adds to the counts of cells.
+    """rows (n, d), which are readings (m,), words (n,), cuts, axes, what is asked -> adds to the counts of cells.
 
     Cuts: two features and their weights (s,), places (s,), parts (s, 2). Axes of all leaves: features, weights, start,
     end, zoom, span. Asked: the axes (b,), how many before each leaf (l + 1,), the first cell of each (b,), bins.
