@@ -48,7 +48,7 @@ const note = (event) => requestAnimationFrame(() => {
   port1.onmessage = () => measured.paints.push(performance.now() - event.timeStamp);
   port2.postMessage(0);
 });
-for (const name of ['click', 'input']) addEventListener(name, note, {capture: true});
+for (const name of ['click', 'input', 'keydown']) addEventListener(name, note, {capture: true});
 new PerformanceObserver(list => list.getEntries().forEach(({duration, scripts}) =>
   measured.frames.push([duration, scripts.map(({sourceFunctionName, sourceURL, duration: took}) =>
     `${sourceFunctionName || 'script'} of ${sourceURL.split('/').pop()} ${Math.round(took)} ms`)])
@@ -73,7 +73,7 @@ def press(tab: Tab, element: str) -> None:
 
 def choose_cluster(tab: Tab, turn: int) -> None:
     """Press the name of a cluster: it opens, and the others fade."""
-    press(tab, f"document.querySelectorAll('#lives tbody button.pin')[{turn % 10}]")
+    press(tab, f"document.querySelectorAll('#lives-rows button.pin')[{turn % 10}]")
 
 
 def move_along_time(tab: Tab, turn: int) -> None:
@@ -90,13 +90,23 @@ def switch_tab(tab: Tab, turn: int) -> None:
 
 def zoom(tab: Tab, turn: int) -> None:
     """Press another span of time."""
-    press(tab, f"document.querySelectorAll('#spans button')[{turn % 4}]")
+    press(tab, f"document.querySelectorAll('#spans button[aria-pressed]')[{turn % 4}]")
+
+
+def move_window(tab: Tab, turn: int) -> None:
+    """Move the time shown within all of the history by a key."""
+    if turn == 0:
+        zoom(tab, 1)
+        tab.until("!document.getElementById('overview-row').hidden")
+        tab.value_of("document.getElementById('overview').focus()")
+    tab.press("ArrowLeft" if turn % 40 < 20 else "ArrowRight")
 
 
 INTERACTIONS: Final[dict[str, Callable[[Tab, int], None]]] = {
     "choose a cluster": choose_cluster,
     "move along the time": move_along_time,
     "zoom": zoom,
+    "move the time shown": move_window,
     "switch tabs": switch_tab,
 }
 
@@ -139,8 +149,8 @@ def main(quick: bool, out: Path) -> None:
 
 def opened(tab: Tab) -> dict[str, Callable[[Tab, int], None]]:
     """The interactions, once the page shows everything."""
-    tab.until("document.querySelectorAll('#lives tbody tr').length > 5")
-    tab.until("[...document.querySelectorAll('#lives path')].some(path => path.getAttribute('d'))")
+    tab.until("document.querySelectorAll('#lives-rows tr').length > 5")
+    tab.until("[...document.querySelectorAll('#lives-rows path')].some(path => path.getAttribute('d'))")
     tab.until("document.querySelectorAll('#models [role=tab]').length === 2")
     tab.until("!document.getElementById('axes').hidden")  # the map is drawn
     tab.value_of(MEASURE)

@@ -20,8 +20,9 @@ from server_node.web.responses import conditional
 SCRIPTS = (
     *("page", "live", "nodes", "theme", "tabs", "counters", "format"),
     *("map", "map_panel", "map_text", "missing", "axes", "marks", "chart"),
-    *("now", "lives", "opened", "histograms", "partings", "order", "past", "differ", "happened", "feeds"),
-    *("clusters", "rules", "naming", "clients", "sorting", "privacy", "session"),
+    *("now", "lives", "bars", "share", "span", "times", "strip", "overview", "opened", "histograms", "partings"),
+    *("order", "past", "differ", "happened", "feeds", "clusters", "rules", "naming", "clients", "regions"),
+    *("sorting", "privacy", "session", "below", "observed"),
 )
 FILES = {
     "/": ("page.html", "text/html"),

@@ -41,6 +41,7 @@ CHANGES_MAX = 64
 VALUES_MAX = 12
 """features whose values are sent for each node and cluster"""
 HISTORY_MAX = 240
+REGIONS_MAX = 200
 FEATURES_NAMED_MAX = 3
 """features named in the label of an axis"""
 NO_SNAPSHOT = "No snapshot has been published yet."
@@ -137,6 +138,7 @@ class PageRenderer:
             "models": models,
             "clients": clients_table(status.clients),
             "clients_total": max(len(status.clients), *clients, 0),
+            "regions": [region._asdict() for region in status.regions[:REGIONS_MAX]],
             "quarantined": sorted({one.client for one in status.quarantined}),
             "rejected": dict(sorted(status.rejected.items())),
             "privacy": {**privacy_text(contract), "remark": status.remark},

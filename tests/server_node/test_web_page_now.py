@@ -31,7 +31,7 @@ EVENTS = (
     RecentEvent(NOW - 3600, "parted", 1, 0, "cluster 1 has parted from cluster 0: 20 % of the recent readings"),
     RecentEvent(NOW - 60, "quiet", 2, None, "cluster 2 is quiet: no readings fall to it at present"),
 )
-ROWS = "[...document.querySelectorAll('#lives tbody tr')]"
+ROWS = "[...document.querySelectorAll('#lives-rows tr')]"
 MOSTLY = r"mostly -?[\d.,]+ to [\d.,]+ \S+; all others: mostly -?[\d.,]+ to [\d.,]+ \S+"
 DRAWN = f"{ROWS}.some(row => row.querySelector('path').getAttribute('d'))"
 ANSWERS = "Object.fromEntries([...document.querySelectorAll('#answers div')].map(row => "
@@ -215,11 +215,11 @@ def test_curves_lead_from_a_cluster_to_what_parted_from_it_and_from_a_merged_one
     model = replace(model, events=(*EVENTS, merged), lineage=replace(lineage, clusters={**lineage.clusters, 2: parted}))
     past = history(tmp_path, {0: 60, 1: 10, 2: 30}, {0: 60, 1: 20, 7: 20})
     with shown(browser, replace(status, models={name: model}), past) as (tab, _):
-        tab.until("document.querySelectorAll('#partings path').length === 2")
+        tab.until("document.querySelectorAll('#partings g path').length === 2")
         ends = tab.value_of(
-            "[...document.querySelectorAll('#partings path')].map(path => [0, path.getTotalLength()].map(length => {"
+            "[...document.querySelectorAll('#partings g path')].map(path => [0, path.getTotalLength()].map(length => {"
             "const {x, y} = path.getPointAtLength(length), frame = path.ownerSVGElement.getBoundingClientRect();"
-            "const over = [...document.querySelectorAll('#lives tbody tr')].find(row => {"
+            "const over = [...document.querySelectorAll('#lives-rows tr')].find(row => {"
             "const {top, bottom} = row.getBoundingClientRect(); return frame.top + y > top && frame.top + y < bottom});"
             "return over.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1]}).join(' to '))"
         )

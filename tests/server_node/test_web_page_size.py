@@ -27,19 +27,26 @@ CONTRACT = a_contract(8)
 CLUSTERS, CLIENTS, NODES = 60, 200, 1000
 FIRST_BYTES_MAX = 60_000
 CHANGE_BYTES_MAX = 20_000
-LATER = {f"/{name}.js" for name in ("map", "map_text", "axes", "differ", "feeds", "privacy", "rules", "histograms")}
+LATER = {
+    f"/{name}.js"
+    for name in (
+        *("map", "map_text", "axes", "histograms", "partings", "strip", "overview", "below", "differ", "feeds"),
+        *("privacy", "rules", "regions", "clusters", "naming", "clients", "sorting", "chart", "counters"),
+    )
+}
 """scripts that the page imports when it needs them, after the first picture"""
 NEWEST = int(NOW) // COARSE_S * COARSE_S
 
 
 def history(folder: Path, more: int = 0, newest: int = NEWEST) -> HistoryReader:
-    """Two days in which every client fed three clusters; `more` readings of each came since the last call."""
+    """A week in which every client fed three clusters; `more` readings of each came since the last call."""
     bins: list[HistoryBin | HistoryNames] = []
-    for width, number in ((COARSE_S, 96), (FINE_S, 72)):
+    for width, number in ((COARSE_S, 7 * 48), (FINE_S, 72)):
         for back in range(number):
             rng = np.random.default_rng([width, back])
             shares = rng.integers(200, 900, CLUSTERS) + (more * rng.integers(1, 9, CLUSTERS) if not back else 0)
             clusters = [number for pair in enumerate(shares.tolist()) for number in pair]
+            sent = [number for i in range(CLIENTS) for number in (i, 117 + (3 * more if not back else 0))]
             cells = [
                 number
                 for client in range(CLIENTS)
@@ -49,7 +56,15 @@ def history(folder: Path, more: int = 0, newest: int = NEWEST) -> HistoryReader:
             start = newest - back * width
             bins.append(
                 HistoryBin.of(
-                    CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1 + more, clusters, [0, 1], cells
+                    CONTRACT.federation,
+                    CONTRACT.digest,
+                    "fcac",
+                    width,
+                    start,
+                    1 + more,
+                    clusters,
+                    sent,
+                    cells if width == FINE_S else [],
                 )
             )
     names = [[identity, "", f"label {identity}"] for identity in range(CLUSTERS)]
@@ -94,7 +109,7 @@ def crowded() -> ServerStatus:
 def test_the_first_picture_is_at_most_60_kb_compressed(crowded: ServerStatus, tmp_path: Path) -> None:
     client = WebClient(create_app(StatusBoard(crowded), CollectorRegistry(), predict, history=history(tmp_path)))
     sizes = {}
-    past = f"/v1/history?model=fcac&step={COARSE_S}&from={NEWEST - 7 * 86_400}"
+    past = f"/v1/history?model=fcac&of=clusters&step=7200&from={NEWEST - 7 * 86_400}"
     for path in (*(set(FILES) - LATER), "/status?model=", past):
         answer = client.get(path, headers={"accept-encoding": "gzip"})
         assert (answer.status_code, answer.headers.get("content-encoding")) in ((200, "gzip"), (200, None))

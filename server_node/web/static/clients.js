@@ -1,5 +1,6 @@
 // The table of clients: when each was last seen, and how many readings it has learnt from. It can be searched and sorted.
 
+import { clientsOf } from "./observed.js";
 import { Sorting } from "./sorting.js";
 import { count, duration, reconcile, make, plural, rate, setText } from "./format.js";
 
@@ -12,17 +13,6 @@ const COLUMNS = [
   { key: "readings", title: "Readings", number: true, of: ({ readings }) => readings },
   { key: "rate", title: "Rate", number: true, of: ({ rate }) => rate },
 ];
-
-// The clients of a status, one object each, with their ages at `now`.
-export function clientsOf({ clients, inactive_after_s, quarantined: names }, now) {
-  const excluded = new Set(names ?? []);
-  return clients.name.map((name, i) => {
-    const age = Math.max(0, now - clients.last_seen[i]);
-    const inactive = age > inactive_after_s;
-    const quarantined = excluded.has(name);
-    return { name, age, inactive, quarantined, readings: clients.readings[i], rate: inactive ? 0 : clients.readings_per_s[i] };
-  });
-}
 
 export class Clients {
   constructor() {

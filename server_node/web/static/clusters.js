@@ -11,26 +11,17 @@ const note = document.getElementById("clusters-note");
 const EMPTY = { clusters: [], features: [], features_total: 0 };
 
 export class Clusters {
-  // `onHover` and `onPin` get the identity of a cluster, or null.
-  constructor(onHover, onPin) {
-    [this.onHover, this.onPin, this.pinned] = [onHover, onPin, null];
+  // `onHover` and `onChoose` get the identity of a cluster; `onHover` null where the pointer leaves it.
+  constructor(onHover, onChoose) {
+    [this.onHover, this.onChoose, this.pinned] = [onHover, onChoose, null];
     this.naming = new Naming(document.getElementById("naming"));
     this.order = new SteadyOrder(table.tBodies[0]);
     this.sorting = new Sorting(table, "share", true, () => this.show(this.model, this.now));
   }
 
-  reset() {
-    this.pin(null);
-  }
-
+  // Shows which cluster is chosen, by its identity; null for none.
   pin(identity) {
     this.pinned = identity;
-    this.onPin(identity);
-  }
-
-  // Pins a cluster, or lets it go if it is pinned.
-  toggle(identity) {
-    this.pin(this.pinned === identity ? null : identity);
     for (const row of table.tBodies[0].rows) this.press(row);
   }
 
@@ -79,7 +70,7 @@ export class Clusters {
     row.append(...columns.slice(1).map(({ key, number }) => make("td", { class: number ? "number" : key })));
     row.addEventListener("pointerenter", () => this.onHover(row.cluster.identity));
     row.addEventListener("pointerleave", () => this.onHover(null));
-    button.addEventListener("click", () => this.toggle(row.cluster.identity));
+    button.addEventListener("click", () => this.onChoose(row.cluster.identity));
     return row;
   }
 

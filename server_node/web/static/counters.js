@@ -1,6 +1,6 @@
 // The counters at the top of the page: a name, a number, and a short explanation each.
 
-import { clientsOf } from "./clients.js";
+import { clientsOf } from "./observed.js";
 import { count, duration, make, rate, reconcile, setText, short, value } from "./format.js";
 
 export function showCounters(status, model, now) {

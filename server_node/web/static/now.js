@@ -1,8 +1,8 @@
 // The top of the page: how many clusters there are now, what changed last, four questions with their answers, and shares.
 
-import { clientsOf } from "./clients.js";
+import { clientsOf } from "./observed.js";
 import { clusterTitle, count, make, percent, plural, reconcile, setText, value } from "./format.js";
-import { fillSwatch, swatch } from "./marks.js";
+import { fillSwatch, markOf, swatch } from "./marks.js";
 
 const at = (id) => document.getElementById(id);
 const BLOCKS_MAX = 8;
@@ -128,7 +128,10 @@ function shareBlock(identity, onChoose) {
 function fillBlock(block, cluster) {
   const [heading, words] = block.firstChild.children;
   const [mark, title] = heading.children;
-  if (cluster.identity >= 0) fillSwatch(mark, cluster.slot);
+  if (cluster.identity >= 0) {
+    fillSwatch(mark, cluster.slot);
+    block.className = `f${markOf(cluster.slot).colour}`;
+  }
   setText(title, cluster.title ?? clusterTitle(cluster));
   setText(words, [percent(cluster.recent_share), cluster.fed_by_text].filter(Boolean).join(" · "));
   block.firstChild.title = `${title.textContent}, ${words.textContent}`;

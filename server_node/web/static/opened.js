@@ -1,9 +1,10 @@
 // What is known of the chosen cluster, in a row below its own: what it is, its kin, its share, its clients, its histograms.
 
-import { clusterTitle, duration, fixed, make, percent, reconcile, setText } from "./format.js";
+import { clusterTitle, duration, fixed, make, reconcile, setText } from "./format.js";
+import { usualOf, usualWords } from "./share.js";
 
 export function openedRow() {
-  return make("tr", { class: "opened" }, make("td", { colspan: 3 }, make("dl", { class: "facts" }), make("div", { class: "histograms" }), make("p", { class: "quiet" })));
+  return make("tr", { class: "opened", role: "row" }, make("td", { colspan: 4, role: "cell" }, make("dl", { class: "facts" }), make("div", { class: "histograms" }), make("p", { class: "quiet" })));
 }
 
 export function fillOpened(row, cluster, model, now) {
@@ -28,17 +29,10 @@ function facts(cluster, { clusters, features, usual }, now) {
     ["Known for", cluster.since === null ? "" : duration(now - cluster.since)],
     ["Kin", kin.filter(Boolean).join("; ")],
     ["Share", cluster.trend_text],
-    ["Usual at this time", usualShare(usual?.clusters.find(({ identity }) => identity === cluster.identity)?.range)],
+    ["Usual at this time", usualWords(usualOf(usual, cluster.identity))],
     ["Newest readings from", cluster.fed_by_text],
     ...features.map((feature, j) => [feature.name, valuesOf(cluster, feature, j)]),
   ];
-}
-
-// The smallest, the mean and the largest share on earlier days of this kind, in thousandths; undefined until there are some.
-function usualShare(range) {
-  if (!range) return "";
-  const [low, mean, high] = range.map((thousandths) => percent(thousandths / 1000));
-  return low === high ? low : `${low} to ${high}, on average ${mean}`;
 }
 
 // The centre, and where the middle 80 % lies.

@@ -1,9 +1,5 @@
 // The live page: follows the server's status and shows the newest one once per frame.
 
-import { drawHistory } from "./chart.js";
-import { Clients } from "./clients.js";
-import { Clusters } from "./clusters.js";
-import { showCounters } from "./counters.js";
 import { Happened } from "./happened.js";
 import { Lives } from "./lives.js";
 import { Live } from "./live.js";
@@ -17,13 +13,8 @@ const at = (id) => document.getElementById(id);
 const HIDDEN_MS = 1000;
 const ANNOUNCE_EVERY_MS = 20_000;
 const map = new MapPanel();
-const clusters = new Clusters((identity) => map.hover(identity), (identity) => {
-  map.pin(identity);
-  lives.choose(identity);
-});
-const lives = new Lives((identity) => clusters.toggle(identity));
+const lives = new Lives(toggle);
 const happened = new Happened();
-const clients = new Clients();
 const tabs = new Tabs(at("models"), at("model"), (name) => {
   remember({ model: name });
   live.follow(name); // it is shown when it arrives
@@ -31,11 +22,12 @@ const tabs = new Tabs(at("models"), at("model"), (name) => {
 
 let newest = null; // a status that is not shown yet
 let status = null;
+let pinned = null; // the identity of the chosen cluster
+let below = null; // what stands low on the page
 let receivedAt = 0;
 let connected = true;
 let chosen = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 let nameShown = ""; // of the model
-let privacyShown = ""; // digest of the contract whose privacy is shown
 let announcedAt = -ANNOUNCE_EVERY_MS;
 
 // Keeps choices in the address.
@@ -95,42 +87,42 @@ function show() {
   at("snapshot-link").href = `snapshot?model=${encodeURIComponent(model.name)}`;
   tabs.show(status.models, model);
   showNotice();
-  if (nameShown !== model.name) clusters.reset();
+  if (nameShown !== model.name) pin(null);
   nameShown = model.name;
   map.show(status, model, chosen);
   lives.show(model, now());
-  showBelow(status, model);
+  showBelow();
   showTitle();
   announce(model);
   tick();
 }
 
-// What stands low on the page; its scripts come after the first picture.
-async function showBelow({ rejected, contract, privacy }, model) {
-  const parts = [import("./differ.js"), import("./feeds.js"), import("./rules.js"), import("./privacy.js")];
-  const scripts = await Promise.all(parts).catch(() => null);
-  if (!scripts) return; // the server is away
-  const [{ showDifferences }, { showFeeds }, { showRules }, { showPrivacy, showRejected }] = scripts;
-  showDifferences(model);
-  showFeeds(model);
-  showRules(model);
-  showRejected(rejected);
-  if (privacyShown === contract) return;
-  // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
-  showPrivacy(privacy);
-  privacyShown = contract;
+async function showBelow() {
+  const script = below ? null : await import("./below.js").catch(() => null);
+  if (script) below ??= new script.Below((identity) => map.hover(identity), toggle);
+  below?.show(status, modelShown(), now(), pinned); // null while the server is away
+}
+
+// Chooses a cluster everywhere.
+function pin(identity) {
+  pinned = identity;
+  map.pin(identity);
+  lives.choose(identity);
+  below?.pin(identity);
+}
+
+// Chooses a cluster, or lets it go if it is chosen.
+function toggle(identity) {
+  pin(pinned === identity ? null : identity);
 }
 
 // Updates what changes with time alone: ages.
 function tick() {
   if (!status) return;
   const model = modelShown();
-  showNow(status, model, now(), connected, (identity) => clusters.toggle(identity));
+  showNow(status, model, now(), connected, toggle);
   happened.show(model.waiting_for ? null : model.clustering, now());
-  showCounters(status, model, now());
-  clusters.show(model, now());
-  clients.show(status, now());
-  drawHistory(at("history"), model.history, now());
+  below?.tick(status, model, now());
 }
 
 // Reloads the page, with the reason, where the status is of another federation, contract or version of the page.
@@ -189,7 +181,6 @@ for (const axis of ["across", "up"]) at(axis).addEventListener("change", (event)
   remember({ [axis]: event.target.value });
   show();
 });
-new ResizeObserver(tick).observe(at("history"));
 setInterval(tick, 1000);
 showReloadReason();
 offerLogOut(at("log-out"));
