@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +107,7 @@ class Identities:
             certain = (CERTAIN_NEW if appeared else CERTAIN) * self._split
             confirmed = not former or found.significance.get(group, 0.0) >= certain
             identity_of[group] = self._new(former, confirmed, appeared, readings)
-        cells.cluster = np.array([identity_of[group] for group in found.group.tolist()], dtype=np.int64)
+        cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
 
     def _new(self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float) -> int:
@@ -138,13 +140,13 @@ class Identities:
 
     def shown(self, cluster: Positions) -> Positions:
         """identities (n,) -> (n,) the identities as which they are shown."""
-        return np.array([self._shown.get(identity, identity) for identity in cluster.tolist()], dtype=np.int64)
+        return _each(cluster, lambda identity: self._shown.get(identity, identity)).astype(np.int64)
 
     def settled(self, cluster: Positions) -> NDArray[np.bool_]:
         """identities (k,) -> (k,) whether each is shown as itself, and no other one as it."""
         shown = Counter(self._shown.values())
         alone = {identity for identity, at in self._shown.items() if identity == at and shown[at] == 1}
-        return np.array([identity in alone for identity in cluster.tolist()], dtype=np.bool_)
+        return _each(cluster, alone.__contains__).astype(np.bool_)
 
     def count_recent(self, shown: Positions, mass: Floats) -> None:
         """shown identities (n,), masses (n,), in the order absorbed: update recent readings and activity."""
@@ -157,15 +159,17 @@ class Identities:
     def active(self, cluster: Positions) -> NDArray[np.bool_]:
         """identities (k,) -> (k,) whether the cluster as which each is shown is active."""
         known = {identity for identity, one in self.clusters.items() if one.active}
-        return np.array([identity in known for identity in self.shown(cluster).tolist()], dtype=np.bool_)
+        return _each(self.shown(cluster), known.__contains__).astype(np.bool_)
 
     def dependence(self, cluster: Positions) -> Floats:
         """identities (k,) -> (k,) how many readings of each count as one; 1 for unknown ones."""
-        return _each(cluster, {identity: one.dependence for identity, one in self.clusters.items()})
+        known = {identity: one.dependence for identity, one in self.clusters.items()}
+        return _each(cluster, lambda identity: known.get(identity, 1.0)).astype(np.float64)
 
     def slow_dependence(self, cluster: Positions) -> Floats:
         """identities (k,) -> (k,) the same over thousands of readings; 1 for unknown ones."""
-        return _each(cluster, {identity: one.slow_dependence for identity, one in self.clusters.items()})
+        known = {identity: one.slow_dependence for identity, one in self.clusters.items()}
+        return _each(cluster, lambda identity: known.get(identity, 1.0)).astype(np.float64)
 
     def state(self) -> State:
         """Everything as arrays, one entry for each cluster or doubted pair."""
@@ -208,9 +212,10 @@ class Identities:
         self._doubted = {(a, b): at for (a, b), at in zip(doubted.tolist(), since, strict=True)}
 
 
-def _each(cluster: Positions, known: dict[int, float]) -> Floats:
-    """identities (k,) -> (k,) the number known of each, 1 where there is none."""
-    return np.array([known.get(identity, 1.0) for identity in cluster.tolist()], dtype=np.float64)
+def _each(numbers: Positions, of: Callable[[int], float]) -> NDArray[Any]:
+    """numbers (k,) of which many are equal -> (k,) what `of` gives for each; it is called once for equal ones."""
+    once, place = np.unique(numbers, return_inverse=True)
+    return np.array([of(number) for number in once.tolist()])[place]
 
 
 def _is_new_ground(cells: Cells, own: NDArray[np.bool_]) -> bool:
@@ -219,9 +224,12 @@ def _is_new_ground(cells: Cells, own: NDArray[np.bool_]) -> bool:
 
 
 def _shared(group: Positions, cells: Cells) -> dict[Pair, float]:
-    """(group, known cluster) -> the mass they share."""
-    shared: dict[Pair, float] = {}
-    for owner, cluster, mass in zip(group.tolist(), cells.cluster.tolist(), cells.mass.tolist(), strict=True):
-        if cluster >= 0:
-            shared[owner, cluster] = shared.get((owner, cluster), 0.0) + mass
-    return shared
+    """(group, known cluster), in the order of their first cells -> the mass they share."""
+    known = np.flatnonzero(cells.cluster >= 0)
+    owner, cluster = group[known], cells.cluster[known]
+    pair = owner * (int(cluster.max(initial=0)) + 1) + cluster
+    _, first, place = np.unique(pair, return_index=True, return_inverse=True)
+    mass = np.bincount(place, weights=cells.mass[known])
+    order = np.argsort(first)
+    pairs = zip(owner[first[order]].tolist(), cluster[first[order]].tolist(), strict=True)
+    return dict(zip(pairs, mass[order].tolist(), strict=True))
