@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from server_node.history.store import HistoryRecord, HistoryStore
+from server_node.history.records import HistoryRecord
+from server_node.history.store import HistoryStore
 from server_node.models.base import PublishedSnapshot, ServedModel
 from server_node.models.events import ModelEvent, OddClient
 from server_node.outcome import IngestOutcome

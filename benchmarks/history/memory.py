@@ -1,5 +1,8 @@
 """Resident memory of a process with a model, alone or with its history and its page.
 
+Alone it is as `shoal server --no-page` would be without a history: the same modules, and a checkpoint that it saves.
+Modules are compiled beforehand, as they are where shoal is installed.
+
 python -m benchmarks.history.memory alone|whole FOLDER        prints MiB
 python -m benchmarks.history.memory past FOLDER               writes the history that `whole` reads
 """
@@ -18,9 +21,11 @@ from statistics import median
 import numpy as np
 from prometheus_client import CollectorRegistry
 
+import server_node.command  # noqa: F401 - what every server imports
 from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, MODEL, START, Plant
 from benchmarks.process import ONE_THREAD, footprint_of
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.history.records import HistoryRecord
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
 from server_node.status import ClientStatus, ServerStatus, StatusBoard
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
 
@@ -34,22 +39,28 @@ PAST_BINS = {FINE_S: BINS_KEPT[FINE_S] - 1, COARSE_S: 1440}
 def measured_memory(runs: int = 5) -> dict[str, float]:
     """MiB of a process that only learns, of one with history and page as well, and what these two add; medians."""
     alone, whole = [], []
-    for _ in range(runs):
-        with tempfile.TemporaryDirectory() as folder:
-            alone.append(_resident("alone", folder))
-            _run("past", folder)
-            whole.append(_resident("whole", folder))
+    with tempfile.TemporaryDirectory() as compiled:
+        _run_in_new_folder("whole", compiled)
+        for _ in range(runs):
+            alone.append(float(_run_in_new_folder("alone", compiled)))
+            whole.append(float(_run_in_new_folder("whole", compiled)))
     added = [more - less for more, less in zip(whole, alone, strict=True)]
     return {"alone_mib": median(alone), "whole_mib": median(whole), "added_mib": median(added)}
 
 
-def _resident(which: str, folder: str) -> float:
-    return float(_run(which, folder))
+def _run_in_new_folder(which: str, compiled: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        if which == "whole":
+            _run("past", folder, compiled)
+        return _run(which, folder, compiled)
 
 
-def _run(which: str, folder: str) -> str:
+def _run(which: str, folder: str, compiled: str) -> str:
+    """What it prints. `compiled` is the folder of Python's compiled modules."""
     command = [sys.executable, "-m", "benchmarks.history.memory", which, folder]
-    return subprocess.run(command, env=ONE_THREAD, check=True, capture_output=True, text=True).stdout
+    environment = {**ONE_THREAD, "PYTHONPYCACHEPREFIX": compiled}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def write_past(folder: Path) -> None:
@@ -70,9 +81,9 @@ def write_past(folder: Path) -> None:
     store.close()
 
 
-def learn(folder: Path | None) -> Plant:
+def learn(folder: Path, with_history: bool) -> Plant:
     """A model after all clients have sent updates several times."""
-    plant = Plant(folder)
+    plant = Plant(folder, with_history)
     for _ in range(STEPS):
         plant.step(plant.updates(UPDATES_PER_STEP))
     return plant
@@ -104,9 +115,9 @@ def main(which: str, folder: Path) -> None:
         write_past(folder)
         return
     if which == "whole":
-        read_the_page(folder, learn(folder))
+        read_the_page(folder, learn(folder, with_history=True))
     else:
-        learn(None)
+        learn(folder, with_history=False)
     print(json.dumps(footprint_of(os.getpid()).resident_mib))
 
 

@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 
 from server_node.history.recorder import NOTHING_PUBLISHED
-from server_node.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
+from server_node.history.store import HISTORY_FILE, HistoryStore
 from server_node.models.base import PublishedSnapshot
 from server_node.models.publisher import ModelPublisher
 from server_node.status import ModelStatus
-from server_node.step_records import history_records
+from server_node.step_records import history_records, snapshot_records
 from shoal.config.privacy import privacy_mode
 from shoal.protocol.messages import Update
+from shoal.runtime.checkpoint import Checkpoint
 from tests.server_node.web_statuses import a_contract, some_nodes
 
 CLUSTERS, CLIENTS, NODES, FEATURES = 60, 200, 1000, 4
@@ -34,14 +35,15 @@ MODEL = CONTRACT.models[0].name
 class Plant:
     """The clients and the server's half of their model. Each update has a point in every cluster."""
 
-    def __init__(self, folder: Path | None) -> None:
-        """`folder` of the history; None: without any."""
+    def __init__(self, folder: Path, with_history: bool = True) -> None:
+        """`folder` of its checkpoint, and of its history if there is one."""
         self._rng = np.random.default_rng(7)
         self._arrays = some_nodes(FEATURES, CLUSTERS, NODES)
         self._statement = privacy_mode(CONTRACT).statement()
-        self.store = None if folder is None else HistoryStore(CONTRACT, folder / HISTORY_FILE)
+        self.store = HistoryStore(CONTRACT, folder / HISTORY_FILE) if with_history else None
+        self._checkpoint = Checkpoint(folder / "checkpoint.db", "plant")
         self._publisher = ModelPublisher(CONTRACT, CONTRACT.models[0], self.store or NOTHING_PUBLISHED)
-        self.now, self._turn = START, 0
+        self.now, self._turn, self._published_up_to = START, 0, 0
         for _ in range(2):  # a cluster is known once it has lasted
             self._publisher.count_readings(10_000)
             self._publish()
@@ -60,22 +62,23 @@ class Plant:
             made.append(self._update(CLIENT_NAMES[self._turn % CLIENTS], 1 + self._turn // CLIENTS))
         return made
 
-    def step(self, updates: Sequence[Update]) -> list[HistoryRecord]:
-        """What a step of the server does with updates that are absorbed already, up to the state of its checkpoint."""
+    def step(self, updates: Sequence[Update]) -> None:
+        """What a step of the server does with updates that are absorbed already."""
         for update in updates:
             self._publisher.count_update(update)
             self._publisher.count_readings(update.readings)
             if self.store is not None:
                 self._publisher.record(update, update.arrays["weight"], update.arrays["count"].astype(float), self.now)
         published = self._publish()
-        records = []
+        records = [] if self.store is None else history_records(self.store, [published])
+        outbox = [
+            *snapshot_records(CONTRACT, published),
+            *(record.outbox_record(CONTRACT.history_topic) for record in records),
+        ]
+        last = self._checkpoint.save(self._publisher.state(), outbox, self._published_up_to)
+        self._published_up_to = last or self._published_up_to
         if self.store is not None:
-            records = history_records(self.store, [published])
-            for record in records:
-                record.outbox_record(CONTRACT.history_topic)
             self.store.apply(records)
-        self._publisher.state()
-        return records
 
     def _publish(self) -> PublishedSnapshot:
         return self._publisher.publish(self._arrays, [[0, 0]], self._statement, self.now)

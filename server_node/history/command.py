@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from server_node.history.export import FORMATS, PARQUET, Row, rows_of, write_rows
-from server_node.history.store import decode_record
+from server_node.history.records import decode_record
 from shoal.cli.options import config_option
 from shoal.config.contract import Contract
 from shoal.config.settings import load_config

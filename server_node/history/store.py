@@ -1,6 +1,6 @@
 """The history on disk: the newest version of every bin and of the names, from the topic of the history.
 
-The topic is the record, this file its index: a file that is missing, or of another log, is filled from the topic again.
+This file is the topic's index: one that is missing, or of another log, is filled from the topic again.
 The server writes it; the threads of the page and other processes read it meanwhile.
 """
 
@@ -10,20 +10,19 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
+from server_node.history.records import HistoryRecord, decode_record
 from shoal.config.contract import Contract
 from shoal.databases import writing
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
-from shoal.runtime.checkpoint import OutboxRecord
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import Log, Positions, beginning
 
 HISTORY_FILE = "history.db"
 """in the server's folder"""
-FORMAT = "3"
+FORMAT = 3
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
 _SCHEMA = (
@@ -39,23 +38,6 @@ _SCHEMA = (
 )
 
 
-@dataclass(frozen=True)
-class HistoryRecord:
-    """A record of the topic: a bin, the names of a model, or None for a bin that is kept no longer."""
-
-    key: bytes
-    message: HistoryBin | HistoryNames | None
-
-    @cached_property
-    def value(self) -> bytes | None:
-        """The message as it travels; None for a tombstone."""
-        return None if self.message is None else self.message.encode()
-
-    def outbox_record(self, topic: str) -> OutboxRecord:
-        """The record to publish; a tombstone for a bin that is kept no longer."""
-        return OutboxRecord(topic, self.value, self.key, () if self.message is None else self.message.headers())
-
-
 class HistoryReader:
     """Reads the history that a server keeps in a file. For any thread: each call opens the file anew."""
 
@@ -67,21 +49,25 @@ class HistoryReader:
 
         Raises `LogUnavailable` when the file cannot be read at present.
         """
+        return list(islice(self.each_bin(model, width_s, first, last), limit))
+
+    def each_bin(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryBin]:
+        """All such bins, one after the other: never in memory together."""
         with self._opened() as file:
-            return _bins(file, model, width_s, (first, last), limit)
+            yield from _bins(file, model, width_s, first, last)
 
     def newest_bins(self, model: str, width_s: int, limit: int) -> list[HistoryBin]:
         """The newest bins of this width, the newest first."""
         query = f"SELECT value FROM bins_{width_s} WHERE model = ? ORDER BY start DESC LIMIT ?"
         with self._opened() as file:
-            return _decoded(file.execute(query, (model, limit)))
+            return list(_decoded(file.execute(query, (model, limit))))
 
     def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
         """The bins of this width that start at these times, as many as there are."""
         places = ", ".join("?" * len(starts))
         query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
         with self._opened() as file:
-            return _decoded(file.execute(query, (model, *starts)))
+            return list(_decoded(file.execute(query, (model, *starts))))
 
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
         """The starts of the oldest and the newest bin of this width; None if there is none."""
@@ -146,9 +132,7 @@ class HistoryStore:
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove now that `records` are published: those of the same model and width that are too old."""
         bins = [one.message for one in records if isinstance(one.message, HistoryBin)]
-        newest: dict[tuple[str, int], int] = {}
-        for one in bins:
-            newest[one.model, one.width_s] = max(newest.get((one.model, one.width_s), one.start), one.start)
+        newest = {(one.model, one.width_s): one.start for one in sorted(bins, key=lambda one: one.start)}
         return [
             HistoryRecord(BinKey(model, width, start).encode(), None)
             for (model, width), end in newest.items()
@@ -161,20 +145,19 @@ class HistoryStore:
     def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
         kept = {one.key for one in records}
-        keys = [
+        keys = (
             BinKey(model, width, start).encode()
             for model in models
             for width in BINS_KEPT
             for (start,) in self._file.execute(
-                f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", (model,)
+                f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", [model]
             )
-        ]
+        )
         return [HistoryRecord(key, None) for key in keys if key not in kept]
 
     def bin(self, key: BinKey) -> HistoryBin | None:
         """The newest version of a bin; None if there is none."""
-        found = _bins(self._file, key.model, key.width_s, (key.start, key.start), 1)
-        return found[0] if found else None
+        return next(_bins(self._file, key.model, key.width_s, key.start, key.start), None)
 
     def names(self, model: str) -> HistoryNames | None:
         """The newest names of a model; None if there are none."""
@@ -183,8 +166,8 @@ class HistoryStore:
     def newest(self, model: str, width_s: int) -> int | None:
         """The start of the newest bin of this width; None if there is none."""
         query = f"SELECT max(start) FROM bins_{width_s} WHERE model = ?"
-        (start,) = self._file.execute(query, (model,)).fetchone()
-        return None if start is None else int(start)
+        newest: tuple[int | None] = self._file.execute(query, (model,)).fetchone()
+        return newest[0]
 
     def close(self) -> None:
         """Close the file. Closing twice has no effect."""
@@ -200,9 +183,9 @@ class HistoryStore:
         with _explained(self._path):
             try:
                 return self._created(str(self._path))
-            except sqlite3.DatabaseError as broken:
-                if isinstance(broken, sqlite3.OperationalError):
-                    raise
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:
                 # It is an index of the topic, so a damaged one is made again.
                 for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
                     self._path.with_name(name).unlink(missing_ok=True)
@@ -217,7 +200,7 @@ class HistoryStore:
             file.execute("PRAGMA synchronous=NORMAL")
             file.execute("PRAGMA cache_size=-512")
             (version,) = file.execute("PRAGMA user_version").fetchone()
-            if version not in (0, int(FORMAT)) or file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            if version not in (0, FORMAT) or file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
                 raise sqlite3.DatabaseError("written by another version, or damaged")
             for table in _SCHEMA:
                 file.execute(table)
@@ -255,31 +238,13 @@ class HistoryStore:
             yield self._file
 
 
-def decode_record(record: Record, contract: Contract) -> HistoryRecord | None:
-    """What is in a record of the topic; None for one that is not of this contract's history, which is left alone."""
-    if record.key is None:
-        return None
-    if record.value is None:
-        return HistoryRecord(record.key, None)
-    form = HistoryNames if ("type", HistoryNames.TYPE.encode()) in record.headers else HistoryBin
-    try:
-        message = form.decode(record.value, record.headers)
-    except MessageRejected:
-        return None
-    expected = (contract.federation, contract.digest, record.key)
-    known = contract.model(message.model) is not None
-    if not known or (message.federation, message.contract, message.record_key) != expected:
-        return None
-    return HistoryRecord(record.key, message)
+def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryBin]:
+    query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+    return _decoded(file.execute(query, (model, *span)))
 
 
-def _bins(file: sqlite3.Connection, model: str, width: int, span: tuple[float, float], limit: int) -> list[HistoryBin]:
-    query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start LIMIT ?"
-    return _decoded(file.execute(query, (model, *span, limit)))
-
-
-def _decoded(rows: Iterable[tuple[bytes]]) -> list[HistoryBin]:
-    return [HistoryBin.decode(value, HistoryBin.headers()) for (value,) in rows]
+def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[HistoryBin]:
+    return (HistoryBin.decode(value, HistoryBin.headers()) for (value,) in rows)
 
 
 def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.description import Description, describe
-from server_node.history.store import decode_record
+from server_node.history.records import decode_record
 from server_node.web.snapshot_json import view_of
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model

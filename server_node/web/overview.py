@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from server_node.history.summary import Lately
@@ -49,8 +50,8 @@ def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str
     thousandths, and the page shows no more.
     """
     return {
-        client: [[identity, round(100 * share)] for identity, share in clusters[:CLUSTERS_PER_CLIENT_MAX]]
-        for client, clusters in sorted(list(by_client.items())[:CLIENTS_MAX])
+        client: [[identity, round(100 * share)] for identity, share in by_client[client][:CLUSTERS_PER_CLIENT_MAX]]
+        for client in sorted(islice(by_client, CLIENTS_MAX))
     }
 
 

@@ -18,13 +18,14 @@ from server_node.history.usual import usual
 from server_node.lineage import Lineage
 from server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus
 from server_node.web.changes import UNCHANGED, as_json, change
+from server_node.web.map_json import map_json
 from server_node.web.overview import overview_json
 from server_node.web.predictions import rules_table
 from server_node.web.privacy_text import privacy_text
 from server_node.web.projection import Points, axis_sample, scatter, steady_axes
 from server_node.web.snapshot_json import view_of
-from server_node.web.tables import clients_table, clusters_table, colour_slots
-from server_node.web.units import feature_json, feature_label, in_units, rounded
+from server_node.web.tables import clients_table, clusters_table
+from server_node.web.units import feature_json, feature_label
 from shoal import __version__
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract
@@ -33,8 +34,6 @@ from shoal.protocol.messages import Snapshot
 
 INACTIVE_AFTER_S = 30
 """a client that has sent nothing for longer is shown as inactive"""
-NODES_MAX = 2000
-"""nodes sent of a model; those with the highest count are kept"""
 RECENT_MAX = 8
 """statuses of each model that are kept, so that a page that has one of them is sent the changes only"""
 CHANGES_MAX = 64
@@ -187,26 +186,8 @@ class ModelRenderer:
             **overview_json(model, recently, is_usual),
             "rules": None if model.snapshot is None else rules_table(model.snapshot, contract),
         }
-        kept = np.sort(np.argsort(-view.mass, kind="stable")[:NODES_MAX])
-        lineage, total = model.lineage, len(view.centres)
-        nodes = {
-            "version": model.snapshot.version if model.snapshot else 0,
-            "axes": axes,
-            "explained_variance": explained,
-            "identities": [lineage.of_number.get(number) for number in range(total)],
-            "slots": colour_slots(total, lineage),
-            "features": clustering["features"],
-            "nodes": {
-                "id": view.node_id[kept].tolist(),
-                "x": rounded(points[kept, 0]),
-                "y": rounded(points[kept, 1]),
-                "mass": rounded(view.mass[kept]),
-                "cluster": view.cluster[kept].tolist(),
-                "values": in_units(view.nodes[kept], contract, features),
-            },
-            "edges": _edges(view.edges, kept, len(view.nodes)),
-        }
-        body = as_json(nodes).encode()
+        version = model.snapshot.version if model.snapshot else 0
+        body = map_json(view, points, model.lineage, contract, features, axes, explained, version).encode()
         return clustering, RenderedNodes(hashlib.sha256(body).hexdigest()[:16], body)
 
     def _projected(self, view: ClusteringView, contract: Contract) -> tuple[Points, list[str], float | None]:
@@ -266,15 +247,6 @@ def cluster_counts(history: Sequence[HistoryPoint]) -> list[list[float]]:
     if len(changed) <= HISTORY_MAX:
         return changed
     return [changed[j] for j in np.linspace(0, len(changed) - 1, HISTORY_MAX).astype(int)]
-
-
-def _edges(edges: NDArray[np.int64], kept: NDArray[np.int64], n: int) -> list[int]:
-    """The edges between kept nodes, as positions among these: one flat list, two numbers per edge."""
-    position = np.full(n, -1, dtype=np.int64)
-    position[kept] = np.arange(len(kept))
-    ends = position[edges]
-    flat: list[int] = ends[(ends >= 0).all(axis=1)].ravel().tolist()
-    return flat
 
 
 def _features_shown(axes: Points | None, contract: Contract) -> list[int]:

@@ -11,8 +11,12 @@ KEEP_SHARE_MIN = 0.9
 """axes are kept while they explain at least this share of the variance that the principal axes would"""
 POINTS_MAX = 256
 """points that the axes are fitted to, where there are more features than that"""
-TIE_BREAK = np.array([2e-9, 1e-9])
-"""far below any variance that matters; it selects the axes where the points leave them undetermined"""
+TIE_BREAK = np.array([2e-6, 1e-6])
+"""far below any deviation that matters, relative to all together; it selects the axes where points leave them open"""
+SQUARINGS = 50
+"""of a matrix, after which only the largest of eigenvalues is left that differ by a tie break"""
+CONVERGED = 1 - 1e-15
+"""trace from which only one eigenvalue is left: the eigenvalues add up to 1 before they are squared"""
 
 
 def principal_axes(points: Points) -> Points:
@@ -23,11 +27,36 @@ def principal_axes(points: Points) -> Points:
     """
     features = points.shape[1]
     centred = points - points.mean(axis=0) if len(points) else points
-    tie_break = np.zeros((2, features))
-    tie_break[0, 0], tie_break[1, 1] = TIE_BREAK
-    axes = np.linalg.svd(np.vstack([centred, tie_break]), full_matrices=False)[2][:2].T
-    largest = axes[np.abs(axes).argmax(axis=0), [0, 1]]
-    return np.asarray(axes * np.where(largest < 0, -1.0, 1.0))
+    largest = float(np.abs(centred).max(initial=0.0))
+    centred = centred / largest if largest > 0 else centred
+    # Rows that are far shorter than any variance that matters.
+    ties = np.eye(2, features) * TIE_BREAK[:, None] * (np.sqrt(np.square(centred).sum()) or 1.0)
+    rows = np.vstack([centred, ties])
+    first = _main_direction(rows)
+    second = _main_direction(rows - np.outer(rows @ first, first))
+    # What rounding has left along the first axis.
+    second -= first * (first @ second)
+    axes = np.column_stack([first, second / np.sqrt(second @ second)])
+    loading = axes[np.abs(axes).argmax(axis=0), [0, 1]]
+    return np.asarray(axes * np.where(loading < 0, -1.0, 1.0))
+
+
+def _main_direction(rows: Points) -> Points:
+    """rows (n, d) -> (d,) of length 1: the direction of which the rows have most.
+
+    By the power method on their products, squared again and again. NumPy's own decompositions would bring a megabyte of
+    LAPACK into memory, which nothing else in a server needs.
+    """
+    wide = rows.shape[0] < rows.shape[1]
+    matrix = rows @ rows.T if wide else rows.T @ rows
+    for _ in range(SQUARINGS):
+        matrix = matrix / matrix.trace()
+        matrix = matrix @ matrix
+        if matrix.trace() > CONVERGED:
+            break
+    column = matrix[:, matrix.diagonal().argmax()]
+    direction = column @ rows if wide else column
+    return np.asarray(direction / np.sqrt(direction @ direction))
 
 
 def scatter(points: Points, axes: Points) -> float:
@@ -49,8 +78,23 @@ def steady_axes(points: Points, before: Points | None) -> Points:
         return best
     if scatter(points, before) >= KEEP_SHARE_MIN * scatter(points, best):
         return before
-    left, _, right = np.linalg.svd(best.T @ before)
-    return np.asarray(best @ (left @ right))
+    return np.asarray(best @ _nearest_turn(best.T @ before))
+
+
+def _nearest_turn(matrix: Points) -> Points:
+    """matrix (2, 2) -> the rotation or reflection (2, 2) whose products with it have the largest sum."""
+    (a, b), (c, d) = matrix.tolist()
+    turned, reflected = complex(a + d, c - b), complex(a - d, b + c)
+    if abs(turned) >= abs(reflected):
+        x, y = _direction(turned)
+        return np.array([[x, -y], [y, x]])
+    x, y = _direction(reflected)
+    return np.array([[x, y], [y, -x]])
+
+
+def _direction(number: complex) -> tuple[float, float]:
+    length = abs(number)
+    return (number.real / length, number.imag / length) if length else (1.0, 0.0)
 
 
 def axis_sample(points: Points, count: NDArray[np.float64]) -> Points:

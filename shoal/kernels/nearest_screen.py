@@ -22,9 +22,9 @@ Singles = NDArray[np.float32]
 Pairs = tuple[Ints, Ints]
 """row in a block and node, in the order of both"""
 
-BLOCK_ELEMENTS = 1 << 17
-"""distances of one block: half a megabyte, which stays in the cache"""
-PART_ELEMENTS = 1 << 19
+BLOCK_ELEMENTS = 1 << 16
+"""distances of one block: 256 KiB, which stay in the cache"""
+PART_ELEMENTS = 1 << 18
 """distances of the rows that are looked at together: all of them can remain as pairs"""
 TERMS_ELEMENTS = 1 << 15
 """correntropies of one block, whose terms are computed feature by feature: they stay in the cache"""

@@ -31,7 +31,8 @@ from server_node.history.attribution import (
 )
 from server_node.history.open_bin import Cells, Counts, OpenBin, Summed
 from server_node.history.recorder import NOTHING_PUBLISHED, OPEN_MAX, Recorder
-from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from server_node.history.records import HistoryRecord
+from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
 from server_node.history.summary import BINS_MIN, Lately, lately
 from server_node.quarantine.requests import quarantine_records
 from shoal.config.settings import load_config

@@ -11,7 +11,8 @@ import pytest
 
 from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
-from server_node.web.page_renderer import HISTORY_MAX, NODES_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
+from server_node.web.map_json import NODES_MAX
+from server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
 from server_node.web.projection import principal_axes, scatter, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
 from shoal.config.contract import Contract
@@ -219,6 +220,13 @@ def test_the_axes_are_the_eigenvectors_of_largest_variance(n: int, d: int) -> No
     variances = np.linalg.eigvalsh(np.cov(points.T))
     assert np.isclose(scatter(points, axes) / (n - 1), variances[-2:].sum())
     assert np.all(axes[np.abs(axes).argmax(axis=0), [0, 1]] > 0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-100, 1e150])
+def test_the_first_features_fill_in_where_points_lie_on_a_line(scale: float) -> None:
+    line = np.arange(9.0)[:, None] * [0.0, 0.0, 3.0, 4.0] * scale
+    expected = np.array([[0.0, 0.0, 0.6, 0.8], [1.0, 0.0, 0.0, 0.0]]).T
+    assert np.allclose(principal_axes(line), expected, atol=1e-5)
 
 
 def test_axes_are_kept_while_points_move_a_little() -> None:
