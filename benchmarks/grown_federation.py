@@ -29,6 +29,7 @@ from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.readings_log import open_client_log
 from shoal.transports import open_log
+from shoal.transports.base import RecordBatch, publish_batch
 
 SEED = 4
 BLOCK_READINGS = 20_000
@@ -125,8 +126,9 @@ def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], No
             log.ensure(READINGS, readings_settings(config.client))
             # The server keeps a history by time, so every size has the readings of one day.
             times = (np.arange(first, first + rows) * (DAY_S / size.readings)).tolist()
-            for value in Reading.encode_many(times, list(stream.draw(rows))):
-                log.publish(READINGS, value, None, Reading.headers())
+            publish_batch(
+                log, READINGS, RecordBatch(Reading.encode_many(times, stream.draw(rows)), Reading.headers()), 0
+            )
             log.flush()
 
     for first in range(0, size.readings, BLOCK_READINGS):

@@ -58,8 +58,8 @@ LINEAR = dict.fromkeys(("client_s", "server_s", "memory_mib", "client_bytes", "s
 BOUNDED = {"memory_mib": 0.0, "client_bytes": 0.0, "server_bytes": 0.0}
 AXES = (
     # The log keeps updates until its retention removes them; nothing else may hold on to readings.
-    Axis("readings", (2_000, 4_000), (10_000, 100_000, 1_000_000), (10**7, 10**8), Size(), LINEAR | BOUNDED),
-    Axis("clients", (1, 2), (1, 10, 100), (1_000, 10_000), Size(readings=1_000), LINEAR),
+    Axis("readings", (2_000, 4_000), (10_000, 100_000, 10**6, 10**7), (10**8,), Size(), LINEAR | BOUNDED),
+    Axis("clients", (1, 2), (1, 10, 100, 1_000, 10_000), (), Size(readings=1_000), LINEAR),
     # Each row is compared with each node; the server also keeps an edge where nodes are neighbours.
     Axis("nodes", (10, 20), (50, 100, 200, 400), (800,), Size(epsilon_per_feature=5.0), LINEAR),
     Axis("features", (2, 4), (2, 8, 32, 128), (512,), Size(), LINEAR),

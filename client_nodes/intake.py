@@ -14,7 +14,7 @@ from shoal.errors import MessageRejected
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS
 from shoal.runtime.reader import read_next
-from shoal.transports.base import Log, Positions, Record
+from shoal.transports.base import Log, Positions, Record, RecordColumns
 
 Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat", "user"]
 TIMES_MAX: Final = 1000
@@ -136,8 +136,9 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
     latest = float(np.fmax.reduce(decoded.times, initial=-math.inf))
-    for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
-        times[number] = None if math.isnan(time) else time
+    if not np.isnan(decoded.times).all():
+        for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
+            times[number] = None if math.isnan(time) else time
     for number in np.flatnonzero(~accepted).tolist():
         result = _decode_one(records[number], width)
         if isinstance(result, RejectedReading):
@@ -147,11 +148,22 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
             times[number], values[number] = result
             accepted[number] = True
             latest = max(latest, -math.inf if result[0] is None else result[0])
-    if latest > min((record.timestamp_ms for record in records), default=0) / 1000 + ahead_s:
+    if latest > min(_taken_in_ms(records), default=0) / 1000 + ahead_s:
         rejected += _reject_future(records, times, accepted, ahead_s)
     kept = np.flatnonzero(accepted).tolist()
-    places = [(records[number].partition, records[number].offset) for number in kept]
-    return Batch(values[accepted], places, [times[number] for number in kept], rejected, kept, times)
+    return Batch(values[accepted], _places(records, kept), [times[number] for number in kept], rejected, kept, times)
+
+
+def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:
+    """When the log took each record in, milliseconds since 1970."""
+    return records.timestamps_ms if isinstance(records, RecordColumns) else [record.timestamp_ms for record in records]
+
+
+def _places(records: Sequence[Record], kept: Sequence[int]) -> list[tuple[int, int]]:
+    """(partition, offset) of the records `kept`, by number."""
+    if isinstance(records, RecordColumns):
+        return [(records.partition, records.offsets[number]) for number in kept]
+    return [(records[number].partition, records[number].offset) for number in kept]
 
 
 def with_users(batch: Batch, records: Sequence[Record]) -> Batch:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shoal.protocol.checks import MOMENT_MAX, is_moment, require
 from shoal.protocol.messages import Envelope
-from shoal.transports.base import Headers, Record
+from shoal.transports.base import Headers, Record, RecordColumns
 
 NUMBER_BYTES = 8
 MARKER_TIME = 1234567890.123
@@ -140,14 +140,8 @@ def _as_numbers(values: RowsOfValues) -> NDArray[np.float64] | None:
 
 def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers) -> DecodedReadings:
     """The records that have this layout, decoded; `headers` are those of a reading."""
-    size = len(layout.template)
-    candidates = [
-        number
-        for number, record in enumerate(records)
-        if record.value is not None and len(record.value) == size and _are_usual(record.headers, headers)
-    ]
-    block = np.frombuffer(b"".join([records[number].value or b"" for number in candidates]), dtype=np.uint8)
-    block = block.reshape(len(candidates), size)
+    candidates, encoded = _of_length(records, len(layout.template), headers)
+    block = np.frombuffer(b"".join(encoded), dtype=np.uint8).reshape(len(candidates), len(layout.template))
     values = block[:, layout.values_at :].copy().view("<f8").astype(np.float64, copy=False)
     fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
     fits &= np.isfinite(values).all(axis=1)
@@ -156,7 +150,26 @@ def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers) 
     else:
         times = block[:, layout.time_at : layout.time_at + NUMBER_BYTES].copy().view(">f8")[:, 0].astype(np.float64)
         fits &= (times >= -MOMENT_MAX) & (times <= MOMENT_MAX)
-    return DecodedReadings(np.array(candidates, dtype=np.intp)[fits], times[fits], values[fits])
+    return DecodedReadings(candidates[fits], times[fits], values[fits])
+
+
+def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[NDArray[np.intp], Sequence[bytes]]:
+    """Which records have these headers and a value of so many bytes; and their values."""
+    if isinstance(records, RecordColumns):
+        values = [value or b"" for value in records.values]
+        lengths = np.fromiter(map(len, values), np.intp, len(values))
+        is_usual = (lengths == size) & np.array([_are_usual(form, headers) for form in records.forms])[records.form_of]
+        if any(len(form) <= len(headers) for form in records.forms):
+            # Those of one form may differ in the last content, which is one of these headers.
+            is_usual &= np.array([records.headers_of(place)[: len(headers)] == headers for place in range(len(values))])
+        fits = np.flatnonzero(is_usual)
+        return fits, values if len(fits) == len(values) else [values[number] for number in fits]
+    found = [
+        (number, record.value)
+        for number, record in enumerate(records)
+        if record.value is not None and len(record.value) == size and _are_usual(record.headers, headers)
+    ]
+    return np.array([number for number, _ in found], dtype=np.intp), [value for _, value in found]
 
 
 def _are_usual(headers: Headers, wanted: Headers) -> bool:

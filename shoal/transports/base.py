@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, overload, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal.config.base import Settings
 from shoal.config.limits import DEFAULT_RECORD_BYTES_MAX
@@ -33,6 +36,59 @@ class Record(NamedTuple):
     value: bytes | None
     """None is a tombstone: it removes the key from the compacted view"""
     headers: Headers
+
+
+class RecordColumns(Sequence[Record]):
+    """Records of one partition by column, n of them. Each is there as a `Record` too, made when it is asked for.
+
+    Records whose headers differ in the last content alone have one form: `forms` has the headers of the first of each.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        columns: tuple[Sequence[int], Sequence[int], Sequence[bytes | None], Sequence[bytes | None]],
+        forms: Sequence[Headers],
+        form_of: NDArray[np.intp],
+        last_contents: Sequence[bytes],
+    ) -> None:
+        """`columns`: offsets, times in ms, keys and values, (n,) each; `form_of` (n,): which of the forms."""
+        self.topic, self.partition = topic, partition
+        self.offsets, self.timestamps_ms, self.keys, self.values = columns
+        self.forms, self.form_of, self._last_contents = forms, form_of, last_contents
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Record]: ...
+
+    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        return Record(
+            self.topic,
+            self.partition,
+            self.offsets[place],
+            self.timestamps_ms[place],
+            self.keys[place],
+            self.values[place],
+            self.headers_of(place),
+        )
+
+    def headers_of(self, place: int) -> Headers:
+        """The headers of one record."""
+        form = self.forms[self.form_of[place]]
+        return (*form[:-1], (form[-1][0], self._last_contents[place])) if form else form
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
 
 
 class RecordBatch(NamedTuple):

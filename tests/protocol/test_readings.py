@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,8 @@ from shoal.errors import MessageRejected
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading
-from shoal.transports.base import Headers, Record
+from shoal.transports.base import Headers, Record, RecordColumns
+from shoal.transports.sqlite.log import SqliteLog
 
 WIDTH = 3
 ROW = np.array([1.5, -2.0, 1e300])
@@ -48,7 +52,26 @@ def assert_taken_as_decoded(records: Sequence[Record]) -> Batch:
     ]
     assert taken == [each for each in expected if each[1] is not None]
     assert [rejected.record.offset for rejected in intake.rejected] == [n for n, found in expected if found is None]
+    assert_taken_alike_from_a_log(records, intake)
     return intake
+
+
+def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> None:
+    """The embedded log gives records by column."""
+    with TemporaryDirectory() as folder, closing(SqliteLog(Path(folder) / "readings.db")) as log:
+        log.ensure("readings")
+        for one in records:
+            log.publish("readings", one.value, one.key, one.headers)
+        log.flush()
+        stored, _ = log.read("readings", {0: 0}, 10_000)
+    assert isinstance(stored, RecordColumns) or not all(one.headers for one in records)
+    together, apart = Reading.decode_many(stored, WIDTH), Reading.decode_many(list(stored), WIDTH)
+    assert together.indices.tolist() == apart.indices.tolist()
+    again = decode_batch(stored, WIDTH)
+    assert (again.places, again.times, again.record_times) == (intake.places, intake.times, intake.record_times)
+    assert again.values.tobytes() == intake.values.tobytes()
+    assert [one.reason for one in again.rejected] == [one.reason for one in intake.rejected]
+    assert [one.record.offset for one in again.rejected] == [one.record.offset for one in intake.rejected]
 
 
 @pytest.mark.parametrize("timed", [(True,), (False,), (True, False, False)])

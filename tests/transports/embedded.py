@@ -33,7 +33,7 @@ def opened(path: Path, settings: TopicSettings | None = None, **options: object)
 
 def everything(log: SqliteLog, topic: str = TOPIC) -> list[Record]:
     records, _ = log.read(topic, beginning(log, topic), limit=10**6)
-    return records
+    return list(records)
 
 
 def values(log: SqliteLog) -> list[bytes | None]:

@@ -250,3 +250,39 @@ def test_headers_that_differ_little_from_those_before_come_back_as_they_were(pat
             log.publish(TOPIC, b"", headers=headers)
         log.flush()
         assert [record.headers for record in log.read(TOPIC, {0: 0})[0]] == published
+
+
+HEADERS: dict[str, Callable[[int], Headers]] = {
+    "none": lambda number: (),
+    "equal": lambda number: (("type", b"reading"), ("v", b"1")),
+    "the last content differs": lambda number: (("type", b"reading"), ("row", b"%d" % number)),
+    "another content differs too": lambda number: (
+        ("type", b"reading"),
+        ("s", b"ab"[number % 2 :]),
+        ("row", b"x" * number),
+    ),
+    "names of equal length differ": lambda number: (("type", b"reading"), (("row", "raw")[number % 2], b"%d" % number)),
+    "some have none": lambda number: (("row", b"1"),) * (number % 2),
+    "all forms differ": lambda number: (("source", b"%d" % number), ("row", b"1")),
+    "one without content": lambda number: (("row", b""),),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_many_records_of_one_read_are_those_of_reads_one_by_one(path: Path, name: str) -> None:
+    published = [
+        (b"v" * (number % 3) if number % 5 else None, b"key" if number % 7 == 0 else None, HEADERS[name](number))
+        for number in range(40)
+    ]
+    with opened(path) as log:
+        for value, key, headers in published:
+            log.publish(TOPIC, value, key or (b"k" if value is None else None), headers)
+        log.flush()
+        records, _ = log.read(TOPIC, {0: 0})
+        one_by_one = [log.read(TOPIC, {0: offset}, 1)[0][0] for offset in range(40)]
+        assert [(record.value, record.headers) for record in records] == [(value, own) for value, _, own in published]
+        assert records == one_by_one
+        assert [records[place] for place in range(-40, 40)] == one_by_one * 2
+        assert list(records[3:30:4]) == one_by_one[3:30:4]
+        with pytest.raises(IndexError):
+            records[40]

@@ -12,7 +12,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -157,7 +157,7 @@ class SqliteLog:
 
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
-    ) -> tuple[list[Record], Positions]:
+    ) -> tuple[Sequence[Record], Positions]:
         """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep readers from the others."""
         if limit < 1:
             raise LogError(f"a read of {limit} records was asked for; limit must be 1 or more")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import add
 from typing import Any, NamedTuple
 
 import msgpack
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal.errors import LogError, OffsetOutOfRange
-from shoal.transports.base import Headers, Positions, Record, RecordBatch
+from shoal.transports.base import Headers, Positions, Record, RecordBatch, RecordColumns
 from shoal.transports.limits import UNREADABLE, size_of
 from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, watermarks
+
+FORMS_MAX = 8
+"""forms of headers among the records of a read; with more, each record is unpacked by itself"""
 
 
 class Pending(NamedTuple):
@@ -65,27 +70,27 @@ def _packed_headers(batch: RecordBatch) -> Iterable[bytes]:
 
 def read_records(
     db: sqlite3.Connection, name: str, topic: Topic, at: Positions, limit: int, bytes_max: int
-) -> tuple[list[Record], Positions]:
+) -> tuple[Sequence[Record], Positions]:
     """Inside a transaction: up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions."""
     known = watermarks(db, topic)
     for partition, position in at.items():
         _check_position(name, partition, position, known)
     # The partitions with the fewest records come first and leave the rest of their share to the others.
     waiting = sorted(at, key=lambda partition: (known[partition].next - at[partition], partition))
-    records: list[Record] = []
+    found: list[Sequence[Record]] = []
     after = dict(at)
     for served, partition in enumerate(waiting):
         left = len(waiting) - served
-        share = math.ceil((limit - len(records)) / left)
+        share = math.ceil((limit - sum(map(len, found))) / left)
         if share == 0 or at[partition] == known[partition].next:
             continue
         source = Source(name, topic, partition)
         taken, after[partition], size = _read_partition(
             db, source, at[partition], known[partition].next, share, bytes_max // left
         )
-        records += taken
+        found.append(taken)
         bytes_max = max(0, bytes_max - size)
-    return records, after
+    return found[0] if len(found) == 1 else list(chain.from_iterable(found)), after
 
 
 class Source(NamedTuple):
@@ -98,30 +103,81 @@ class Source(NamedTuple):
 
 def _read_partition(
     db: sqlite3.Connection, source: Source, position: int, end: int, limit: int, bytes_max: int
-) -> tuple[list[Record], int, int]:
+) -> tuple[Sequence[Record], int, int]:
     """Records of one partition, the next position, and their bytes. The first record is returned whatever its size."""
-    name, topic, partition = source
+    table = records_table(source.topic.number, source.partition)
+    where, values = f"FROM {table} WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?", (position, end, limit)
+    (size,) = db.execute(f"SELECT total(size) FROM (SELECT size {where})", values).fetchone()
+    rows = db.execute(f"SELECT offset, timestamp_ms, size, key, headers, value {where}", values)
+    if 0 <= size <= bytes_max:
+        fetched = rows.fetchall()
+        # Fewer than the limit: everything up to the end was read, also a gap that compaction has left there.
+        after = fetched[-1][0] + 1 if len(fetched) == limit else end
+        return _in_columns(source, fetched) or list(_one_by_one(source, fetched)), after, int(size)
     records: list[Record] = []
     size = 0
-    rows = db.execute(
-        f"SELECT offset, timestamp_ms, size, key, headers, value FROM {records_table(topic.number, partition)} "
-        "WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
-        (position, end, limit),
-    )
-    packed, unpacked = None, _unpacked(None)
-    for offset, timestamp_ms, record_bytes, key, headers, value in rows:
-        if headers != packed:
-            packed, unpacked = headers, _unpacked_after(headers, packed, unpacked)
-        if unpacked is None or not _is_sound(timestamp_ms, record_bytes, key, value):
-            records.append(Record(name, partition, offset, 0, None, None, ((UNREADABLE, b"not as a log writes it"),)))
-            continue
-        size += record_bytes
-        if records and size > bytes_max:
+    for row in rows:
+        offset, timestamp_ms, row_bytes, key, _, value = row
+        row_bytes = row_bytes if _is_sound(timestamp_ms, row_bytes, key, value) else 0
+        if records and size + row_bytes > bytes_max:
             rows.close()
-            return records, offset, size - record_bytes
-        records.append(Record(name, partition, offset, timestamp_ms, key, value, unpacked))
-    # Fewer than the limit: everything up to the end was read, also a gap that compaction has left there.
+            return records, offset, size
+        size += row_bytes
+        records += _one_by_one(source, [row])
     return records, records[-1].offset + 1 if len(records) == limit else end, size
+
+
+def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumns | None:
+    """The records of these rows; None unless all rows are sound, and their headers are of few forms."""
+    if not rows:
+        return None
+    offsets, times, sizes, keys, headers, values = zip(*rows, strict=True)
+    kinds = [set(map(type, column)) for column in (times, sizes, keys, headers, values)]
+    if kinds[0] | kinds[1] != {int} or min(sizes) < 0 or kinds[3] not in ({bytes}, {type(None)}):
+        return None
+    if not {bytes, type(None)}.issuperset(kinds[2] | kinds[4]):
+        return None
+    found = _forms_of(headers)
+    return (
+        None if found is None else RecordColumns(source.name, source.partition, (offsets, times, keys, values), *found)
+    )
+
+
+def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], NDArray[np.intp], Sequence[bytes]] | None:
+    """The forms of packed headers, which form each one has, and its last content; None for more than `FORMS_MAX`."""
+    form_of = np.zeros(len(packed), dtype=np.intp)
+    headers = [each for each in packed if each is not None]
+    if not headers:
+        return [()], form_of, ()
+    lengths = np.fromiter(map(len, headers), np.intp, len(headers))
+    forms: list[Headers] = []
+    last_contents = np.empty(len(headers), dtype=object)
+    for length in np.unique(lengths).tolist():
+        left = np.flatnonzero(lengths == length)
+        bits = np.frombuffer(b"".join([headers[place] for place in left]), np.uint8).reshape(-1, length)
+        while len(left):
+            form = _unpacked(headers[left[0]])
+            if form is None or len(forms) == FORMS_MAX:
+                return None
+            # The last content is at the end, and its length is before it.
+            kept = length - (len(form[-1][1]) if form else 0)
+            same = (bits[:, :kept] == bits[0, :kept]).all(axis=1)
+            last_contents[left[same]] = [headers[place][kept:] for place in left[same]]
+            form_of[left[same]] = len(forms)
+            forms.append(form)
+            left, bits = left[~same], bits[~same]
+    return forms, form_of, last_contents.tolist()
+
+
+def _one_by_one(source: Source, rows: Iterable[tuple[Any, ...]]) -> Iterator[Record]:
+    """The record of each row; of a row that no log writes, one that says so."""
+    for offset, timestamp_ms, size, key, headers, value in rows:
+        unpacked = _unpacked(headers)
+        if unpacked is None or not _is_sound(timestamp_ms, size, key, value):
+            unreadable = ((UNREADABLE, b"not as a log writes it"),)
+            yield Record(source.name, source.partition, offset, 0, None, None, unreadable)
+        else:
+            yield Record(source.name, source.partition, offset, timestamp_ms, key, value, unpacked)
 
 
 def _is_sound(timestamp_ms: object, size: object, key: object, value: object) -> bool:
@@ -143,17 +199,6 @@ def _unpacked(headers: Any) -> Headers | None:
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
     return unpacked if type(unpacked) is tuple else None
-
-
-def _unpacked_after(headers: Any, before: Any, unpacked: Headers | None) -> Headers | None:
-    """What `_unpacked` gives, where `before` gave `unpacked`: those of readings differ in the last content alone."""
-    if unpacked and isinstance(headers, bytes) and len(headers) == len(before):
-        title, content = unpacked[-1]
-        # The last content is at the end, and its length is before it.
-        kept = len(before) - len(content)
-        if headers[:kept] == before[:kept]:
-            return (*unpacked[:-1], (title, headers[kept:]))
-    return _unpacked(headers)
 
 
 def _check_position(name: str, partition: int, position: int, known: dict[int, Watermarks]) -> None:
