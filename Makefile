@@ -34,6 +34,7 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.client_step
 	$(BIN)/python -m benchmarks.path
+	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.steadiness
 	$(BIN)/python -m benchmarks.robustness
 	$(BIN)/python -m benchmarks.from_counts

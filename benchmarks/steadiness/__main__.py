@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, table, write
+from benchmarks.results import table, write
 from benchmarks.steadiness import speed
 from benchmarks.steadiness.judge import STEP_ROWS, WARM_ROWS, Verdict, judge
 from benchmarks.steadiness.learners import OURS, PEERS, Peer
@@ -67,7 +67,7 @@ def main(
 
     A full run takes half an hour or more, most of it for the peers.
     """
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn", "river"))
+    started, machine = time.monotonic(), facts(("shoal", "numpy", "numba", "scikit-learn", "river"))
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
     judged_by = {"step_rows": STEP_ROWS, "warm_rows": WARM_ROWS, "seeds": list(seeds), "peer_seeds": PEER_SEEDS}
     kept = None if earlier is None else kept_peers(json.loads(earlier.read_text(encoding="utf-8")), judged_by)
@@ -168,7 +168,7 @@ def markdown(result: dict[str, Any]) -> str:
         compared = [verdict for verdict in own if verdict["seed"] in peer_seeds]
         parts.append(f"## {family.capitalize()} streams\n\n{_of_learners(compared)}")
         parts.append(_of_streams([verdict for verdict in own if verdict["learner"] == OURS.name]))
-    parts.append("## Cost\n\n" + _of_speed(result["speed"]))
+    parts.append("## Cost\n\n" + speed.cost_table(result["speed"]))
     parts.append(
         f"Checked every {result['judged']['step_rows']} rows, the first {result['judged']['warm_rows']} not counted. "
         "Count error: how far the number shown is outside of what is true (clusters of the last 1 000 rows to "
@@ -224,19 +224,6 @@ def _figures(verdicts: list[dict[str, Any]]) -> list[str]:
         mean("still", ".1%"),
         f"{total('switches')} of {total('switches_possible')}",
     ]
-
-
-def _of_speed(costs: list[dict[str, Any]]) -> str:
-    lines = [
-        [
-            str(cost["d"]),
-            rounded(cost["sketched_rows_per_s"]["median"]),
-            rounded(cost["rebuild_ms"]["median"]),
-            str(cost["cells"]),
-        ]
-        for cost in costs
-    ]
-    return table(["d", "rows sketched per second", "rebuild, ms", "cells"], lines)
 
 
 def _progress(stream: Stream, peer: Peer, verdict: Verdict, took: float) -> str:

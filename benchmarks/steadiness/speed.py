@@ -1,61 +1,114 @@
-"""What `cluster_tree` costs: sketching, absorbing, rebuilding. Processor time of one thread."""
+"""What `cluster_tree` costs in both forms of its kernels: sketching and rebuilding. Processor time of one thread."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import spread
+from benchmarks.forms import FORMS, seconds_by_form
+from benchmarks.results import rounded, spread, table
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution, State
+from shoal.kernels.distance import Floats
+from shoal.kernels.forms import COMPILED
 
-GOAL = {"sketched_rows_per_s": 200_000, "rebuild_ms": 15.0, "cells": 1000}
+CELLS = 1000
+GOAL = {"sketched_rows_per_s": 500_000, "rebuild_ms": 5.0}
+"""of the compiled form, with so many cells"""
 BLOBS, SD = 10, 0.02
+UPDATE_ROWS, UPDATES = 500, 10
+"""rows of an update, and updates of a turn"""
+ROWS = 20_000
 
 
 def measure(widths: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
-    """For each number of features: rows sketched per second, and milliseconds of a rebuild with all cells there are."""
-    measured = []
-    for d in widths:
-        generator = np.random.default_rng(d)
-        centres = generator.uniform(size=(BLOBS, d))
-        rows = centres[generator.integers(BLOBS, size=20_000)] + SD * generator.standard_normal((20_000, d))
+    """For each number of features and form: rows sketched per second, and milliseconds of a rebuild with all cells
+    there are, of which none has been merged; and of one in the course of a stream."""
+    return [_measured(d, turns) for d in widths]
+
+
+def _measured(d: int, turns: int) -> dict[str, Any]:
+    generator = np.random.default_rng(d)
+    centres = generator.uniform(size=(BLOBS, d))
+    rows = centres[generator.integers(BLOBS, size=ROWS)] + SD * generator.standard_normal((ROWS, d))
+    updates = np.split(rows, ROWS // UPDATE_ROWS)
+    # Each of the last readings is a cell.
+    full = _state(d, np.split(rows[:CELLS], 10))
+    later = _state(d, [part for update in updates for part in np.split(update, 5)][:-1])
+
+    def prepare(turn: int) -> dict[str, Callable[[], object]]:
         client = ClusterTreeClient(d)
-        sketched = [_seconds(partial(_update, client, part)) for part in np.split(rows, 40)[: 4 * turns]]
-        # No rebuild within `absorb`, so that one can be timed; each of the last readings is a cell.
-        server = ClusterTreeServer(d, rebuild_readings=10**9)
-        for number, part in enumerate(np.split(rows[:1000], 10)):
-            arrays = {"point": part, "count": np.ones(len(part), dtype=np.int64)}
-            server.absorb([Contribution("any", number, arrays)], b"")
-        rebuilt = [_rebuilt_ms(server.state()) for _ in range(turns)]
-        measured.append(
-            {
-                "d": d,
-                "sketched_rows_per_s": spread([500 / seconds for seconds in sketched]),
-                "rebuild_ms": spread(rebuilt),
-                "cells": len(server.snapshot()["mass"]),
-            }
-        )
-    return measured
+        some = [updates[(UPDATES * turn + number) % len(updates)] for number in range(UPDATES)]
+        return {
+            "sketch": partial(_sketch, client, some),
+            "rebuild": _restored(full).rebuild,
+            "rebuild later": _restored(later).rebuild,
+        }
+
+    took = seconds_by_form(prepare, turns)
+    rates = {form: [UPDATES * UPDATE_ROWS / each for each in took["sketch"][form]] for form in FORMS}
+    return {
+        "d": d,
+        "cells": len(full["cell_mass"]),
+        "cells_later": len(later["cell_mass"]),
+        "sketched_rows_per_s": {form: spread(rates[form]) for form in FORMS},
+        "rebuild_ms": {form: spread([1000 * each for each in took["rebuild"][form]]) for form in FORMS},
+        "later_rebuild_ms": {form: spread([1000 * each for each in took["rebuild later"][form]]) for form in FORMS},
+    }
 
 
-def _update(client: ClusterTreeClient, rows: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    client.learn(rows)
-    client.contribute()
+def _state(d: int, parts: list[Floats]) -> State:
+    """The state of a server that has absorbed these rows."""
+    server = ClusterTreeServer(d)
+    for number, part in enumerate(parts):
+        server.absorb([Contribution("any", number, {"point": part, "count": np.ones(len(part), dtype=np.int64)})], b"")
+    return server.state()
 
 
-def _rebuilt_ms(state: State) -> float:
-    """A rebuild of a server in this state: a second one of the same server would have no new readings."""
-    server = ClusterTreeServer(rebuild_readings=10**9)
+def _restored(state: State) -> ClusterTreeServer:
+    server = ClusterTreeServer()
     server.restore(state)
-    return _seconds(server.rebuild) * 1000.0
+    return server
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    started = time.process_time()
-    call()
-    return max(time.process_time() - started, 1e-9)
+def _sketch(client: ClusterTreeClient, updates: list[Floats]) -> None:
+    for rows in updates:
+        client.learn(rows)
+        client.contribute()
+
+
+def cost_table(costs: list[dict[str, Any]]) -> str:
+    """The costs of both forms as a Markdown table, and the goals."""
+
+    def figures(cost: dict[str, Any], name: str) -> list[str]:
+        return [rounded(cost[name][form]["median"]) for form in FORMS]
+
+    lines = [
+        [
+            str(cost["d"]),
+            *figures(cost, "sketched_rows_per_s"),
+            *figures(cost, "rebuild_ms"),
+            *figures(cost, "later_rebuild_ms"),
+            f"{cost['cells']}, {cost['cells_later']}",
+        ]
+        for cost in costs
+    ]
+    head = ["d", "sketched rows/s", "compiled", "rebuild, ms", "compiled", "later, ms", "compiled", "cells, later"]
+    reached = [
+        f"d = {cost['d']}: {_word(cost['sketched_rows_per_s'][COMPILED]['median'] >= GOAL['sketched_rows_per_s'])}, "
+        f"{_word(cost['rebuild_ms'][COMPILED]['median'] <= GOAL['rebuild_ms'])}"
+        for cost in costs
+    ]
+    return (
+        table(head, lines)
+        + f"\nNumPy form, then the compiled one, in turns. Later: after {rounded(ROWS)} readings, when cells have been "
+        f"merged. Goals of the compiled form: {rounded(GOAL['sketched_rows_per_s'])} rows/s, and a rebuild within "
+        f"{GOAL['rebuild_ms']:g} ms with {rounded(CELLS)} cells ({'; '.join(reached)}).\n"
+    )
+
+
+def _word(holds: bool) -> str:
+    return "reached" if holds else "missed"

@@ -80,27 +80,32 @@ def squared_between(points: Floats, others: Floats) -> Singles:
     # By blocks, because a table of doubles of this size would neither fit a core's cache nor be given memory cheaply.
     for first in range(0, len(points), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
-        _put(left[rows] @ right.T, out[rows])
+        out[rows] = left[rows] @ right.T
+    _raise_to_zero(out)
     return out
 
 
 def squared_among(points: Floats) -> Singles:
-    """points (n, d) in a frame -> (n, n) squared distances, as `squared_between`; each is computed once for both."""
+    """points (n, d) in a frame -> (n, n) squared distances, as `squared_between`; each is computed once for both.
+
+    That of a point from itself is 0.
+    """
     left, right = _left(points), _right(points)
     out = np.empty((len(points), len(points)), dtype=np.float32)
     for first in range(0, len(points), BLOCK_ROWS):
         rows, rest = slice(first, first + BLOCK_ROWS), slice(first + BLOCK_ROWS, None)
-        _put(left[rows] @ right[first:].T, out[rows, first:])
+        out[rows, first:] = left[rows] @ right[first:].T
         out[rest, rows] = out[rows, rest].T
+    np.fill_diagonal(out, 0.0)
+    _raise_to_zero(out)
     return out
 
 
-def _put(squared: Floats, out: Singles) -> None:
-    """Round squared distances to 32 bits; those that rounding has made negative, also -0, become 0."""
-    out[...] = squared
-    # Floats that are not negative are as large as their bits, and whole numbers are compared five times as fast.
-    bits = out.view(np.int32)
-    np.maximum(bits, 0, out=bits)
+def _raise_to_zero(squared: Singles) -> None:
+    """Make 0 of squared distances that rounding has made negative, -0 included: of points that nearly coincide."""
+    bits = squared.view(np.int32)
+    if bits.min(initial=0) < 0:
+        np.copyto(bits, 0, where=bits < 0)
 
 
 def _left(points: Floats) -> Floats:
@@ -163,8 +168,8 @@ def _merged_with(
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * n)
     if compiled is not None:
         near, keys = np.empty((2, n, q), dtype=np.int64)
-        groups = np.zeros(n, dtype=np.int64) if groups is None else groups
-        compiled.near_pairs(apart, apart.view(np.int32), groups, mass, _tie(n), near, keys)
+        groups = np.empty(0, dtype=np.int64) if groups is None else groups
+        compiled.near_pairs(apart, groups, mass, _tie(n), near, keys)
         root = np.arange(n)
         compiled.unite(_in_order(keys), near, wanted, mass_max, mass.copy(), root)
         return root

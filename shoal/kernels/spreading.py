@@ -23,18 +23,19 @@ def spread_ties(rows: Floats) -> Floats:
     The step is the median difference of neighbouring values. What is added to a value is drawn from the bits of its
     row and of how many equal rows stand before it: a function of the rows alone.
     """
-    ordered = np.sort(rows, axis=0)
-    fresh = np.ones(rows.shape, dtype=np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    # The values of a column side by side: they are sorted and compared twice as fast.
+    ordered = np.sort(np.ascontiguousarray(rows.T), axis=1)
+    fresh = np.ones(ordered.shape, dtype=np.bool_)
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=fresh[:, 1:])
     alone = fresh.copy()
-    alone[:-1] &= fresh[1:]
-    values, tied = fresh.sum(axis=0), len(rows) - alone.sum(axis=0)
+    alone[:, :-1] &= fresh[:, 1:]
+    values, tied = np.count_nonzero(fresh, axis=1), len(rows) - np.count_nonzero(alone, axis=1)
     coarse = (values >= VALUES_MIN) & (values <= VALUES_SHARE_MAX * len(rows)) & (tied >= TIED_SHARE_MIN * len(rows))
     if not coarse.any():
         return rows
     out, hashes = rows.copy(), row_hashes(rows, 0)
     for column in np.flatnonzero(coarse).tolist():
-        different = ordered[fresh[:, column], column]
+        different = ordered[column, fresh[column]]
         out[:, column] = _spread(rows[:, column], different, _uniform(hashes, column))
     return out
 

@@ -49,7 +49,9 @@ def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
         assert -1.0 <= verdict["ari"] <= 1.0
         assert 0.0 <= verdict["still"] <= 1.0
         assert verdict["switches"] <= verdict["switches_possible"]
-    assert quick["speed"][0]["sketched_rows_per_s"]["median"] > 0
+    for name in ("sketched_rows_per_s", "rebuild_ms", "later_rebuild_ms"):
+        assert all(figures["median"] > 0 for figures in quick["speed"][0][name].values())
+        assert set(quick["speed"][0][name]) == {"numpy", "compiled"}
 
 
 def test_peers_are_kept_from_a_result_that_was_judged_alike(quick: dict[str, Any]) -> None:

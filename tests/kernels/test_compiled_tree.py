@@ -86,7 +86,6 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
     for d in (1, 2, 16):
         for points, mass in cases(kind, d):
             squared = squared_among(frame_of(points).of(points))
-            np.fill_diagonal(squared, 0.0)
             for within in (0.5, 20.0, 1e6):
                 cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023 - called at once
                 by_form(lambda: spanning_tree(squared, cores))  # noqa: B023 - called at once
@@ -97,7 +96,6 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
 def test_groups_meet_at_the_same_edges_with_the_same_members(kind: str, by_form: Callable[..., Any]) -> None:
     for points, mass in cases(kind, 2):
         squared = squared_among(frame_of(points).of(points))
-        np.fill_diagonal(squared, 0.0)
         cores = core_distances(squared, mass, 5.0)
         edges, lengths = spanning_tree(squared, cores)
         order = np.argsort(lengths, kind="stable")

@@ -61,7 +61,6 @@ def partition(
         return Partition(np.zeros(k, dtype=np.int64), {}, np.full(k, np.inf))
     frame = frame_of(cells.centres)
     squared = squared_among(frame.of(cells.centres))
-    np.fill_diagonal(squared, 0.0)
     cores = core_distances(squared, cells.mass, within)
     present = still_present(cells, active, squared, cores, dependence)
     mass = cells.mass * present

@@ -11,59 +11,65 @@ from numba import njit, types
 from shoal.kernels.compiled.groups import root_of
 
 TABLE = types.Array(types.float32, 2, "C", readonly=True)
-BITS = types.Array(types.int32, 2, "C", readonly=True)
 FLOATS = types.Array(types.float64, 1, "C", readonly=True)
 POINTS = types.Array(types.float64, 2, "C", readonly=True)
 PLACES = types.Array(types.int64, 1, "C", readonly=True)
-PAIRS = types.void(TABLE, BITS, PLACES, FLOATS, types.float64, types.int64[:, ::1], types.int64[:, ::1])
+PAIRS = types.void(TABLE, PLACES, FLOATS, types.float64, types.int64[:, ::1], types.int64[:, ::1])
 UNITE = types.void(PLACES, types.int64[:, ::1], types.int64, types.float64, types.float64[::1], types.int64[::1])
 MERGE = types.int64(POINTS, FLOATS, PLACES, types.float64[:, ::1], types.float64[::1])
-CHUNK = 32
-"""distances of which the least is found before they are looked at one by one"""
+INFINITE = 0x7F800000
+"""the bits of an infinite 32-bit float; floats that are not negative have the order of their bits"""
+CHUNK = 64
+"""distances of which the least is found before it is looked for: whole numbers are compared many at a time"""
 
 
 @njit(forceinline=True)
-def find_nearest(squared: Any, bits: Any, own: Any, groups: Any, tie: Any, near: Any, far: Any) -> None:
-    """Set `near` (q,) to the nearest other points of the same group, the first of a tie first, and `far` (q,) to their
-    distances²; infinite: there is none. `bits` (n,): those of the distances² `squared` (n,), whose order they have."""
-    n, q = len(squared), len(near)
-    far[:], near[:] = np.float32(math.inf), 0
-    far_bits = far.view(np.int32)
+def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any) -> None:
+    """squared (n,) -> sets `far` (n,) to the distances² of `own` with ties decided; infinite: not to be merged."""
+    for other in range(len(squared)):
+        far[other] = np.float32(np.float64(squared[other]) + np.float64(np.int32(own) ^ np.int32(other)) * tie)
+    far[own] = np.float32(math.inf)
+    if len(groups):
+        for other in range(len(squared)):
+            far[other] = far[other] if groups[other] == groups[own] else np.float32(math.inf)
+
+
+@njit(forceinline=True)
+def place_of_least(bits: Any) -> Any:
+    """The place of the least of numbers (n,), the first of a tie."""
+    n, least, chunk = len(bits), np.int32(INFINITE), 0
     for start in range(0, n, CHUNK):
-        part, numbers, least = squared[start : start + CHUNK], bits[start : start + CHUNK], far_bits[q - 1]
-        for place in range(len(numbers)):
-            least = min(least, numbers[place])
-        if least == far_bits[q - 1]:
-            continue
-        for place in range(len(part)):
-            other, last = start + place, q - 1
-            distance = np.float32(np.float64(part[place]) + (own ^ other) * tie)
-            if not distance < far[last] or other == own or groups[other] != groups[own]:
-                continue
-            while last > 0 and distance < far[last - 1]:
-                far[last], near[last] = far[last - 1], near[last - 1]
-                last -= 1
-            far[last], near[last] = distance, other
+        part, lowest = bits[start : start + CHUNK], np.int32(INFINITE)
+        for at in range(len(part)):
+            lowest = min(lowest, part[at])
+        if lowest < least:
+            least, chunk = lowest, start
+    for at in range(chunk, min(chunk + CHUNK, n)):
+        if bits[at] == least:
+            return at
+    return 0
 
 
 def pairs_kernel(sources: str) -> Any:
-    """squared (n, n), its bits, groups (n,), masses (n,), what a tie adds for the lowest bit -> sets two tables (n, q).
+    """squared (n, n), groups (n,) or (0,), masses (n,), what a tie adds for the lowest bit -> sets two tables (n, q).
 
     `near`: the nearest others of each; `keys`: the bits of what merging each pair adds, and the number of the pair.
     """
 
     @njit(PAIRS, cache=True, error_model="numpy")
-    def near_pairs(squared: Any, bits: Any, groups: Any, masses: Any, tie: Any, near: Any, keys: Any) -> None:
+    def near_pairs(squared: Any, groups: Any, masses: Any, tie: Any, near: Any, keys: Any) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         n, q = near.shape
-        far = np.empty(q, np.float32)
-        far_bits = far.view(np.int32)
+        far, gap = np.empty(n, np.float32), np.empty(1, np.float32)
+        bits, gap_bits = far.view(np.int32), gap.view(np.int32)
         for own in range(n):
-            find_nearest(squared[own], bits[own], own, groups, tie, near[own], far)
+            set_distances(squared[own], own, groups, tie, far)
             for place in range(q):
-                mass, others = masses[own], masses[near[own, place]]
-                far[place] = np.float32(np.float64(far[place]) * (mass * others / (mass + others)))
-                keys[own, place] = (np.int64(far_bits[place]) << 32) | (own * q + place)
+                other = place_of_least(bits)
+                mass, others = masses[own], masses[other]
+                gap[0] = np.float32(np.float64(far[other]) * (mass * others / (mass + others)))
+                near[own, place], keys[own, place] = other, (np.int64(gap_bits[0]) << 32) | (own * q + place)
+                bits[other] = INFINITE
 
     return near_pairs
 
