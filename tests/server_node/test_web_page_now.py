@@ -84,6 +84,7 @@ def shown(browser: Browser, status: ServerStatus, past: HistoryReader | None = N
         tab.resize(1280, 1000)
         tab.open(f"http://127.0.0.1:{port}/")
         tab.until("document.querySelectorAll('#answers div').length === 4")
+        tab.until("document.querySelector('#privacy .badge') !== null")  # what stands low on the page comes last
         yield tab, web.stop
         assert [error for error in tab.console_errors() if "ERR_CONNECTION_REFUSED" not in error] == []
     finally:

@@ -73,7 +73,8 @@ def with_lives(lineage: Lineage, number: int) -> Lineage:
 
 def born(identity: int, number: int) -> float:
     """When a cluster was new; the first ones at the beginning."""
-    return NOW - 6 * DAY if identity < 2 else NOW - 6 * DAY + 3.5 * DAY * identity / number
+    days = 29 if number > len(NAMES) else 6
+    return NOW - days * DAY if identity < 2 else NOW - days * DAY + 0.6 * days * DAY * identity / number
 
 
 def share_of(identity: int, number: int, at: float) -> float:
@@ -147,7 +148,7 @@ def states() -> dict[str, State]:
         "young": State(clustered(8, five), 0.02),
         "empty": State(a_status(CONTRACT)),
         "one": State(clustered(1, five), 0.5),
-        "crowded": State(clustered(60, many), 30),
+        "crowded": State(clustered(60, many), 29),
         "silent": State(clustered(8, silent), 6),
         "gone": State(clustered(8, five), 6, gone=True),
         "regions": State(clustered(8, regional, regions=regions), 6),

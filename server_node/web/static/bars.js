@@ -5,6 +5,7 @@ import { NO_CLUSTER } from "./past.js";
 const USUAL_GAP = 0.75; // the quantile of the gaps between columns that a bar is as wide as
 export const WIDTH = 1000; // of a band, in its own units; the browser stretches it
 export const HEIGHT = 32;
+const HIGH = 0.98;
 const THINNEST = 1.2; // a cluster that lives but gets no readings is a thin line
 
 export const shareOf = ({ total, clusters }, identity) => (total ? (clusters.get(identity) ?? 0) / total : 0);
@@ -31,13 +32,15 @@ export function barsOf(columns, step) {
   return Object.assign([...joined.values()], { width, lived });
 }
 
-// The largest share of a cluster in any bar.
-export function highestShare(bars) {
-  return Math.max(0, ...bars.flatMap((bar) => [...bar.clusters.keys()].map((identity) => (identity === NO_CLUSTER ? 0 : shareOf(bar, identity)))));
+// The share of a cluster that few bars exceed, so that one of long ago does not make all others thin.
+export function highShare(bars) {
+  const shares = bars.flatMap((bar) => [...bar.clusters.keys()].filter((identity) => identity !== NO_CLUSTER).map((identity) => shareOf(bar, identity)));
+  return shares.sort((a, b) => a - b)[Math.floor(HIGH * (shares.length - 1))] ?? 0;
 }
 
 // The outline of a band: its share above and below the middle, from its first bar to its last, or to the end while it lives.
-export function outlineOf(bars, { identity, ended }, { start, end }, highest) {
+// `full` is the share from which a bar takes the full height.
+export function outlineOf(bars, { identity, ended }, { start, end }, full) {
   if (!bars.lived.has(identity)) return "";
   const [first, newest] = bars.lived.get(identity);
   const last = ended ? newest + bars.width : end;
@@ -52,7 +55,7 @@ export function outlineOf(bars, { identity, ended }, { start, end }, highest) {
   for (const bar of bars) {
     if (bar.start < first || bar.start >= last) continue;
     if (bar.start > reached) add(reached, bar.start, THINNEST);
-    add(bar.start, bar.start + bars.width, Math.max(THINNEST, (shareOf(bar, identity) / highest) * (HEIGHT - 2)));
+    add(bar.start, bar.start + bars.width, Math.max(THINNEST, Math.min(1, shareOf(bar, identity) / full) * (HEIGHT - 2)));
     reached = bar.start + bars.width;
   }
   if (reached < last) add(reached, last, THINNEST);

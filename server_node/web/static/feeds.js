@@ -5,7 +5,7 @@ import { fillSwatch, markOf, swatch } from "./marks.js";
 import { compareNames } from "./sorting.js";
 
 const at = (id) => document.getElementById(id);
-const COLUMNS_MAX = 8;
+const COLUMNS_MAX = 7;
 const LEVELS = 5;
 const REFRESH_MS = 30_000;
 const HOUR = 3600;
@@ -55,9 +55,11 @@ async function fetched(name, from) {
 }
 
 function draw(feeds) {
-  const fed = new Set(feeds.flatMap(([, clusters]) => clusters.map(([identity]) => identity)));
+  const fed = new Map();
+  for (const [, clusters] of feeds) for (const [identity, share] of clusters) fed.set(identity, (fed.get(identity) ?? 0) + share);
   const all = model.clustering.clusters.filter(({ identity }) => fed.has(identity));
-  const columns = all.slice(0, COLUMNS_MAX);
+  const most = [...all].sort((a, b) => fed.get(b.identity) - fed.get(a.identity)).slice(0, COLUMNS_MAX);
+  const columns = all.filter((cluster) => most.includes(cluster));
   const others = all.length - columns.length;
   const key = `${columns.map(({ identity }) => identity).join("/")}/${others > 0}`;
   reconcile(

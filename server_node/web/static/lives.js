@@ -1,6 +1,6 @@
 // Clusters over time: a row for each, with its share now and a band that is as thick as its share of the readings was.
 
-import { barsOf, HEIGHT, highestShare, outlineOf, shareOf, WIDTH } from "./bars.js";
+import { barsOf, HEIGHT, highShare, outlineOf, shareOf, WIDTH } from "./bars.js";
 import { clusterTitle, duration, make, percent, plural, reconcile, setText } from "./format.js";
 import { fillSwatch, markOf, swatch } from "./marks.js";
 import { fillOpened, openedRow } from "./opened.js";
@@ -13,15 +13,16 @@ import { moment, ticksOf } from "./times.js";
 const SVG = "http://www.w3.org/2000/svg";
 const ROWS_MAX = 12;
 const NAMED_MAX = 4;
-const TICKS_MAX = 9;
-const TICKS_MAX_NARROW = 4;
+const TICK_PX = 66; // of the axis that a tick and its words take, and those at its end
+const NOW_PX = 70;
+const END_PX = 170;
 const at = (id) => document.getElementById(id);
 
 export class Lives {
   // `onChoose` gets the identity of the cluster whose name is pressed.
   constructor(onChoose) {
-    [this.onChoose, this.all, this.model, this.chosen, this.bars] = [onChoose, false, null, null, barsOf(new Map(), 1)];
-    this.span = new Span();
+    [this.onChoose, this.all, this.model, this.chosen, this.width] = [onChoose, false, null, null, 0];
+    [this.bars, this.span] = [barsOf(new Map(), 1), new Span()];
     this.past = new Past(() => this.draw());
     this.order = new SteadyOrder(at("lives-rows"));
     at("all-lives").addEventListener("click", () => {
@@ -33,7 +34,10 @@ export class Lives {
     at("spans").append(this.spanButton("‹", () => this.span.move(-0.5), "Earlier"),
       ...LENGTHS.map(([name, length]) => this.spanButton(name, () => this.span.choose(length, this.span.asked.end ?? undefined))),
       this.spanButton("›", () => this.span.move(0.5), "Later"));
-    addEventListener("resize", () => this.draw()); // there is room for more or fewer ticks
+    new ResizeObserver(([{ contentRect }]) => {
+      this.width = contentRect.width;
+      this.draw();
+    }).observe(at("lives-axis"));
     at("lives-frame").addEventListener("pointermove", (event) => this.point(event));
   }
 
@@ -61,9 +65,8 @@ export class Lives {
     if (this.model?.name !== model.name) [this.all, this.span] = [false, new Span()];
     [this.model, this.now] = [model, now];
     this.span.reach(model.clustering?.usual);
-    const shown = Boolean(model.clustering) && !model.waiting_for;
-    at("lives-panel").hidden = !shown;
-    if (!shown) return;
+    at("lives-panel").hidden = !model.clustering || Boolean(model.waiting_for);
+    if (at("lives-panel").hidden) return;
     if (model.clustering.usual) this.past.follow(model, this.span.asked);
     this.draw();
   }
@@ -77,14 +80,9 @@ export class Lives {
     return [...[...known].sort(order), ...ended.map((each) => ({ ...each, ended: true }))];
   }
 
-  // The start of the first bar with readings of a cluster, and that of the last.
-  first(identity) {
-    return this.bars.lived.get(identity)?.[0] ?? null;
-  }
-
-  last(identity) {
-    return this.bars.lived.get(identity)?.[1] ?? null;
-  }
+  // The starts of the first and the last bar with readings of a cluster.
+  first = (identity) => this.bars.lived.get(identity)?.[0] ?? null;
+  last = (identity) => this.bars.lived.get(identity)?.[1] ?? null;
 
   draw() {
     const { model } = this;
@@ -114,7 +112,7 @@ export class Lives {
     if (this.past.failed) return "The history cannot be read at present.";
     if (!this.bars.length) return this.past.busy ? "" : this.past.shown ? "There are no readings in this time." : "The history begins with the next snapshot.";
     const marks = this.model.clustering.usual?.clusters.length ? " The mark on it is what is usual at this time of day: from the smallest to the largest share, and the mean." : "";
-    return `A band of full height, and a full bar, are ${percent(this.highest)} of the readings. A ring: new or parted.${marks}`;
+    return `A band of full height, and a full bar, are ${percent(this.full)} of the readings or more. A ring: new or parted.${marks}`;
   }
 
   // What is drawn beside the rows; its scripts come after the first picture.
@@ -139,7 +137,7 @@ export class Lives {
       const found = [];
       if (slots.has(parent) && first !== null && first > start) found.push({ from: parent, to: identity, place: place(first), slot: slots.get(identity) });
       if (slots.has(into)) found.push({ from: identity, to: into, place: place(this.last(identity) + this.bars.width), slot: slots.get(into) });
-      return found.map((curve) => ({ ...curve, faded: this.chosen !== null && this.chosen !== curve.from && this.chosen !== curve.to }));
+      return found.map((curve) => ({ ...curve, faded: this.chosen !== null && ![curve.from, curve.to].includes(this.chosen) }));
     });
   }
 
@@ -156,13 +154,13 @@ export class Lives {
     this.bars = barsOf(past.columns, past.span?.step ?? 1);
     this.window = windowOf(this.bars, past.span, this.span.oldest, this.span.newest);
     const usual = this.model.clustering.usual?.clusters.map(({ range }) => range[2] / 1000) ?? [];
-    this.highest = Math.max(highestShare(this.bars), 0.01, ...usual);
+    this.full = Math.max(highShare(this.bars), 0.01, ...usual);
     this.outlines = new Map(); // identity, and whether it has ended -> outline of its band
   }
 
   outline(cluster) {
     const key = `${cluster.identity}/${cluster.ended}`;
-    if (!this.outlines.has(key)) this.outlines.set(key, outlineOf(this.bars, cluster, this.window, this.highest));
+    if (!this.outlines.has(key)) this.outlines.set(key, outlineOf(this.bars, cluster, this.window, this.full));
     return this.outlines.get(key);
   }
 
@@ -197,9 +195,9 @@ export class Lives {
     if (path.getAttribute("d") !== outline) path.setAttribute("d", outline);
     path.setAttribute("class", `life ${cluster.ended ? "" : `c${markOf(cluster.slot).colour}`}`);
     this.mark(band, cluster);
-    fillShare(share, cluster, usualOf(usual, cluster.identity), this.highest);
+    fillShare(share, cluster, usualOf(usual, cluster.identity), this.full);
     setText(since.firstChild, cluster.ended || cluster.since === null ? "" : `for ${duration(this.now - cluster.since)}`);
-    setText(since.lastChild, cluster.ended ? "" : cluster.active ? "here now" : this.quietFor(cluster.identity));
+    setText(since.lastChild, cluster.ended ? "" : cluster.active ? "active" : this.quietFor(cluster.identity));
   }
 
   quietFor(identity) {
@@ -236,21 +234,23 @@ export class Lives {
     const { start, end, length } = this.span.asked;
     const [earlier, ...buttons] = at("spans").children;
     const later = buttons.pop();
-    const reachable = LENGTHS.findIndex(([, each]) => each >= this.span.newest - this.span.oldest);
+    const known = this.span.newest - this.span.oldest;
+    const reachable = LENGTHS.findIndex(([, each]) => each >= known);
     buttons.forEach((button, place) => {
       button.ariaPressed = String(this.span.length === LENGTHS[place][1]);
       button.hidden = place > reachable && LENGTHS[place][1] !== this.span.length;
     });
     [earlier.disabled, later.disabled] = [start <= this.span.oldest, end === null];
-    [earlier, later].forEach((button) => (button.hidden = length >= this.span.newest - this.span.oldest));
+    [earlier, later].forEach((button) => (button.hidden = length >= known));
   }
 
   axis() {
     const { start, end } = this.window;
-    this.ticks = this.bars.length ? ticksOf(this.window, innerWidth < 600 ? TICKS_MAX_NARROW : TICKS_MAX) : [];
     const live = this.past.span?.end === null;
+    this.ticks = this.bars.length ? ticksOf(this.window, Math.max(1, Math.floor(this.width / TICK_PX))) : [];
+    const room = 1 - (live ? NOW_PX : END_PX) / this.width;
     const last = { place: 1, words: this.bars.length ? (live ? "now" : moment(end)) : "" };
-    reconcile(at("lives-axis"), [...this.ticks.filter(({ place }) => live || place < 0.75), last], ({ place, words }) => `${place}/${words}`, () => make("span"), (label, { place, words }) => {
+    reconcile(at("lives-axis"), [...this.ticks.filter(({ place }) => place < room), last], ({ place, words }) => `${place}/${words}`, () => make("span"), (label, { place, words }) => {
       setText(label, words);
       if (place < 1) label.style.left = `${100 * place}%`;
     });
@@ -283,7 +283,7 @@ export class Lives {
     const words = `${moment(time)}: ${parts.length ? `${parts.join(", ")} of ${plural(bar.total, "reading")}` : "no readings"}`;
     setText(at("moment-words"), this.bars.length ? words : "");
     at("moment").setAttribute("aria-valuetext", words);
-    at("lives").style.setProperty("--moment", `${(100 * (time + width / 2 - start)) / (end - start)}%`);
+    at("lives").style.setProperty("--moment", at("moment").hidden ? "-1%" : `${(100 * (time + width / 2 - start)) / (end - start)}%`);
   }
 }
 

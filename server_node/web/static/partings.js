@@ -4,20 +4,22 @@
 import { markOf } from "./marks.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+const ROOM_MIN = 500; // pixels; where there is less, words stand between the bands, and curves would go through them
 const BEND = 14; // pixels over which a curve leaves a band
 const at = (id) => document.getElementById(id);
-let [curves, ticks] = [[], []];
+let [every, ticks] = [[], []];
 
 // `nextTicks` have their `place` in the time shown from 0 to 1. `next`: the identities of the rows that a curve goes `from` and `to`, its `place` in the time shown from 0 to 1, the `slot`
 // of the cluster that it is coloured as, and whether it is `faded`.
 export function showPartings(next, nextTicks) {
-  [curves, ticks] = [next, nextTicks];
+  [every, ticks] = [next, nextTicks];
   draw();
 }
 
 function draw() {
   const frame = at("lives-frame").getBoundingClientRect();
   drawTicks(frame);
+  const curves = frame.width < ROOM_MIN ? [] : every;
   const rows = new Map([...at("lives-rows").rows].map((row) => [row.dataset.key, row]));
   const drawing = at("partings").querySelector("g");
   const missing = curves.length - drawing.children.length;
@@ -34,10 +36,10 @@ function draw() {
   });
 }
 
+// A line through each band, so that none goes through the words between bands that stand below them.
 function drawTicks(frame) {
-  const band = at("lives-axis").getBoundingClientRect();
-  const bottom = at("moment").getBoundingClientRect().top - frame.top;
-  const lines = ticks.map(({ place }) => `M${(band.left - frame.left + place * band.width).toFixed(1)} ${(band.bottom - frame.top).toFixed(1)}V${bottom.toFixed(1)}`);
+  const bands = [...at("lives").querySelectorAll("tbody .band")].map((band) => band.getBoundingClientRect()).filter(({ height }) => height);
+  const lines = bands.flatMap(({ left, top, width, height }) => ticks.map(({ place }) => `M${(left - frame.left + place * width).toFixed(1)} ${(top - frame.top).toFixed(1)}v${height.toFixed(1)}`));
   at("tick-lines").setAttribute("d", lines.join(""));
 }
 

@@ -22,8 +22,8 @@ export function shareCell() {
   return make("td", { class: "share", role: "cell" }, make("b"), make("span", { class: "far" }), bar, make("span", { class: "visually-hidden" }));
 }
 
-// `highest` is the share of a full bar.
-export function fillShare(cell, cluster, range, highest) {
+// `full` is the share from which a bar is full.
+export function fillShare(cell, cluster, range, full) {
   const [now, far, bar, words] = cell.children;
   const { active, ended, slot, recent_share: share } = cluster;
   setText(now, ended ? "" : active ? percent(share) : "quiet");
@@ -33,12 +33,12 @@ export function fillShare(cell, cluster, range, highest) {
   cell.title = [cluster.trend_text, range && !ended ? `usual at this time: ${usualWords(range)}` : ""].filter(Boolean).join("; ");
   bar.hidden = ended || (!active && !range);
   const [part, usual, mean] = bar.children;
-  const place = (part) => `${Math.min(100, (100 * part) / highest).toFixed(1)}%`;
+  const place = (part) => `${Math.min(100, (100 * part) / full).toFixed(1)}%`;
   part.className = `part f${markOf(slot ?? 0).colour}`;
   part.style.width = active ? place(share) : "0";
   [usual.hidden, mean.hidden] = [!range, !range];
   if (!range) return;
   usual.style.left = place(range[0] / 1000);
-  usual.style.width = place((range[2] - range[0]) / 1000);
+  usual.style.right = `calc(100% - ${place(range[2] / 1000)})`;
   mean.style.left = place(range[1] / 1000);
 }

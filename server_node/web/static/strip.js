@@ -9,11 +9,12 @@ const LOWEST_TOP = 0.1; // what the full height is at least, so that a few such 
 const row = document.getElementById("new-readings");
 
 export function showStrip(bars, window, usual) {
-  const [name, share, band, since] = row.cells;
+  const [, share, band, since] = row.cells;
   row.hidden = !bars.length;
   const now = usual?.new ?? null;
-  setText(name.lastChild, usual?.new_usual === null || !usual ? "of no cluster known then" : `of no cluster known then; up to ${percent(usual.new_usual / 1000)} is usual`);
-  setText(share, now === null ? "" : `${percent(now / 1000)} last hour`);
+  const rarely = usual?.new_usual ?? null;
+  setText(share.firstChild, now === null ? "" : `${percent(now / 1000)} last hour`);
+  setText(share.lastChild, rarely === null ? "" : `up to ${percent(rarely / 1000)} usual`);
   const highest = bars.reduce((most, bar) => (shareOf(bar, NO_CLUSTER) > shareOf(most, NO_CLUSTER) ? bar : most), bars[0] ?? { total: 0 });
   const top = Math.max(LOWEST_TOP, bars.length ? shareOf(highest, NO_CLUSTER) : 0);
   const outline = bars.length ? steps(bars, NO_CLUSTER, window, top) : "";

@@ -3,7 +3,6 @@
 const HOUR = 3600;
 const HOURS = [1, 2, 3, 6, 12];
 const DAYS = [1, 2, 4, 7, 14, 28, 56, 112];
-const LAST = 0.93; // of the axis: beyond stands its end
 
 const words = (seconds, options) => new Date(seconds * 1000).toLocaleString("en-GB", options);
 const clockOf = (seconds) => words(seconds, { hour: "2-digit", minute: "2-digit" });
@@ -28,7 +27,7 @@ export function ticksOf({ start, end }, most) {
     const dayStart = midnight.getTime() / 1000;
     for (let hour = 0; hour < (hours ? 24 : 1); hour += hours ?? 24) found.push(dayStart + hour * HOUR);
   }
-  return found.map((time) => ({ place: (time - start) / length, words: labelOf(time, days) })).filter(({ place }) => place >= 0 && place < LAST);
+  return found.map((time) => ({ place: (time - start) / length, words: labelOf(time, days) })).filter(({ place }) => place >= 0);
 }
 
 function labelOf(time, days) {
