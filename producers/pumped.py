@@ -28,6 +28,10 @@ from shoal.transports.base import Log
 
 IDLE_S = 0.25
 """longest wait before a stop is noticed and progress is shown"""
+BATCH_ROWS = (500, 8000)
+"""fewest and most rows of all clients that are stored together: every store syncs the disk for each client"""
+BATCH_NUMBERS = 2**20
+"""values of the features in a batch, so that wide rows take no more memory"""
 CLIENTS = click.Option(
     ["--clients"], default=1, show_default=True, help="Number of clients, named client-1, client-2, ..."
 )
@@ -103,6 +107,7 @@ def _pump(source: Source, task: ProducerTask, pacing: Pacing, bookmark: Bookmark
             pacing=pacing,
             bookmark=bookmark,
             limit=task.options["limit"],
+            batch_rows_max=min(max(BATCH_ROWS[0], BATCH_NUMBERS // task.config.contract.width), BATCH_ROWS[1]),
             topic_settings=readings_settings(task.config.client),
         )
     except SettingsError:
