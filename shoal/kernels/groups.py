@@ -40,8 +40,8 @@ class Groups(Protocol):
         ...
 
 
-def groups_of(edges: Positions, masses: Floats, cores: Singles, heavy: float) -> Groups:
-    """edges (e, 2) in their order, masses and core distances (k,), and the mass from which a group is heavy."""
+def groups_of(edges: Positions, masses: Floats, cores: Singles, heavy: Floats) -> Groups:
+    """edges (e, 2) in their order, masses and core distances (k,), (e,) mass from which an edge's groups are heavy."""
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(edges))
     if compiled is None:
         return _ListedGroups(edges, masses, cores, heavy)
@@ -51,17 +51,17 @@ def groups_of(edges: Positions, masses: Floats, cores: Singles, heavy: float) ->
 class _ListedGroups:
     """The groups in plain lists: thousands of single numbers are read and written one by one."""
 
-    def __init__(self, edges: Positions, masses: Floats, cores: Singles, heavy: float) -> None:
+    def __init__(self, edges: Positions, masses: Floats, cores: Singles, heavy: Floats) -> None:
         self._edges: list[list[int]] = edges.tolist()
         self._mass: list[float] = masses.tolist()
         self._core: list[float] = cores.tolist()
-        self._heavy = heavy
+        self._heavy: list[float] = heavy.tolist()
         self._root = list(range(len(masses)))
         self._members = [[at] for at in self._root]
 
     def add(self, first: int, *, heavy_too: bool = False) -> Meeting | None:
         root, core, mass, members = self._root, self._core, self._mass, self._members
-        heavy = np.inf if heavy_too else self._heavy
+        added_anyway = first if heavy_too else -1
         for number in range(first, len(self._edges)):
             a, b = self._edges[number]
             while root[a] != a:
@@ -70,9 +70,8 @@ class _ListedGroups:
                 root[b] = b = root[root[b]]
             if core[a] > core[b]:
                 a, b = b, a
-            if mass[a] >= heavy and mass[b] >= heavy:
+            if number != added_anyway and min(mass[a], mass[b]) >= self._heavy[number]:
                 return Meeting(number, (a, b), (np.array(members[a]), np.array(members[b])))
-            heavy = self._heavy
             root[b] = a
             mass[a] += mass[b]
             if len(members[a]) <= len(members[b]):
@@ -89,10 +88,11 @@ class _CompiledGroups:
     """The groups in arrays, for the compiled kernel."""
 
     def __init__(
-        self, compiled: CompiledKernels, edges: Positions, masses: Floats, cores: Singles, heavy: float
+        self, compiled: CompiledKernels, edges: Positions, masses: Floats, cores: Singles, heavy: Floats
     ) -> None:
         at = np.arange(len(masses))
-        self._compiled, self._edges, self._core, self._heavy = compiled, np.ascontiguousarray(edges), cores, heavy
+        self._compiled, self._edges, self._core = compiled, np.ascontiguousarray(edges), cores
+        self._heavy = heavy.astype(np.float64)
         self._mass = masses.astype(np.float64)
         self._root = at.copy()
         self._lists = np.stack([np.ones_like(at), at, at])
@@ -100,9 +100,9 @@ class _CompiledGroups:
         self._met = np.empty((2, len(masses)), dtype=np.int64)
 
     def add(self, first: int, *, heavy_too: bool = False) -> Meeting | None:
-        heavy = np.inf if heavy_too else self._heavy
+        added_anyway = first if heavy_too else -1
         state = self._mass, self._core, self._root, self._lists
-        number, a, b = self._compiled.join_groups(self._edges, first, heavy, self._heavy, state, self._met)
+        number, a, b = self._compiled.join_groups(self._edges, first, added_anyway, self._heavy, state, self._met)
         if number == len(self._edges):
             return None
         sizes = self._lists[0]

@@ -104,7 +104,7 @@ def test_sides_that_receive_readings_at_different_times_are_tested_with_the_slow
     ones = np.ones(100)
     weights = Weights(ones, np.repeat(recent, 50) / 50, ones, 100.0 * ones, ones, np.zeros(100, dtype=np.int64))
     squared = ((at[:, None] - at) ** 2).astype(np.float32)
-    joining = Joining(weights, squared, np.zeros(100, dtype=np.float32), 10.0, 4.5, lambda pair, found: True)
+    joining = Joining(weights, squared, np.zeros(100, dtype=np.float32), 10.0, 10.0, 4.5, lambda pair, found: True)
     first = np.array([*range(49), *range(50, 99), 49])
     group, apart = joining.join(np.stack([first, first + 1], axis=1), squared[first, first + 1])
     assert (len(set(group.tolist())) == 1) is joined

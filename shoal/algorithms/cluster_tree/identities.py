@@ -98,8 +98,9 @@ class Identities:
             if group not in identity_of and cluster not in identity_of.values():
                 identity_of[group] = cluster
         for group, identity in identity_of.items():
-            if found.significance.get(group, 0.0) >= CERTAIN * self._split:
-                self.clusters[identity].confirmed = True
+            one, certainty = self.clusters[identity], found.significance.get(group, 0.0) / self._split
+            if certainty >= 1.0 and readings - one.since >= self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0):
+                one.confirmed = True
         oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}

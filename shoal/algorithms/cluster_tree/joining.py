@@ -1,4 +1,7 @@
-"""Joins cells along a spanning tree, and tests each join of two groups that are heavy enough to be clusters."""
+"""Joins cells along a spanning tree, and tests each join of two groups that are heavy enough to be clusters.
+
+A join is tested by density (`_by_density`), and where its lighter side has too few readings for that, by its gap.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.algorithms.cluster_tree.gaps import gap_significance, spread
 from shoal.kernels.density_tree import exact_masses, join_significance, typical_mass
 from shoal.kernels.distance import Floats
 from shoal.kernels.groups import Meeting, groups_of
@@ -16,12 +20,12 @@ from shoal.kernels.sketching import Positions, Singles
 OWN_SHARE_MIN = 1 / 3
 """share of a known cluster's mass that a group must have to stand for it"""
 RECENT_MIN = 5.0
-"""recent readings that the lighter side must have where one cluster becomes two, so that a place which the cluster has
-left is not one; and recent readings from which a known cluster is tested"""
+"""recent readings of the lighter side from which one cluster can become two, so that a place which the cluster has left
+is not one; and recent readings from which a known cluster is tested"""
 SAME_RATE_MIN = 0.5
 """recent readings per mass of one side, as a multiple of the other side's, from which both receive readings at once"""
 LIGHTEST = 1.5
-"""smallest mass of a side that is tested, as a multiple of the mass within a core distance"""
+"""smallest mass of a side that is tested by density, as a multiple of the mass within a core distance"""
 
 Pair = tuple[int, int]
 RemainApart = Callable[[Pair, float], bool]
@@ -75,11 +79,15 @@ class Joining:
         squared: Singles,
         cores: Singles,
         within: float,
+        few: float,
         split_significance: float,
         remain_apart: RemainApart,
     ) -> None:
-        """Squared distances (k, k), squared core distances (k,), the mass within a core distance."""
-        self._weights, self._squared, self._within = weights, squared, within
+        """Squared distances (k, k), squared core distances (k,), the mass within a core distance.
+
+        `few`: the smallest mass of a side that is tested by its gap.
+        """
+        self._weights, self._squared, self._within, self._few = weights, squared, within, min(few, within)
         self._split_significance, self._remain_apart = split_significance, remain_apart
         self._cores, self._exact = cores, exact_masses(weights.mass)
         self._clusters, self._place = np.unique(weights.cluster, return_inverse=True)
@@ -90,11 +98,15 @@ class Joining:
 
         -> (k,) the group of each cell, and the lowest significance of each group's refused joins.
         """
-        groups = groups_of(edges, self._weights.mass, self._cores, LIGHTEST * self._within)
+        # Shorter than a core distance, an edge does not tell how far apart its two sides are.
+        has_gap = lengths > self._cores[edges].max(axis=1)
+        groups = groups_of(
+            edges, self._weights.mass, self._cores, np.where(has_gap, self._few, LIGHTEST * self._within)
+        )
         refused: list[tuple[int, float]] = []
         met = groups.add(0)
         while met is not None:
-            significance = self._refused(met, float(lengths[met.edge]))
+            significance = self._refused(met, float(lengths[met.edge]), bool(has_gap[met.edge]))
             if significance is None:
                 met = groups.add(met.edge, heavy_too=True)
             else:
@@ -107,7 +119,7 @@ class Joining:
             lowest[now] = min(lowest.get(now, math.inf), significance)
         return group, lowest
 
-    def _refused(self, met: Meeting, length: float) -> float | None:
+    def _refused(self, met: Meeting, length: float, has_gap: bool) -> float | None:
         """The significance of a join that is refused; None: it is not."""
         one, other = (self._side(members) for members in met.members)
         light, heavy = (one, other) if one.mass < other.mass else (other, one)
@@ -115,16 +127,19 @@ class Joining:
         # What varies slowly is in the counts of sides that receive readings at different times, and not in the
         # comparison of sides that receive them at once: there it is the same for both and for the place between.
         is_slow = not one.receives_as(other)
-        if pair is None and self._significance(light, light.mass, is_slow) < self._split_significance:
-            return None  # no count of the lighter side can exceed its mass
-        found = self._significance(light, self._typical(light, length), is_slow)
-        if found > 0.0:
-            found = min(found, self._significance(heavy, self._typical(heavy, length), is_slow))
+        # No count of the lighter side can exceed its mass.
+        is_countable = self._significance(light, light.mass, is_slow) >= self._split_significance
+        found = 0.0
+        if light.mass >= LIGHTEST * self._within and (pair is not None or is_countable):
+            found = self._by_density(light, heavy, length, is_slow)
+        if has_gap and not is_countable:
+            found = max(found, min(self._by_gap(side, math.sqrt(length), is_slow) for side in (light, heavy)))
         if pair is not None:
             refused = self._remain_apart(pair, found)
         else:
             lesser = min((one, other), key=lambda side: side.main_mass)
-            refused = found >= self._split_significance and lesser.recent_rate * lesser.mass > RECENT_MIN
+            is_received = one.receives_as(other) or lesser.recent_rate * lesser.mass > RECENT_MIN
+            refused = found >= self._split_significance and is_received
         return found if refused else None
 
     def _side(self, members: Positions) -> _Side:
@@ -145,11 +160,30 @@ class Joining:
             float(known[main] / self._whole[main]),
         )
 
+    def _by_density(self, light: _Side, heavy: _Side, length: float, is_slow: bool) -> float:
+        """By how much the less dense side is denser than the place where they meet."""
+        found = self._significance(light, self._typical(light, length), is_slow)
+        if found <= 0.0:
+            return found
+        return min(found, self._significance(heavy, self._typical(heavy, length), is_slow))
+
+    def _by_gap(self, side: _Side, gap: float, is_slow: bool) -> float:
+        """By how much a side is denser than the gap, in which there is nothing."""
+        if len(side.members) < 2:
+            return 0.0
+        mass, within, few = self._weights.mass, self._within, self._few
+        readings, distance = spread(side.members, mass, self._squared, self._cores, within, few)
+        return gap_significance(readings / self._counts_as_one(side, is_slow), distance, gap)
+
     def _typical(self, side: _Side, length: float) -> float:
         return typical_mass(self._squared, side.members, self._exact, length)
 
     def _significance(self, side: _Side, count: float, is_slow: bool) -> float:
-        return join_significance(count, self._within, side.slow_dependence if is_slow else side.dependence)
+        return join_significance(count, self._within, self._counts_as_one(side, is_slow))
+
+    @staticmethod
+    def _counts_as_one(side: _Side, is_slow: bool) -> float:
+        return side.slow_dependence if is_slow else side.dependence
 
 
 def _known_pair(one: _Side, other: _Side) -> Pair | None:

@@ -3,7 +3,7 @@
 As in HDBSCAN, groups grow along the minimum spanning tree of mutual reachability, the shortest edges first. HDBSCAN
 then condenses the tree by a smallest cluster size and picks the clusters that persist. Here each join of two groups is
 tested when its edge comes: it is refused, and the two sides are clusters of their own, when the readings of each side
-lie significantly denser than where the sides meet.
+lie significantly denser than where the sides meet. A small group is told by the gap around it (`gaps`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.gaps import FEW_READINGS, cores_of_few
 from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
 from shoal.kernels.density_tree import core_distances, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
@@ -56,25 +57,30 @@ def partition(
     """
     k, total = len(cells), float(cells.mass.sum())
     mean = float(cells.mass @ dependence) / total if k else 1.0
-    within = max(MASS_WITHIN_MIN, RESOLUTION * math.sqrt(total * math.sqrt(mean)))
+    within, few = max(MASS_WITHIN_MIN, RESOLUTION * math.sqrt(total * math.sqrt(mean))), FEW_READINGS * mean
     if k < 3 or total < 2.0 * within:
         return Partition(np.zeros(k, dtype=np.int64), {}, np.full(k, np.inf))
     frame = frame_of(cells.centres)
     squared = squared_among(frame.of(cells.centres))
-    cores = core_distances(squared, cells.mass, within)
+    cores = _cores(squared, cells.mass, within, few)
     present = still_present(cells, active, squared, cores, dependence)
     mass = cells.mass * present
     if (present < 1.0).any():
-        cores = core_distances(squared, mass, within)
+        cores = _cores(squared, mass, within, few)
     unchanged = settled & ~receives_readings(cells)
     edges, lengths = _tree_of(np.flatnonzero(~unchanged), squared, cores)
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)
-    joining = Joining(weights, squared, cores, within, split_significance, remain_apart)
+    joining = Joining(weights, squared, cores, within, few, split_significance, remain_apart)
     order = np.argsort(lengths, kind="stable")
     group, significance = joining.join(edges[order], lengths[order])
     _, first, place = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
     group[unchanged] = np.flatnonzero(unchanged)[first][place]
     return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * frame.scale)
+
+
+def _cores(squared: Singles, mass: Floats, within: float, few: float) -> Singles:
+    cores = core_distances(squared, mass, within)
+    return cores_of_few(squared, mass, cores, few) if few < within else cores
 
 
 def receives_readings(cells: Cells) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ PLACES = types.Array(types.int64, 2, "C", readonly=True)
 SINGLES = types.Array(types.float32, 1, "C", readonly=True)
 STATE = types.Tuple((types.float64[::1], SINGLES, types.int64[::1], types.int64[:, ::1]))
 MET = types.int64[:, ::1]
-SIGNATURE = types.UniTuple(types.int64, 3)(PLACES, types.int64, types.float64, types.float64, STATE, MET)
+SIGNATURE = types.UniTuple(types.int64, 3)(PLACES, types.int64, types.int64, types.float64[::1], STATE, MET)
 
 
 @njit(forceinline=True)
@@ -44,14 +44,15 @@ def put_together(root: Any, other: Any, lists: Any) -> None:
 
 
 def kernel(sources: str) -> Any:
-    """edges (e, 2), the first to add, the mass from which its groups and those of later ones are heavy; masses, core
-    distances, roots (k,), lists (3, k) -> the edge that is not added, or e, and the roots of its groups.
+    """edges (e, 2), the first to add, one that is added anyway or -1, (e,) the mass from which an edge's groups are
+    heavy; masses, core distances, roots (k,), lists (3, k) -> the edge that is not added, or e, and the roots of its
+    groups.
 
     Sets the first places of `met` (2, k) to the members of these.
     """
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
-    def join_groups(edges: Any, first: Any, heavy: Any, heavy_later: Any, state: Any, met: Any) -> Any:
+    def join_groups(edges: Any, first: Any, added_anyway: Any, heavy: Any, state: Any, met: Any) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         mass, core, root, links = state
         lists = links[0], links[1], links[2]
@@ -59,11 +60,10 @@ def kernel(sources: str) -> Any:
             a, b = root_of(root, edges[number, 0]), root_of(root, edges[number, 1])
             if core[a] > core[b]:
                 a, b = b, a
-            if mass[a] >= heavy and mass[b] >= heavy:
+            if number != added_anyway and mass[a] >= heavy[number] and mass[b] >= heavy[number]:
                 list_members(a, lists, met[0])
                 list_members(b, lists, met[1])
                 return number, a, b
-            heavy = heavy_later
             root[b] = a
             mass[a] += mass[b]
             put_together(a, b, lists)

@@ -1,0 +1,81 @@
+"""The test of gaps: a few readings that are close together and far from all others are a cluster.
+
+The test of density compares counts of readings, and a small count varies much: it needs about fifty readings. The gap
+around a small group tells more. Were the readings as dense in the gap as in the group, some would lie there.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from shoal.kernels.density_tree import core_distances
+from shoal.kernels.distance import Floats
+from shoal.kernels.sketching import Positions, Singles
+
+FEW_READINGS: Final = 10.0
+"""independent readings from which a group is tested by its gap: the spread of fewer is hardly known"""
+OWN_SHARE: Final = 0.75
+"""share of a small group's readings by which its spread is measured, so that some strays do not count"""
+ALONE: Final = 5.0
+"""gap, in core distances, beside which `FEW_READINGS` readings are significant by 4.5 standard deviations"""
+EMPTIER: Final = 2.0
+"""ratio of the two core distances of a cell from which it may be alone"""
+LEAST_CHANCE: Final = 1e-300
+"""smaller chances are not told apart"""
+
+
+def cores_of_few(squared: Singles, mass: Floats, cores: Singles, few: float) -> Singles:
+    """Squared distances (k, k), masses and squared core distances (k,) -> the latter, smaller for cells that are alone.
+
+    A group of fewer readings than lie within a core distance would not be a group: each of its cells reaches across the
+    gap. So within the core distance of a cell that is alone lie `few` readings. A cell is alone if one of those few has
+    its own few within a fifth of the cell's core distance.
+    """
+    near = core_distances(squared, mass, few)
+    maybe = np.flatnonzero(cores > EMPTIER**2 * near)
+    densest = np.where(squared[maybe] <= near[maybe, None], near, np.float32(np.inf)).min(axis=1)
+    alone = maybe[cores[maybe] > ALONE**2 * densest]
+    found = cores.copy()
+    found[alone] = near[alone]
+    return found
+
+
+def spread(
+    group: Positions, mass: Floats, squared: Singles, cores: Singles, within: float, few: float
+) -> tuple[float, float]:
+    """-> a number of readings of a group of n > 1 cells, and the distance from its median one within which they lie.
+
+    `mass` and `cores` (k,) are those of all cells, `within` the readings within a core distance. The readings of merged
+    cells count only as far as there are cells: of n equal ones, n readings.
+    """
+    own = mass[group]
+    total, n = float(own.sum()), len(group)
+    readings = min(within, max(few, OWN_SHARE * total))
+    radius = cores[group]
+    if total < 2.0 * within:
+        apart = squared[np.ix_(group, group)]
+        order = apart.argsort(axis=1, kind="stable")
+        last = np.clip((own[order].cumsum(axis=1) < readings).sum(axis=1), 1, n - 1)
+        radius = apart[np.arange(n), order[np.arange(n), last]]
+    order = radius.argsort(kind="stable")
+    median = int(order[np.searchsorted(own[order].cumsum(), total / 2)])
+    # The readings of a merged cell may be as far apart as it is from the next one.
+    next_cell = float(np.delete(squared[group[median], group], median).min())
+    return min(readings, total**2 / float(own @ own)), math.sqrt(max(float(radius[median]), next_cell))
+
+
+def gap_significance(readings: float, distance: float, gap: float) -> float:
+    """By how many standard deviations an empty gap is too long to be chance.
+
+    `readings` independent readings lie within a distance of a place, and none in a row of such places as long as the
+    gap. Were all equally dense, each reading would be in the first one with a chance of 1 / (1 + places). The
+    significance is that of a normal variable with the same chance. 0 for a gap in which there is no room for a place.
+    """
+    if distance <= 0.0 or gap < 2.0 * distance:
+        return 0.0
+    chance = (1.0 + gap / (2.0 * distance)) ** -readings
+    return -NormalDist().inv_cdf(min(0.5, max(LEAST_CHANCE, chance)))
