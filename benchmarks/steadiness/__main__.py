@@ -18,7 +18,7 @@ from benchmarks.results import table, write
 from benchmarks.steadiness import speed
 from benchmarks.steadiness.judge import STEP_ROWS, WARM_ROWS, Verdict, judge
 from benchmarks.steadiness.learners import OURS, PEERS, Peer
-from benchmarks.steadiness.sensors import SENSORS, SHUFFLED, at_random, sensor
+from benchmarks.steadiness.sensors import REPEATED, SENSORS, SHUFFLED, again, at_random, sensor
 from benchmarks.steadiness.streams import Stream, changing, every, stationary
 
 CHOOSING = (100, 101, 102)
@@ -77,7 +77,8 @@ def main(
         warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
         for number, seed in enumerate(seeds):
             for stream in streams(seed, quick, data, wanted, first=number == 0):
-                beside = [peer for peer in peers if number < PEER_SEEDS and peer.takes(stream)]
+                is_compared = number < PEER_SEEDS and stream.family != "repeated"
+                beside = [peer for peer in peers if is_compared and peer.takes(stream)]
                 measured += judged(stream, seed, (OURS, *beside))
         costs = speed.measure((2,) if quick else (2, 16, 64), 3 if quick else 9)
     result = {
@@ -130,6 +131,9 @@ def streams(seed: int, quick: bool, data: Path | None, wanted: Sequence[str], fi
         for name in SHUFFLED:
             if _is_wanted(f"{name}, shuffled", wanted):
                 yield at_random(data, name, seed)
+        for name in REPEATED:
+            if _is_wanted(f"{name}, repeated", wanted):
+                yield again(data, name, seed)
 
 
 def _is_wanted(name: str, wanted: Sequence[str]) -> bool:
@@ -167,14 +171,20 @@ def markdown(result: dict[str, Any]) -> str:
         own = [verdict for verdict in verdicts if verdict["family"] == family]
         compared = [verdict for verdict in own if verdict["seed"] in peer_seeds]
         parts.append(f"## {family.capitalize()} streams\n\n{_of_learners(compared)}")
-        parts.append(_of_streams([verdict for verdict in own if verdict["learner"] == OURS.name]))
+        ours = [verdict for verdict in own if verdict["learner"] == OURS.name]
+        parts.append(_of_streams(ours))
+        if family == "repeated":
+            parts.append(_of_growth(ours))
     parts.append("## Cost\n\n" + speed.cost_table(result["speed"]))
     parts.append(
         f"Checked every {result['judged']['step_rows']} rows, the first {result['judged']['warm_rows']} not counted. "
         "Count error: how far the number shown is outside of what is true (clusters of the last 1 000 rows to "
         "clusters so far), as a share of the former. Changes: of the number shown, per 1 000 rows. Still: spans of "
         "1 000 rows without one. Switches: a true cluster received another label; peers without lasting labels are "
-        "judged by the labels they give. Delay: rows until a birth, split or merge is shown (rows of that cluster).\n"
+        "judged by the labels they give. Delay: rows until a birth, split or merge is shown (rows of that cluster); "
+        "blobs that move are two while 6 standard deviations apart, and the second number is counted from the moment "
+        "when the density has another number of modes, 2 apart. Repeated: the rows of a table again and again, each "
+        "time in another order.\n"
     )
     parts.append("".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items()))
     if "peers_measured_at" in result:
@@ -201,12 +211,29 @@ def _of_streams(verdicts: list[dict[str, Any]]) -> str:
         own = [verdict for verdict in verdicts if verdict["stream"] == name]
         counts = ", ".join(dict.fromkeys(str(verdict["count_end"]) for verdict in own))
         delays = [
-            f"{delay} ({own_rows})" if delay is not None else "never"
+            _delay(*of_event)
             for verdict in own
-            for delay, own_rows in zip(verdict["delays"], verdict["delays_own"], strict=True)
+            for of_event in zip(verdict["delays"], verdict["delays_own"], verdict["delays_modes"], strict=True)
         ]
         lines.append([name, str(len(own)), *_figures(own), counts, ", ".join(delays)])
     return table([*head, "clusters at the end", "delays"], lines)
+
+
+def _delay(delay: int | None, own_rows: int | None, since_modes: int | None) -> str:
+    if delay is None:
+        return "never"
+    return f"{delay} ({own_rows})" + f" or {since_modes}" * (since_modes != delay)
+
+
+def _of_growth(verdicts: list[dict[str, Any]]) -> str:
+    """The number of clusters after every 2,500 rows."""
+    every_rows = 2500
+    ends = range(every_rows, max(verdict["rows"] for verdict in verdicts) + 1, every_rows)
+    lines = [
+        [verdict["stream"], str(verdict["seed"]), *(str(verdict["counts"][end // STEP_ROWS - 1]) for end in ends)]
+        for verdict in verdicts
+    ]
+    return table(["clusters after rows", "seed", *map(str, ends)], lines)
 
 
 def _figures(verdicts: list[dict[str, Any]]) -> list[str]:

@@ -61,6 +61,8 @@ class Verdict:
     """rows from each event to the first check that shows it; None: never"""
     delays_own: list[int | None]
     """of these rows, those of the cluster that the event is about"""
+    delays_modes: list[int | None]
+    """rows from the moment when the density has another number of modes to the first check that shows the event"""
     counts: list[int]
     """the count at every check, also during the warm-up"""
 
@@ -117,6 +119,10 @@ class _Checks:
         per_span = max(1, 1000 // step)
         spans = max(1, -(-(len(after) - 1) // per_span))
         own = [None if n is None else _rows_of(event, self._stream, n) for event, n in self._delays.items()]
+        since_modes = [
+            None if n is None else n + event.at - (event.at if event.modes_at is None else event.modes_at)
+            for event, n in self._delays.items()
+        ]
         return Verdict(
             rows=len(self._stream.rows),
             ari=float(np.mean(self._agreement)),
@@ -129,6 +135,7 @@ class _Checks:
             switches_possible=self._switches_possible,
             delays=list(self._delays.values()),
             delays_own=own,
+            delays_modes=since_modes,
             counts=self._counts,
         )
 
@@ -174,7 +181,7 @@ def _shows(event: Event, stream: Stream, learner: Learner, end: int) -> bool:
     values, n = np.unique(own, return_counts=True)
     before = stream.truth[: event.at]
     others = stream.rows[: event.at][before != event.label]
-    if event.kind == "split":
+    if event.kind == "split" or event.at == 0:
         others = rows[truth != event.label]
     name = values[n.argmax()]
     alone = np.mean(learner.predict(others[-LATELY_ROWS:]) == name) < 0.02

@@ -1,4 +1,4 @@
-"""Real streams: sensors in the order of time, and the same and other tables shuffled."""
+"""Real streams: sensors in the order of time, the same and other tables shuffled, and short ones repeated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.steadiness.streams import Floats, Labels, Stream, shuffled
+from benchmarks.steadiness.streams import Floats, Labels, Stream, repeated, shuffled
 
 ROWS_MAX = 24_000
 
@@ -42,6 +42,10 @@ SHUFFLED = {
     "magic": Table("magic_telescope", ("ID",)),
 }
 
+REPEATED = ("gas", "optdigits")
+"""tables that end before the memory of cluster_tree is full"""
+REPEATED_ROWS = 20_000
+
 
 def sensor(folder: Path, name: str) -> Stream:
     """One sensor in the order of time."""
@@ -51,6 +55,11 @@ def sensor(folder: Path, name: str) -> Stream:
 def at_random(folder: Path, name: str, seed: int) -> Stream:
     """One table in an order of no meaning."""
     return shuffled(Stream(name, "sensor", *read(folder, SHUFFLED[name])), seed)
+
+
+def again(folder: Path, name: str, seed: int) -> Stream:
+    """One table repeated, each time in another order of no meaning."""
+    return repeated(Stream(name, "sensor", *read(folder, SHUFFLED[name])), seed, REPEATED_ROWS)
 
 
 def read(folder: Path, table: Table) -> tuple[Floats, Labels]:

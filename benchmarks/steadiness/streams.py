@@ -25,12 +25,14 @@ class Event(NamedTuple):
     """Something that changes the true clusters."""
 
     at: int
-    """rows before it"""
+    """rows before it; 0 for a small cluster that is there from the beginning"""
     kind: str
     """"birth", "split", "merge" """
     label: int
     """the cluster that is new, or that is one with `other` from now on"""
     other: int = -1
+    modes_at: int | None = None
+    """rows before the density has another number of modes; None: as many as before the event"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Stream:
 
     name: str
     family: str
-    """"stationary", "changing", "sensor" or "shuffled" """
+    """"stationary", "changing", "sensor", "shuffled" or "repeated" """
     rows: Floats
     truth: Labels
     """(n,) cluster of each row when it came; of a sensor the class in the file, which need not be a cluster"""
@@ -64,7 +66,7 @@ def stationary(size: int = ROWS) -> dict[str, Maker]:
     add("rings", lambda g: rings(g, size))
     add("scales x12", lambda g: scales(g, size))
     add("background 10 %", lambda g: background(g, size, 5, 2))
-    add("small 1 %", lambda g: unequal(g, size))
+    made["small 1 %"] = lambda seed: small(seed, size)
     add("steps of 0.1", lambda g: coarse(g, size, 0.1))
     add("formal noise 400", lambda g: noised(g, size, 400.0))
     add("formal noise 100", lambda g: noised(g, size, 100.0))
@@ -148,6 +150,12 @@ def unequal(generator: np.random.Generator, n: int) -> tuple[Floats, Labels]:
     return centres[truth] + 0.02 * generator.standard_normal((n, 2)), truth
 
 
+def small(seed: int, n: int) -> Stream:
+    """The same as a stream: how long until the small blob is shown?"""
+    rows, truth = unequal(np.random.default_rng(seed), n)
+    return Stream("small 1 %", "stationary", rows, truth, None, (Event(0, "birth", 4),))
+
+
 def coarse(generator: np.random.Generator, n: int, step: float) -> tuple[Floats, Labels]:
     """Values with one digit after the point, a binary column and a constant one."""
     rows, truth = blobs(generator, n, 5, 2)
@@ -203,7 +211,10 @@ def class_by_class(seed: int, n: int, d: int) -> Stream:
 
 
 def parting(seed: int, n: int, backwards: bool) -> Stream:
-    """A blob whose halves part slowly (or meet), beside two that stay. They are two while 6 sd apart."""
+    """A blob whose halves part slowly (or meet), beside two that stay. They are two while 6 sd apart.
+
+    Their density has two modes while they are more than 2 sd apart.
+    """
     generator = np.random.default_rng(seed)
     sd, half = 0.02, generator.integers(4, size=n)
     gap = np.clip((np.arange(n) / n - 0.3) / 0.4, 0.0, 1.0) * 12.0 * sd
@@ -213,8 +224,8 @@ def parting(seed: int, n: int, backwards: bool) -> Stream:
     rows[:, 0] += np.where(half == 0, -0.5, np.where(half == 1, 0.5, 0.0)) * gap
     two = gap >= 6.0 * sd
     truth = np.where((half == 1) & ~two, 0, half)
-    at = int(np.argmax(two != two[0]))
-    event = Event(at, "merge" if backwards else "split", 1, 0)
+    at, modes_at = (int(np.argmax(apart != apart[0])) for apart in (two, gap > 2.0 * sd))
+    event = Event(at, "merge" if backwards else "split", 1, 0, modes_at)
     return Stream("merge" if backwards else "split", "changing", rows, truth, 500, (event,))
 
 
@@ -231,6 +242,13 @@ def shuffled(stream: Stream, seed: int) -> Stream:
     """The same rows in an order of no meaning."""
     order = np.random.default_rng(seed).permutation(len(stream.rows))
     return Stream(f"{stream.name}, shuffled", "shuffled", stream.rows[order], stream.truth[order])
+
+
+def repeated(stream: Stream, seed: int, n: int) -> Stream:
+    """n rows: the same ones again and again, each time in another order of no meaning."""
+    generator, size = np.random.default_rng(seed), len(stream.rows)
+    order = np.concatenate([generator.permutation(size) for _ in range(-(-n // size))])[:n]
+    return Stream(f"{stream.name}, repeated", "repeated", stream.rows[order], stream.truth[order])
 
 
 def every(makers: Sequence[dict[str, Maker]]) -> dict[str, Maker]:

@@ -10,7 +10,7 @@ from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.dependence import nearest_of_latest
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.cluster_tree.joining import Joining, Weights
-from shoal.algorithms.cluster_tree.partition import still_present
+from shoal.algorithms.cluster_tree.partition import Partition, still_present
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.distance import squared_by_differences
 from shoal.kernels.sketching import Sketch, empty_sketch
@@ -80,6 +80,22 @@ def test_a_split_that_is_not_shown_yet_must_be_found_again() -> None:
     assert known.remain_apart((0, 1), 2.1, 6000.0)  # a thousand readings later it is shown
     assert known.remain_apart((0, 1), 1.9, 6000.0)  # and lost only after as long a doubt
     assert not known.remain_apart((0, 1), 1.9, 7000.0)
+
+
+@pytest.mark.parametrize(
+    ("significance", "readings", "is_shown"),
+    [(4.6, 5900.0, False), (6.75, 5400.0, False), (6.75, 5500.0, True), (9.0, 5000.0, True), (4.4, 5900.0, False)],
+)
+def test_a_split_is_shown_the_sooner_the_more_certain_it_is(
+    significance: float, readings: float, is_shown: bool
+) -> None:
+    known = Identities(1000.0, 4.5, 2.0)
+    known.clusters = {0: Cluster(0.0, -1, True, True), 1: Cluster(5000.0, 0, False, False)}
+    groups = np.array([0, 0, 2, 2])
+    found = Partition(groups, {0: significance, 2: significance}, np.ones(4))
+    known.assign(cells_of([10.0] * 4, [0, 0, 1, 1]), found, readings)
+    known.settle(readings)
+    assert known.shown(np.array([1])).tolist() == [1 if is_shown else 0]
 
 
 def test_a_cluster_as_which_another_one_is_shown_is_not_settled() -> None:

@@ -118,3 +118,11 @@ def test_clusters_that_part_or_meet_by_movement_are_seen(name: str, size: int, r
     verdict = judge(Watched(), changing(size)[name](seed))
     assert all(delay is not None and delay <= rows for delay in verdict.delays)
     assert verdict.ari_end >= 0.98
+
+
+@pytest.mark.parametrize("seed", [508, 509, 510])
+def test_a_cluster_of_one_percent_is_shown_within_3000_readings(seed: int) -> None:
+    verdict = judged("small 1 %", seed)
+    assert all(delay is not None and delay <= 3000 for delay in verdict.delays)
+    assert verdict.count_end == 5
+    assert verdict.switches == 0

@@ -24,7 +24,7 @@ from benchmarks.steadiness.__main__ import kept_peers
 from benchmarks.steadiness.judge import judge
 from benchmarks.steadiness.learners import PEERS
 from benchmarks.steadiness.picture import draw, panel
-from benchmarks.steadiness.streams import Stream, changing, stationary
+from benchmarks.steadiness.streams import Stream, changing, repeated, stationary
 
 HERE = Path(__file__).parent.parent.parent
 
@@ -98,7 +98,7 @@ class Oracle:
         return len(self._seen) + (self._batches % 2 if self._flicker else 0)
 
 
-@pytest.mark.parametrize("name", ["blobs K=5 d=2", "births", "deaths", "class by class d=2", "drift"])
+@pytest.mark.parametrize("name", ["blobs K=5 d=2", "small 1 %", "births", "deaths", "class by class d=2", "drift"])
 def test_a_learner_that_knows_the_truth_is_perfect(name: str) -> None:
     stream = {**stationary(4000), **changing(4000)}[name](1)
     verdict = judge(Oracle(stream), stream)
@@ -115,3 +115,23 @@ def test_labels_and_counts_that_change_all_the_time_are_measured() -> None:
     assert verdict.switches == verdict.switches_possible == 20
     assert verdict.changes == 2.0
     assert verdict.still == 0.0
+
+
+def test_a_delay_is_counted_from_the_event_and_from_the_change_of_the_modes() -> None:
+    """Blobs are two while 6 sd apart; their density has two modes while they are 2 apart, which is another moment."""
+    for name in ("split", "merge"):
+        stream = changing(4000)[name](1)
+        (event,) = stream.events
+        assert event.modes_at is not None
+        assert (event.modes_at > event.at) is (name == "merge")
+        verdict = judge(Oracle(stream), stream)
+        assert verdict.delays[0] is not None
+        assert verdict.delays_modes == [verdict.delays[0] + event.at - event.modes_at]
+
+
+def test_a_repeated_stream_has_every_row_once_in_each_round() -> None:
+    stream = stationary(300)["one blob"](1)
+    rows = repeated(stream, 5, 750).rows
+    assert len(np.unique(rows[:300], axis=0)) == len(np.unique(rows[300:600], axis=0)) == 300
+    assert not np.array_equal(rows[:300], rows[300:600])
+    assert len(rows) == 750

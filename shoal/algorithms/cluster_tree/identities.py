@@ -24,7 +24,8 @@ RECENT_READINGS = 500.0
 ACTIVE_FROM, ACTIVE_UNTIL = 3.0, 1.0
 """recent readings above which a cluster becomes active, and down to which it remains active"""
 CERTAIN = 2.0
-"""a split is shown at once from this multiple of the significance of a split"""
+"""a split is shown at once from this multiple of the significance of a split; a less certain one after a while, the
+sooner, the more certain it is"""
 CERTAIN_NEW = 1.2
 """the same, where no readings were before"""
 EARLY_SHARE = 0.25
@@ -98,8 +99,8 @@ class Identities:
             if group not in identity_of and cluster not in identity_of.values():
                 identity_of[group] = cluster
         for group, identity in identity_of.items():
-            one, certainty = self.clusters[identity], found.significance.get(group, 0.0) / self._split
-            if certainty >= 1.0 and readings - one.since >= self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0):
+            one = self.clusters[identity]
+            if readings - one.since >= self._wait(found.significance.get(group, 0.0)):
                 one.confirmed = True
         oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
@@ -110,6 +111,11 @@ class Identities:
             identity_of[group] = self._new(former, confirmed, appeared, readings)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
+
+    def _wait(self, significance: float) -> float:
+        """The readings for which a split of this significance must have lasted before it is shown."""
+        certainty = significance / self._split
+        return self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0) if certainty >= 1.0 else math.inf
 
     def _new(self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float) -> int:
         parent = max(former, key=former.__getitem__) if former else NO_PARENT
