@@ -78,7 +78,7 @@ def main(
     with ProcessPoolExecutor(jobs) as pool:
         cells = [cell for found in pool.map(run.cells, names) for cell in found]
     with threadpool_limits(limits=1):
-        costs = cost.measure(((2, 6),) if quick else ((2, 6), (4, 6), (8, 6), (16, 6), (16, 40)), 20 if quick else 300)
+        costs = cost.measure(((2, 6),) if quick else ((2, 6), (4, 6), (8, 6), (16, 6), (16, 40)), 2 if quick else 25)
     learners = run.learners()
     result = {
         "made_by": "python -m benchmarks.privacy"

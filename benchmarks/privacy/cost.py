@@ -28,7 +28,7 @@ GOAL = {"window_ms": 1.0, "compiled_window_ms": 0.2, "bytes_per_reading": 29.0}
 EPSILON = 4.0
 CLIENTS = 10
 """few, so that each has full windows"""
-WINDOWS_OF_TURN = 10
+WINDOWS_OF_TURN = 50
 LAST_UPDATES = 20
 """full windows of a stream, by when the tree is complete: their mean is what a reading costs for good"""
 

@@ -230,3 +230,11 @@ def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_up
     assert (alone["server"], alone["models"]) == (None, {})
     assert served["models"]["means"]["answers"] == served["clients"]
     assert min(served["server"]["cpu_s"], served["server"]["peak_mib"]) > 0
+
+
+def test_both_forms_of_the_kernels_are_measured(tmp_path: Path) -> None:
+    result = run("kernels", tmp_path)
+    for name in ("sketched_rows_per_s", "rebuild_ms", "later_rebuild_ms"):
+        assert all(is_spread(result["cluster_tree"][0][name][form]) for form in ("numpy", "compiled"))
+    for name in ("window_ms", "compiled_window_ms", "grow_ms", "compiled_grow_ms"):
+        assert is_spread(result["density_tree"][0][name])

@@ -119,6 +119,16 @@ class CountingPlan:
         return np.concatenate([[0], np.cumsum(asked // SHARE_ONE)])
 
     @cached_property
+    def _leaf_of_asked(self) -> Ints:
+        """(b,) the leaf of each axis that a window asks, whichever of the leaf's axes it is."""
+        return np.repeat(np.arange(len(self.leaf_ids)), np.diff(self._asked_before))
+
+    @cached_property
+    def _leaf_words(self) -> NDArray[np.uint64]:
+        """(l,) what the sampling starts with in each leaf."""
+        return self.leaf_ids.astype(np.uint64) * np.uint64(_LEAF_STEP)
+
+    @cached_property
     def _share_before(self) -> Ints:
         return np.cumsum(self.share)
 
@@ -147,15 +157,10 @@ class CountingPlan:
         Where the sampling starts is public: it differs from client to client and leaf to leaf, and goes on by the
         golden ratio from window to window, so that every client is asked for every axis in proportion to its share.
         """
-        leaves = len(self.leaf_ids)
         words = np.frombuffer(hashlib.shake_256(b"axes" + client).digest(8), dtype="<u8")
-        word = (
-            words[0]
-            + self.leaf_ids.astype(np.uint64) * np.uint64(_LEAF_STEP)
-            + np.uint64(number * _WINDOW_STEP % 2**64)
-        )
+        word = words[0] + self._leaf_words + np.uint64(number * _WINDOW_STEP % 2**64)
         shift = (word >> np.uint64(64 - SHARE_BITS)).astype(np.int64)
-        leaf = np.repeat(np.arange(leaves), np.diff(self._asked_before))
+        leaf = self._leaf_of_asked
         start = np.arange(len(leaf), dtype=np.int64) * SHARE_ONE + shift[leaf]
         return np.asarray(np.searchsorted(self._share_before, start, side="right"), dtype=np.int64)
 
@@ -177,7 +182,7 @@ class CountingPlan:
             compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, questions, counts)
         else:
             counts = self._counted(rows[valid], words[valid], asked, size)
-        in_leaf = self.axis_leaf[asked]
+        in_leaf = self._leaf_of_asked
         own_axis = asked - self._first_axis[in_leaf]
         return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[asked], size, len(rows))
 
