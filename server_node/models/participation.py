@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from shoal.algorithms.rounds.base import Stats
 from shoal.algorithms.rounds.policies import Answer
 from shoal.config.contract import Contract, Model
 from shoal.protocol.checks import COUNT_MAX
+from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Update
 from shoal.protocol.round_request import RoundRequest, new_round_request
 
@@ -21,12 +23,18 @@ MISSED_ROUNDS_MAX = 3
 """rounds in a row that a client may leave unanswered before no round waits for it; its next answer still counts"""
 
 
-class ReceivedAnswer(NamedTuple):
+@dataclass(frozen=True)
+class ReceivedAnswer:
     """A client's newest answer, not combined yet."""
 
     answer: Answer
     readings: int
     """rows behind it"""
+
+    @cached_property
+    def packed(self) -> bytes:
+        """Its arrays as checkpoints keep them: packed once, as it is in all of them until its round has closed."""
+        return pack(dict(self.answer.stats))
 
 
 @dataclass(frozen=True)
@@ -114,9 +122,7 @@ class Participation:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore_participation`."""
-        received = [
-            [answer.client, answer.round, dict(answer.stats), readings] for answer, readings in self.received.values()
-        ]
+        received = [[client, one.answer.round, one.packed, one.readings] for client, one in self.received.items()]
         return {"received": received, "missed_rounds": dict(self.missed_rounds)}
 
 
@@ -126,10 +132,13 @@ def bytes_of(stats: Stats) -> int:
 
 
 def restore_participation(state: Mapping[str, Any]) -> Participation:
-    """The one that `state` was made of. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+    """The one that `state` was made of.
+
+    Raises `KeyError`, `MessageRejected`, `TypeError` or `ValueError` for a damaged state.
+    """
     received = {
-        client: ReceivedAnswer(Answer(client, number, arrays), readings)
-        for client, number, arrays, readings in state["received"]
+        client: ReceivedAnswer(Answer(client, number, unpack(packed, len(packed))), readings)
+        for client, number, packed, readings in state["received"]
     }
     size = sum(bytes_of(one.answer.stats) for one in received.values())
     return Participation(received, dict(state["missed_rounds"]), size)

@@ -37,7 +37,7 @@ from shoal.protocol.round_request import round_request_of
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Positions
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 class RoundsModel:

@@ -9,6 +9,7 @@ hold for rows with noise too, since the box is that of the rows after privacy (`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,29 +24,62 @@ ROUNDING_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
+class Box:
+    """Where rows lie, noise included. What follows from it is worked out once, for all claims of a contract."""
+
+    low: Floats
+    """(d,) lower corner"""
+    high: Floats
+    """(d,) upper corner"""
+
+    @cached_property
+    def span(self) -> Floats:
+        """(d,) its extent."""
+        return self.high - self.low
+
+    @cached_property
+    def diagonal_squared(self) -> float:
+        """No two rows in it are farther apart, as a square."""
+        return float((self.span**2).sum())
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest coordinate of a row in it, by size; a number of the same size where it is 0."""
+        return float(max(np.abs(self.low).max(), np.abs(self.high).max(), 1e-12))
+
+
+@dataclass(frozen=True)
 class Claims:
     """What a message claims of the rows behind it, and what its contract says of them."""
 
     readings: int
     """readings that the message claims to be from"""
-    low: Floats
-    """(d,) lower corner of the box in which rows lie, noise included"""
-    high: Floats
-    """(d,) upper corner"""
+    box: Box
+    """in which these lie"""
+
+    @property
+    def low(self) -> Floats:
+        """(d,) lower corner of the box."""
+        return self.box.low
+
+    @property
+    def high(self) -> Floats:
+        """(d,) upper corner."""
+        return self.box.high
 
     @property
     def span(self) -> Floats:
         """(d,) extent of the box."""
-        return self.high - self.low
+        return self.box.span
 
     @property
     def scale(self) -> float:
-        """The largest coordinate of a row in the box, by size; a number of the same size where it is 0."""
-        return float(max(np.abs(self.low).max(), np.abs(self.high).max(), 1e-12))
+        """See `Box.scale`."""
+        return self.box.scale
 
     def relative_to(self, origin: Floats) -> Claims:
         """The same with rows relative to `origin` (d,)."""
-        return Claims(self.readings, self.low - origin, self.high - origin)
+        return Claims(self.readings, Box(self.low - origin, self.high - origin))
 
 
 def require_possible(possible: bool | np.bool_, problem: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.claims import Claims
+from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.registry import can_aggregate, is_in_rounds, load_algorithm, rounds_algorithm, streaming_algorithm
 from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
@@ -43,7 +43,9 @@ class Validator:
         privacy = privacy_mode(contract)
         self._statements = {model.name: _canonical(model_statement(contract, model)) for model in contract.models}
         self._options = {model.name: model_options(contract, model) for model in contract.models}
-        self._lowest, self._highest = privacy.row_range()
+        lowest, highest = privacy.row_range()
+        self._box = Box(lowest, highest)
+        self._reach = lowest - REACH_SLACK, highest + REACH_SLACK
 
     def check_update(self, update: Update) -> None:
         """An update: of a model of this federation, with arrays that readings under this contract can produce."""
@@ -145,7 +147,7 @@ class Validator:
     def _agree(self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update) -> None:
         """`terms`: the options, or the parameters of the round, that the update was made with."""
         try:
-            check(terms, update.arrays, Claims(update.readings, self._lowest, self._highest))
+            check(terms, update.arrays, Claims(update.readings, self._box))
         except InvalidData as wrong:
             raise MessageRejected("claims", str(wrong)) from None
 
@@ -161,7 +163,8 @@ class Validator:
                 raise MessageRejected("bounds", f"{name} holds a row outside the bounds of the contract")
 
     def _within_reach(self, rows: NDArray[Any]) -> bool:
-        return bool(np.all(rows >= self._lowest - REACH_SLACK) and np.all(rows <= self._highest + REACH_SLACK))
+        lowest, highest = self._reach
+        return bool((rows >= lowest).all() and (rows <= highest).all())
 
 
 def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str, int]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.claims import Claims
+from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
 from shoal.algorithms.density_tree.aggregator import DensityTreeAggregator
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
@@ -108,7 +108,7 @@ def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
     rows, _ = blobs(30 * WINDOW, CORNERS, seed=1)
     windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number) for number in range(30)]
     (honest,) = contributions_of(windows, 1)
-    claims = Claims(30 * WINDOW, np.zeros(3), np.ones(3))
+    claims = Claims(30 * WINDOW, Box(np.zeros(3), np.ones(3)))
     assert DENSITY_TREE.check_claims is not None
     DENSITY_TREE.check_claims(OPTIONS, honest, claims)
     forged: list[dict[str, Any]] = [
@@ -250,7 +250,7 @@ def test_parts_of_another_number_of_nodes_are_refused(parts: list[int]) -> None:
         half.absorb([Contribution("north", 1, arrays)], b"")
     assert FCAC.check_claims is not None
     with pytest.raises(InvalidData, match="nodes of its parts"):
-        FCAC.check_claims({}, arrays, Claims(10**6, np.zeros(3), np.ones(3)))
+        FCAC.check_claims({}, arrays, Claims(10**6, Box(np.zeros(3), np.ones(3))))
 
 
 def test_a_contribution_of_fcac_has_no_more_nodes_than_the_receiver_accepts() -> None:

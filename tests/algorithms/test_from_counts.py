@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.from_counts import from_counts as learnt_from_counts
 from benchmarks.from_counts import from_rows, moons
-from shoal.algorithms.claims import Claims
+from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
 from shoal.algorithms.from_counts.fcac import FCAC_FROM_COUNTS
 from shoal.algorithms.from_counts.grid import Grid, GridCounter, check_claims
@@ -97,7 +97,7 @@ def test_counts_of_another_grid_are_refused_and_nothing_is_learnt() -> None:
 
 def test_more_readings_than_a_window_has_are_refused() -> None:
     arrays, options = window(np.zeros(1024), 401).arrays, {"noise_variance": 0.5, "window_readings": 400}
-    claims = [Claims(readings, np.zeros(2), np.ones(2)) for readings in (400, 401)]
+    claims = [Claims(readings, Box(np.zeros(2), np.ones(2))) for readings in (400, 401)]
     check_claims(options, {**arrays, "places": np.array([400])}, claims[0])
     with pytest.raises(InvalidData, match="more readings than a window"):
         check_claims(options, arrays, claims[1])

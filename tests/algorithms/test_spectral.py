@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.algorithms.claims import Claims
+from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.rounds.base import InitHint, Params, Stats
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.rounds.simulation import run_rounds
@@ -21,7 +21,7 @@ from shoal.protocol.codec import pack
 from tests.laws.streams import Floats
 
 UNIT = InitHint(np.zeros(2), np.ones(2))
-CLAIMS = Claims(300, np.zeros(2), np.ones(2))
+CLAIMS = Claims(300, Box(np.zeros(2), np.ones(2)))
 
 
 def rings(seed: int = 0, rows: int = 600, centre: float = 0.5, size: float = 1.0) -> tuple[Floats, Floats]:

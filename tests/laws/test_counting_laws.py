@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal.algorithms.claims import Claims
+from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.counting import Counter, CountingAlgorithm
 from shoal.algorithms.registry import counting_names, load_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
@@ -191,7 +191,7 @@ def test_every_honest_window_is_accepted(
     federation.counter = grown_counter(algorithm.name, d)
     contribution = federation.contribution(np.random.default_rng(seed).uniform(size=(n, d)))
     assert algorithm.check_claims is not None
-    algorithm.check_claims(federation.options, contribution.arrays, Claims(n, np.zeros(d), np.ones(d)))
+    algorithm.check_claims(federation.options, contribution.arrays, Claims(n, Box(np.zeros(d), np.ones(d))))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_counts_that_no_window_has_are_rejected(algorithm: CountingAlgorithm, fo
     honest = dict(federation.contribution(clustered(WINDOW, 2)).arrays)
     assert algorithm.check_claims is not None
     with pytest.raises(InvalidData, match="do not agree"):
-        algorithm.check_claims(federation.options, honest | forge(honest), Claims(WINDOW, np.zeros(2), np.ones(2)))
+        algorithm.check_claims(federation.options, honest | forge(honest), Claims(WINDOW, Box(np.zeros(2), np.ones(2))))
 
 
 def test_an_algorithm_of_counts_has_no_half_that_learns_rows(algorithm: CountingAlgorithm) -> None:

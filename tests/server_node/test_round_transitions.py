@@ -17,7 +17,7 @@ from server_node.models.events import (
     RoundFailed,
     RoundOpened,
 )
-from server_node.models.participation import Participation
+from server_node.models.participation import Participation, restore_participation
 from server_node.models.round_state import Phase, RoundState, restore_round_state
 from server_node.models.round_transitions import (
     Moment,
@@ -78,6 +78,19 @@ def answered(rules: RoundRules, state: RoundState, *clients: str) -> RoundState:
         update = harness.make_answer(client, rows_of(n), round=state.round, arrays=stats)
         participation = participation.with_answer(update)
     return replace(state, participation=participation)
+
+
+def test_an_answer_that_waits_is_packed_once_for_all_checkpoints() -> None:
+    rules = rules_for()
+    participation = answered(rules, started(rules), "attic", "cellar").participation
+    before, after = participation.state(), participation.state()
+    assert [one[0] for one in after["received"]] == ["attic", "cellar"]
+    assert all(one[2] is again[2] for one, again in zip(before["received"], after["received"], strict=True))
+    restored = restore_participation(unpack(pack(after)))
+    assert restored.received_bytes == participation.received_bytes
+    assert pack(restored.state()) == pack(after)
+    with pytest.raises(MessageRejected):
+        restore_participation({**after, "received": [["attic", 1, b"\xc1", 5]]})
 
 
 def kinds(transition: Transition | None) -> list[type[ModelEvent]]:

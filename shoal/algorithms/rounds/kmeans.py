@@ -80,7 +80,7 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     check_masses("count", stats["count"], claims)
     check_sums("sum", stats["count"], stats["sum"], claims)
     # Centres lie in the box as well, so no row is farther from one than the diagonal.
-    check_between("inertia", float(stats["inertia"][0]), 0.0, claims.readings * float((claims.span**2).sum()))
+    check_between("inertia", float(stats["inertia"][0]), 0.0, claims.readings * claims.box.diagonal_squared)
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:

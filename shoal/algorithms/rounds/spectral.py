@@ -132,7 +132,7 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     gram = unpacked(stats["gram"], q)
     check_masses("gram", gram, claims)
     check_definite((gram + ROUNDING_SHARE * claims.readings * np.eye(q))[None])
-    check_between("error", float(stats["error"][0]), 0.0, claims.readings * float((claims.span**2).sum()))
+    check_between("error", float(stats["error"][0]), 0.0, claims.readings * claims.box.diagonal_squared)
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:

@@ -6,6 +6,7 @@ import numpy as np
 
 from shoal.algorithms.claims import (
     ROUNDING_SHARE,
+    Box,
     Claims,
     check_definite,
     check_masses,
@@ -24,11 +25,8 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     for name, expected in empty_sums(params).items():
         require_possible(stats[name].shape == expected.shape, f"another {name} than the round request has")
     standardised_centres(params)
-    box = Claims(
-        claims.readings,
-        (claims.low - params["origin"]) / params["scale"],
-        (claims.high - params["origin"]) / params["scale"],
-    )
+    lowest, highest = ((corner - params["origin"]) / params["scale"] for corner in (claims.low, claims.high))
+    box = Claims(claims.readings, Box(lowest, highest))
     mass, total, square = stats["mass"], stats["total"], stats["square"]
     require_possible(float(stats["rows"][0]) == claims.readings, "another number of rows than readings")
     check_masses("mass", mass, claims)
