@@ -33,6 +33,7 @@ bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.client_step
+	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.path
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.steadiness

@@ -72,7 +72,7 @@ QUICK_READINGS = 1_500
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Small sizes, in seconds: shows that it runs; no figures to keep.")
-@click.option("--long", "longer", is_flag=True, help="Largest sizes too: 10^8 readings, 10^4 clients. Hours.")
+@click.option("--long", "longer", is_flag=True, help="Largest sizes too, as 10^8 readings. Hours.")
 @click.option("--axis", "names", multiple=True, type=click.Choice([axis.size for axis in AXES]), help="Only these.")
 @click.option(
     "--out",
@@ -82,7 +82,7 @@ QUICK_READINGS = 1_500
     help="Folder for growth.json, growth.md and growth.svg.",
 )
 def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
-    """Run federations of many sizes, each in a process of its own, one size varied at a time. Five minutes; Linux."""
+    """Run federations of many sizes, each in a process of its own, one size varied at a time. Half an hour; Linux."""
     if not Path("/proc/self/status").exists():
         raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
     kernels = os.environ.get("SHOAL_KERNELS") or ("compiled" if find_spec("numba") and not quick else "numpy")

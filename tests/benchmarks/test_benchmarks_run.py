@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import without
+
 HERE = Path(__file__).parent.parent.parent
 KAFKAS_OWN = tuple(f"ignore:{name}_text is deprecated:DeprecationWarning" for name in ("read", "open"))
 """kafka-python, while it is imported"""
@@ -75,6 +77,16 @@ def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming
 def test_a_goal_that_was_not_measured_is_neither_reached_nor_missed(streaming: dict[str, Any]) -> None:
     assert streaming["goals"]
     assert {(goal["measured"], goal["reached"]) for goal in streaming["goals"]} == {(None, None)}
+
+
+def test_the_noise_of_readings_is_measured_in_both_forms_and_that_of_counts(tmp_path: Path) -> None:
+    if find_spec("numba") is None:
+        without("numba", "it is not installed")
+    result = run("noise", tmp_path)
+    for row in result["rows"]:
+        assert all(is_spread(row[name]) for name in ("numpy", "compiled", "ratio"))
+    assert result["counts"]
+    assert all(is_spread(row["us"]) for row in result["counts"])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")

@@ -22,6 +22,8 @@ def look_up(word: Any, digit: Any, tables: Any) -> Any:
     sums, guides, _, sums_at, guides_at, shifts = tables
     word >>= uint64(1)
     value = np.int64(guides[guides_at[digit] + np.int64(word >> uint64(shifts[digit]))])
+    # As a number, since no processor foresees a branch on a random word; more than one sum in a part is rare.
+    value += np.int64(sums[sums_at[digit] + value] <= word)
     while sums[sums_at[digit] + value] <= word:
         value += 1
     return value
@@ -45,9 +47,8 @@ def release_values(values: Any, words: Any, tables: Any, limits: Any, released: 
             if whole != level * limits[ESCAPE]:
                 break
             whole += look_up(words[i, scales + level], scales, tables)
-        noise = 2 * (noise + strides[scales] * whole) + 1
-        if not words[i, 0] & uint64(1):
-            noise = -noise
+        sign = 2 * np.int64(words[i, 0] & uint64(1)) - 1
+        noise = sign * (2 * (noise + strides[scales] * whole) + 1)
         released[i] = min(max(2 * values[i] + noise, -edge), 2 * limits[STEPS] + edge)
 
 
