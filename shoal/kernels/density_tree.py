@@ -35,17 +35,25 @@ def core_distances(squared: Singles, masses: Floats, mass_within: float) -> Sing
     The mass of a point counts half at its own distance and grows linearly between two neighbours, so that how the
     readings were cut into points matters little. Where there is less mass in all, the distance to the farthest point.
     """
-    k = len(masses)
-    expected = mass_within * k / max(float(masses.sum()), 1e-300)
+    (cores,) = core_distances_of_each(squared, masses, [mass_within])
+    return np.asarray(cores)
+
+
+def core_distances_of_each(squared: Singles, masses: Floats, masses_within: Sequence[float]) -> Singles:
+    """squared distances (k, k), masses (k,), w masses -> (w, k) squared core distances, from one search for neighbours.
+
+    The same as those of one mass after another.
+    """
+    k, wanted = len(masses), np.array(masses_within, dtype=np.float64)
+    expected = float(wanted.max()) * k / max(float(masses.sum()), 1e-300)
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
     if compiled is not None and k > 1:
-        cores = np.empty(k, dtype=np.float32)
-        squared = np.ascontiguousarray(squared)
+        cores, squared = np.empty((len(wanted), k), dtype=np.float32), np.ascontiguousarray(squared)
         first = min(k, 4 + int(expected))
-        compiled.core_distances(squared, squared.view(np.int32), masses, float(mass_within), first, cores)
+        compiled.core_distances(squared, squared.view(np.int32), masses, wanted, first, cores)
         return cores
     q = min(k, 8 + int(2.5 * expected))
-    return np.concatenate([_cores(squared[rows], masses, mass_within, q) for rows in blocks(k)])
+    return np.concatenate([_cores(squared[rows], masses, masses_within, q) for rows in blocks(k)], axis=1)
 
 
 def blocks(n: int) -> Iterator[slice]:
@@ -53,18 +61,18 @@ def blocks(n: int) -> Iterator[slice]:
     return (slice(first, min(first + BLOCK_ROWS, n)) for first in range(0, n, BLOCK_ROWS))
 
 
-def _cores(squared: Singles, masses: Floats, mass_within: float, q: int) -> Singles:
-    """(n, k), (k,) -> (n,) squared core distances; the q nearest are looked at first."""
+def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], q: int) -> Singles:
+    """(n, k), (k,), w masses -> (w, n) squared core distances; the q nearest are looked at first."""
     k = len(masses)
-    cores, left = np.empty(len(squared), dtype=np.float32), np.arange(len(squared))
+    cores, left = np.empty((len(wanted), len(squared)), dtype=np.float32), np.arange(len(squared))
     while len(left):
         rows = squared[left]
         near = _nearest(rows, q)
-        found, enough = _reached(np.take_along_axis(rows, near, axis=1), masses[near], mass_within)
-        if q == k:
-            enough[:] = True
-        cores[left[enough]] = found[enough]
-        left, q = left[~enough], min(k, 3 * q)
+        far, mass, enough = np.take_along_axis(rows, near, axis=1), masses[near], np.ones(len(left), dtype=np.bool_)
+        for number, each in enumerate(wanted):
+            cores[number, left], is_reached = _reached(far, mass, each)
+            enough &= is_reached
+        left, q = left[~enough & (q < k)], min(k, 3 * q)
     return cores
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.algorithms.cluster_tree.gaps import cores_of_few, gap_significance, spread
 from shoal.algorithms.cluster_tree.joining import Joining, Weights
-from shoal.kernels.density_tree import core_distances
+from shoal.kernels.density_tree import core_distances, core_distances_of_each
 from shoal.kernels.sketching import Positions, Singles
 
 
@@ -45,7 +45,7 @@ def test_cells_that_are_alone_count_fewer_readings_and_all_others_as_many_as_bef
     squared = (np.abs(points[:, None] - points) ** 2).astype(np.float32)
     mass = np.ones(112)
     cores = core_distances(squared, mass, 27.0)
-    found = cores_of_few(squared, mass, cores, 10.0)
+    found = cores_of_few(squared, cores, core_distances(squared, mass, 10.0))
     np.testing.assert_array_equal(found[:100], cores[:100])
     assert (cores[100:] > 7.0**2).all()
     assert (found[100:] < 0.1**2).all()
@@ -84,7 +84,7 @@ def test_a_small_group_far_from_all_others_is_one_of_its_own(
     lately = np.concatenate([ones[:100], np.full(n, recent)])
     weights = Weights(ones, lately, dependence * ones, dependence * ones, ones, np.zeros(len(at), dtype=np.int64))
     squared = squared_of(at)
-    cores = cores_of_few(squared, ones, core_distances(squared, ones, 27.0), 10.0)
+    cores = cores_of_few(squared, *core_distances_of_each(squared, ones, [27.0, 10.0]))
     joining = Joining(weights, squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True)
     first = np.arange(len(at) - 1)
     edges: Positions = np.stack([first, first + 1], axis=1)

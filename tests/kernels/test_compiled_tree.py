@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels import density_tree, forms, groups, sketching
-from shoal.kernels.density_tree import core_distances, exact_masses, mass_around, spanning_tree, typical_mass
+from shoal.kernels.density_tree import (
+    core_distances,
+    core_distances_of_each,
+    exact_masses,
+    mass_around,
+    spanning_tree,
+    typical_mass,
+)
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.kernels.groups import Meeting, groups_of
@@ -88,6 +95,8 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
             squared = squared_among(frame_of(points).of(points))
             for within in (0.5, 20.0, 1e6):
                 cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023 - called at once
+                both = by_form(lambda: core_distances_of_each(squared, mass, [within, 3.0]))  # noqa: B023 - called at once
+                assert bits(both) == bits(np.stack([cores, core_distances(squared, mass, 3.0)]))
                 by_form(lambda: spanning_tree(squared, cores))  # noqa: B023 - called at once
                 by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023 - called at once
 

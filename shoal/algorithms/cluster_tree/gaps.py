@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from shoal.kernels.density_tree import core_distances
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles
 
@@ -28,14 +27,15 @@ LEAST_CHANCE: Final = 1e-300
 """smaller chances are not told apart"""
 
 
-def cores_of_few(squared: Singles, mass: Floats, cores: Singles, few: float) -> Singles:
-    """Squared distances (k, k), masses and squared core distances (k,) -> the latter, smaller for cells that are alone.
+def cores_of_few(squared: Singles, cores: Singles, near: Singles) -> Singles:
+    """Squared distances (k, k), squared core distances (k,) -> the same, smaller for cells that are alone.
+
+    `near` (k,): squared core distances for as few readings as a group must have.
 
     A group of fewer readings than lie within a core distance would not be a group: each of its cells reaches across the
-    gap. So within the core distance of a cell that is alone lie `few` readings. A cell is alone if one of those few has
+    gap. So within the core distance of a cell that is alone lie few readings. A cell is alone if one of those few has
     its own few within a fifth of the cell's core distance.
     """
-    near = core_distances(squared, mass, few)
     maybe = np.flatnonzero(cores > EMPTIER**2 * near)
     densest = np.where(squared[maybe] <= near[maybe, None], near, np.float32(np.inf)).min(axis=1)
     alone = maybe[cores[maybe] > ALONE**2 * densest]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.gaps import FEW_READINGS, cores_of_few
 from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
-from shoal.kernels.density_tree import core_distances, mass_around, spanning_tree
+from shoal.kernels.density_tree import core_distances, core_distances_of_each, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles, frame_of, squared_among
 
@@ -79,8 +79,9 @@ def partition(
 
 
 def _cores(squared: Singles, mass: Floats, within: float, few: float) -> Singles:
-    cores = core_distances(squared, mass, within)
-    return cores_of_few(squared, mass, cores, few) if few < within else cores
+    if few >= within:
+        return core_distances(squared, mass, within)
+    return cores_of_few(squared, *core_distances_of_each(squared, mass, [within, few]))
 
 
 def receives_readings(cells: Cells) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ SINGLES = types.Array(types.float32, 1, "C", readonly=True)
 FLOATS = types.Array(types.float64, 1, "C", readonly=True)
 BITS = types.Array(types.int32, 2, "C", readonly=True)
 PLACES = types.Array(types.int64, 1, "C", readonly=True)
-CORES = types.void(TABLE, BITS, FLOATS, types.float64, types.int64, types.float32[::1])
+CORES = types.void(TABLE, BITS, FLOATS, FLOATS, types.int64, types.float32[:, ::1])
 AROUND = types.void(TABLE, PLACES, SINGLES, TABLE, types.float32[:, ::1])
 TREE = types.void(TABLE, BITS, SINGLES, types.int64[::1], types.int64[:, ::1], types.float32[::1])
 LIMIT_MAX = 0x7FFFFFFF
@@ -187,7 +187,7 @@ def tree_kernel(sources: str) -> Any:
 
 
 def cores_kernel(sources: str) -> Any:
-    """squared (k, k), its bits, masses (k,), mass wanted, how many neighbours to look at first -> sets cores (k,)."""
+    """squared (k, k), its bits, masses (k,), masses wanted (w,), neighbours to look at first -> sets cores (w, k)."""
 
     @njit(CORES, cache=True, error_model="numpy")
     def core_distances(squared: Any, bits: Any, masses: Any, wanted: Any, first: Any, cores: Any) -> None:
@@ -199,16 +199,18 @@ def cores_kernel(sources: str) -> Any:
         keys, guesses = np.empty(k + 1, np.int32), np.zeros(k, np.int32)
         limit = LIMIT_MAX
         for at in range(k):
-            least, core = min(first, k), -1.0
+            least, number = min(first, k), 0
             limit = guesses[at] if guesses[at] > 0 else limit
-            while True:
+            while number < len(wanted):
                 n, limit = nearest_keys(bits[at], position, limit, least, least + least // 2, keys)
                 put_in_order(keys, n)
-                core = reached(squared[at], keys, n, position, masses, wanted)
-                if core >= 0.0:
-                    break
+                while number < len(wanted):
+                    core = reached(squared[at], keys, n, position, masses, wanted[number])
+                    if core < 0.0:
+                        break
+                    cores[number, at] = core
+                    number += 1
                 least = min(3 * least, k)
-            cores[at] = core
             # Near points have about the same number of points within a limit.
             for near in range(n):
                 guesses[keys[near] & position] = min(limit + NEARLY, LIMIT_MAX)
