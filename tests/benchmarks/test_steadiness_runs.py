@@ -23,6 +23,7 @@ if missing := [part for part in ("river", "sklearn") if find_spec(part) is None]
 from benchmarks.steadiness.__main__ import kept_peers
 from benchmarks.steadiness.judge import judge
 from benchmarks.steadiness.learners import PEERS
+from benchmarks.steadiness.neighbours import known_by_neighbours
 from benchmarks.steadiness.picture import draw, panel
 from benchmarks.steadiness.streams import Stream, changing, repeated, stationary
 
@@ -135,3 +136,13 @@ def test_a_repeated_stream_has_every_row_once_in_each_round() -> None:
     assert len(np.unique(rows[:300], axis=0)) == len(np.unique(rows[300:600], axis=0)) == 300
     assert not np.array_equal(rows[:300], rows[300:600])
     assert len(rows) == 750
+
+
+def test_nearest_rows_know_the_class_of_blobs_and_not_a_random_one() -> None:
+    stream = stationary(1000)["blobs K=5 d=2"](1)
+    right, largest, agreement = known_by_neighbours(stream.rows, stream.truth)
+    assert right == agreement == 1.0
+    assert largest == np.bincount(stream.truth).max() / 1000
+    right, _, agreement = known_by_neighbours(stream.rows, np.arange(1000) % 2)
+    assert 0.4 < right < 0.6
+    assert abs(agreement) < 0.05
