@@ -32,8 +32,8 @@ class ClusterTreeOptions:
     keep_significance: float = 2.0
     """... and to remain two clusters once they are"""
     confirm_readings: float = 1000.0
-    """readings for which a split that is barely significant, or the loss of one, must last before it is shown; a split of
-    twice the significance is shown at once"""
+    """readings for which a split that is barely significant, or the loss of one, must last before it is shown; a split
+    of twice the significance is shown at once"""
 
     def __post_init__(self) -> None:
         for name, least in (("points_max", 8), ("cells_max", 16), ("rebuild_readings", 1)):
