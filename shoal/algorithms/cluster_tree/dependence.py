@@ -93,6 +93,8 @@ class _Counts:
         self.same, self.same_before = own[:, None] == cluster, own[:, None] == earlier_cluster
         self.close = (_apart(block.points[sample], block.points) <= within[:, None]) & self.same
         self.before = (_apart(block.points[sample], earlier.points) <= within[:, None]) & self.same_before
+        # A sampled reading is itself among those counted around it, but not among those it is compared with.
+        self.close_in_block, self.others_in_block = self.close @ self.mass - 1.0, self.same @ self.mass - 1.0
 
     def excess(self, time: Floats) -> tuple[NDArray[np.bool_], Floats]:
         """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around each."""
@@ -104,7 +106,7 @@ class _Counts:
         by_late = (held <= 0.0) | ((share_late > share) & (whole_late >= COMPARED_MIN))
         share = np.where(by_late, share_late, share)
         counted = np.where(by_late, whole_late >= COMPARED_MIN, whole >= EARLIER_MIN)
-        return counted, self._close_in_block() - self._others_in_block() * share
+        return counted, self.close_in_block - self.others_in_block * share
 
     def slow_excess(self) -> tuple[NDArray[np.bool_], Floats]:
         """The same for the last `SLOW_READINGS` readings and those before."""
@@ -112,15 +114,8 @@ class _Counts:
         weights = self.earlier_mass[:, None] * np.stack([is_late, ~is_late], axis=1)
         held, whole = self.before @ weights, self.same_before @ weights
         share = held[:, 1] / np.maximum(whole[:, 1], 1.0)
-        excess = self._close_in_block() + held[:, 0] - (self._others_in_block() + whole[:, 0]) * share
+        excess = self.close_in_block + held[:, 0] - (self.others_in_block + whole[:, 0]) * share
         return whole[:, 1] >= EARLIER_MIN, excess
-
-    # A sampled reading is itself among those counted around it, but not among those it is compared with.
-    def _close_in_block(self) -> Floats:
-        return np.asarray(self.close @ self.mass - 1.0)
-
-    def _others_in_block(self) -> Floats:
-        return np.asarray(self.same @ self.mass - 1.0)
 
 
 def _learn_each(
