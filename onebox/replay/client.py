@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -111,7 +112,7 @@ class ReplayedClient:
             # Times ascend, so an earlier reading with this time is the one before.
             accepted &= np.diff(times, prepend=self._newest) > 0
         numbers = np.flatnonzero(accepted)
-        places = [(0, place) for place in (numbers + self._readings).tolist()]
+        places = list(zip(repeat(0), (numbers + self._readings).tolist(), strict=False))
         return Batch(values[numbers], places, times[numbers].tolist(), [], numbers.tolist(), times.tolist())
 
     def _count(self, private: PrivateBatch) -> None:
