@@ -42,6 +42,19 @@ def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield browser
 
 
+OUTSIDE = """(() => {
+const bands = document.querySelector('#lives-axis').getBoundingClientRect();
+const box = document.querySelector('#tick-lines').getBoundingClientRect();
+const labels = [...document.querySelectorAll('#lives-axis span')].map(label => label.getBoundingClientRect());
+const words = [...labels].sort((a, b) => a.left - b.left);
+return [
+  ...(box.width && (box.left < bands.left - 1 || box.right > bands.right + 1) ? ['lines'] : []),
+  ...words.filter((label, i) => i && label.left < words[i - 1].right).map(() => 'words of the axis'),
+];
+})()"""
+"""what of the time axis lies beside the bands, or on other words"""
+
+
 def fits_everywhere(tab: Tab) -> None:
     for width in (360, 800, 1280):
         for scheme in ("light", "dark"):
@@ -49,6 +62,7 @@ def fits_everywhere(tab: Tab) -> None:
             tab.prefer(scheme)
             tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
             assert tab.value_of(OVERFLOWING) == []
+            tab.until(f"{OUTSIDE}.length === 0")
             ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
             assert ratio >= 4.5, text
     assert tab.value_of(WITHOUT_NAME) == []

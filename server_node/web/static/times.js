@@ -27,7 +27,7 @@ export function ticksOf({ start, end }, most) {
     const dayStart = midnight.getTime() / 1000;
     for (let hour = 0; hour < (hours ? 24 : 1); hour += hours ?? 24) found.push(dayStart + hour * HOUR);
   }
-  return found.map((time) => ({ place: (time - start) / length, words: labelOf(time, days) })).filter(({ place }) => place >= 0);
+  return found.map((time) => ({ place: (time - start) / length, words: labelOf(time, days) })).filter(({ place }) => place >= 0 && place < 1);
 }
 
 function labelOf(time, days) {
