@@ -30,7 +30,6 @@ export class Below {
     showRejected(status.rejected);
     showRegions(status.regions, clientsOf(status, now));
     this.pin(pinned);
-    this.tick(status, model, now);
     // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
     if (this.privacyShown !== status.contract) showPrivacy(status.privacy);
     this.privacyShown = status.contract;

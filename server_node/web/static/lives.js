@@ -53,7 +53,6 @@ export class Lives {
   // After another time was chosen.
   zoom() {
     this.show(this.model);
-    this.showSpan();
   }
 
   choose(identity) {
@@ -218,6 +217,9 @@ export class Lives {
     const [, born, ended] = cell.children;
     const first = this.first(cluster.identity);
     const last = cluster.ended ? this.last(cluster.identity) : null;
+    const drawn = JSON.stringify([start, end, first, last, cluster.slot, cluster.parent]);
+    if (cell.dataset.drawn === drawn) return;
+    cell.dataset.drawn = drawn;
     born.hidden = first === null || first === this.bars[0].start;
     ended.hidden = last === null;
     born.className = `mark born f${markOf(cluster.slot ?? 0).colour}`;
@@ -283,7 +285,8 @@ export class Lives {
     const words = `${moment(time)}: ${parts.length ? `${parts.join(", ")} of ${plural(bar.total, "reading")}` : "no readings"}`;
     setText(at("moment-words"), this.bars.length ? words : "");
     at("moment").setAttribute("aria-valuetext", words);
-    at("lives").style.setProperty("--moment", at("moment").hidden ? "-1%" : `${(100 * (time + width / 2 - start)) / (end - start)}%`);
+    const place = at("moment").hidden ? "-1%" : `${(100 * (time + width / 2 - start)) / (end - start)}%`;
+    if (at("lives").style.getPropertyValue("--moment") !== place) at("lives").style.setProperty("--moment", place);
   }
 }
 

@@ -99,7 +99,10 @@ function show() {
 
 async function showBelow() {
   const script = below ? null : await import("./below.js").catch(() => null);
-  if (script) below ??= new script.Below((identity) => map.hover(identity), toggle);
+  if (script && !below) {
+    below = new script.Below((identity) => map.hover(identity), toggle);
+    tick();
+  }
   below?.show(status, modelShown(), now(), pinned); // null while the server is away
 }
 

@@ -26,6 +26,9 @@ export function shareCell() {
 export function fillShare(cell, cluster, range, full) {
   const [now, far, bar, words] = cell.children;
   const { active, ended, slot, recent_share: share } = cluster;
+  const drawn = JSON.stringify([active, ended, slot, share, range, full, cluster.trend_text]);
+  if (cell.dataset.drawn === drawn) return; // an element that is set anew is styled anew
+  cell.dataset.drawn = drawn;
   setText(now, ended ? "" : active ? percent(share) : "quiet");
   const beyond = ended || !range ? 0 : 1000 * share > range[2] + SPARE ? 1 : 1000 * share < range[0] - SPARE ? -1 : 0;
   setText(far, beyond ? `! ${beyond > 0 ? "more" : "less"} than usual` : "");
