@@ -36,7 +36,8 @@ def cores_of_few(squared: Singles, cores: Singles, near: Singles) -> Singles:
     gap. So within the core distance of a cell that is alone lie few readings. A cell is alone if one of those few has
     its own few within a fifth of the cell's core distance.
     """
-    maybe = np.flatnonzero(cores > EMPTIER**2 * near)
+    # Few cells can be alone: most core distances are not five times the smallest.
+    maybe = np.flatnonzero((cores > EMPTIER**2 * near) & (cores > ALONE**2 * near.min()))
     densest = np.where(squared[maybe] <= near[maybe, None], near, np.float32(np.inf)).min(axis=1)
     alone = maybe[cores[maybe] > ALONE**2 * densest]
     found = cores.copy()
