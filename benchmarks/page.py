@@ -274,7 +274,7 @@ def markdown(result: dict[str, Any]) -> str:
             f"and a month of history in {result['browser']}, a window of {WIDTH} x {HEIGHT}. From the event to the end "
             "of the frame that shows it, which comes up to 17 ms later by itself; of a zoom or a move the frame that "
             "shows what was chosen, as bands and nodes come with the server's answer. Frames over 50 ms in all turns: "
-            f" {sum(each['long_frames'] for each in result['interactions'].values())}. Where: milliseconds of "
+            f"{sum(each['long_frames'] for each in result['interactions'].values())}. Where: milliseconds of "
             "a turn within these functions, by a profile of other turns.\n",
             f"Goal, under {GOAL_MS:g} ms: {'reached' if result['goal']['reached'] else 'missed'}.\n",
             one_line(result["machine"]) + "\n",

@@ -82,6 +82,8 @@ def test_a_strip_shows_when_readings_fell_to_no_known_cluster(browser: Browser, 
             "(({x, width}) => [x, x + width])(document.querySelector('#new-readings path').getBBox())"
         )
         assert 900 < low < high <= 1000, "the newest bar is at the right end"
+        tab.until("document.getElementById('tick-lines').getAttribute('d')")
+        assert tab.value_of(OUTSIDE) == []
 
 
 def test_without_new_readings_the_strip_is_empty_and_says_so(browser: Browser, tmp_path: Path) -> None:
