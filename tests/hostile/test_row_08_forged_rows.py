@@ -41,6 +41,9 @@ ROWS = [
     (NOW_MS, 10, b"key", b"\x91\x92\x01\x02", b"value"),
     ("now", 10, b"key", None, b"value"),
     (NOW_MS, "big", b"key", None, b"value"),
+    (NOW_MS, -1, b"key", None, b"value"),
+    (NOW_MS, float("-inf"), b"key", None, b"value"),
+    (NOW_MS, float("inf"), b"key", None, b"value"),
 ]
 """timestamp, size, key, headers, value: each is not as a log writes it"""
 

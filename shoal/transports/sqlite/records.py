@@ -109,7 +109,8 @@ def _read_partition(
     where, values = f"FROM {table} WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?", (position, end, limit)
     (size,) = db.execute(f"SELECT total(size) FROM (SELECT size {where})", values).fetchone()
     rows = db.execute(f"SELECT offset, timestamp_ms, size, key, headers, value {where}", values)
-    if 0 <= size <= bytes_max:
+    # Rows that no log has written can have any sum, and none.
+    if size is not None and 0 <= size <= bytes_max:
         fetched = rows.fetchall()
         # Fewer than the limit: everything up to the end was read, also a gap that compaction has left there.
         after = fetched[-1][0] + 1 if len(fetched) == limit else end
