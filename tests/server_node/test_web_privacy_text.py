@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
+from server_node import web
 from server_node.web.privacy_text import privacy_text
 from shoal.config.contract import parse_contract
 from shoal.privacy.formal import EPSILON_WEAK, protection
+from shoal.protocol.reasons import REASONS
 from tests.server_node.web_statuses import FEATURES, a_contract
 
 
@@ -89,3 +93,10 @@ def test_without_privacy_the_page_shows_no_epsilon() -> None:
     assert panel["epsilon"] is None
     assert panel["epsilon_per_feature"] == []
     assert panel["not_covered"] == ["Everything: nothing is hidden in this mode."]
+
+
+def test_the_page_has_words_for_every_reason_for_rejection() -> None:
+    script = (Path(web.__file__).parent / "static" / "privacy.js").read_text(encoding="utf-8")
+    words = re.search(r"const REASONS = \{\n(.*?)\n\};", script, re.DOTALL)
+    assert words
+    assert set(re.findall(r"^  (\w+): \"", words[1], re.MULTILINE)) == set(REASONS)

@@ -16,8 +16,15 @@ const REASONS = {
   arrays: "with arrays of a wrong shape or type",
   not_finite: "with numbers that are not finite",
   bounds: "with values outside the agreed bounds",
+  claims: "with numbers that no readings can give",
   sequence: "with an impossible sequence number",
+  client: "of a client that is not among those allowed",
+  quota: "beyond what clients may send",
+  conflict: "with the sequence number of another message",
+  cluster: "for an unknown cluster",
   chunks: "with chunks that match no update",
+  failed: "that made the server fail",
+  cycle: "that came from this federation itself",
   signature: "not signed by the client they name",
 };
 
