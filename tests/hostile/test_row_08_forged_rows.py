@@ -78,6 +78,19 @@ def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Pat
         wait_until(lambda: json.loads(page.request("/status").body)["clients"]["name"] == [update.client])
 
 
+def test_a_key_of_forged_rows_can_be_written_again(tmp_path: Path) -> None:
+    """Compaction then removes the rows, whatever they have in place of a size."""
+    config = load_config(write_federation(tmp_path))
+    topic = config.contract.snapshots_topic
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        insert(tmp_path / "federation.db", topic)
+        log.publish(topic, b"new", b"key")
+        log.flush()
+        found = latest(log, topic)[b"key"]
+        assert (found.offset, found.value) == (len(ROWS), b"new")
+
+
 def test_a_forged_generation_ends_no_server_and_keeps_none_from_starting(tmp_path: Path) -> None:
     file = write_federation(tmp_path)
     file.write_text(file.read_text(encoding="utf-8") + "lease_renew_s = 0.2\n", encoding="utf-8")

@@ -107,7 +107,9 @@ def release_free_pages(db: sqlite3.Connection) -> None:
 
 
 def _drop(db: sqlite3.Connection, table: str, mark: Watermarks, where: str, values: tuple[object, ...]) -> None:
-    freed, count = db.execute(f"SELECT total(size), count(*) FROM {table} WHERE {where}", values).fetchone()
+    # A row that no log has written may have a size that is no whole number, and infinite ones have no sum.
+    size = "CASE typeof(size) WHEN 'integer' THEN size END"
+    freed, count = db.execute(f"SELECT total({size}), count(*) FROM {table} WHERE {where}", values).fetchone()
     if count:
         db.execute(f"DELETE FROM {table} WHERE {where}", values)
         mark.bytes -= int(freed)
