@@ -213,7 +213,8 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
     chromium: str, tmp_path: Path
 ) -> None:
     page = run("page", tmp_path)
-    assert set(page["interactions"]) == {"choose a cluster", "move along the time", "zoom", "switch tabs"}
+    expected = {"choose a cluster", "move along the time", "zoom", "move the time shown", "switch tabs"}
+    assert set(page["interactions"]) == expected
     for measured in page["interactions"].values():
         assert is_spread(measured["ms"])
         assert measured["slowest_functions"][0]["ms"] > 0
