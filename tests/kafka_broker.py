@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from deploy.kafka import broker
+
+PORTS = range(20_000, 32_000)
+"""ports for brokers"""
 
 
 class Broker:
@@ -65,15 +69,18 @@ class Cluster:
 
 
 def free_ports(count: int = 2) -> int:
-    """A port that no process uses, nor the ones after it, `count` in all."""
+    """A port that no process uses, nor the ones after it, `count` in all.
+
+    Connections get ports of their own from 32768 on, unless the system is set otherwise. These are below, so that no
+    connection takes one while a broker is away.
+    """
+    generator = random.SystemRandom()
     while True:
-        with ExitStack() as held:
-            first = held.enter_context(closing(socket.socket()))
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                for number in range(1, count):
+        port = generator.randrange(PORTS.start, PORTS.stop - count)
+        try:
+            with ExitStack() as held:
+                for number in range(count):
                     held.enter_context(closing(socket.socket())).bind(("127.0.0.1", port + number))
-            except (OSError, OverflowError):
-                continue
-            return port
+        except OSError:
+            continue
+        return port

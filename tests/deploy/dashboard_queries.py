@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from itertools import product
 from pathlib import Path
@@ -30,10 +30,13 @@ class FilledQuery(NamedTuple):
     instant: bool
 
 
-def check_every_panel(url: str, folder: Path, timeout_s: float = 60.0) -> None:
+def check_every_panel(
+    url: str, folder: Path, timeout_s: float = 60.0, meanwhile: Callable[[], object] = lambda: None
+) -> None:
     """Wait until every query returns data for every value of every variable; `AssertionError` if some never do.
 
     `url` is that of Prometheus, `folder` holds the dashboards' JSON. No series, or series of NaN only, are no data.
+    `meanwhile` is called while some have none.
     """
     dashboards = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     assert dashboards, f"no dashboards in {folder}"
@@ -46,6 +49,7 @@ def check_every_panel(url: str, folder: Path, timeout_s: float = 60.0) -> None:
         if not empty:
             return
         assert time.monotonic() < until, "no data for:\n" + "\n".join(empty)
+        meanwhile()
         time.sleep(0.5)
 
 

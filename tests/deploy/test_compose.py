@@ -23,6 +23,7 @@ from tests.noisy_rows import noisy_rows_file
 
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
 
+MODELS = ("rooms", "fcac", "fuzzy")
 CLIENTS = [f"client-{number}" for number in range(1, 6)]
 PRODUCERS = [f"producer-{number}" for number in range(1, 6)]
 SHOAL_SERVICES = ["server", "sensors-1", *CLIENTS, *PRODUCERS]
@@ -97,10 +98,38 @@ def snapshot(project: Project) -> dict[str, Any]:
     return found
 
 
-def known_cluster(project: Project, model: str) -> int:
-    """One more than the identity of a known cluster of a model; 0 while there is none."""
-    clusters = (project.get(f"/snapshot?model={model}") or {"clusters": []})["clusters"]
-    return next((cluster["identity"] + 1 for cluster in clusters if cluster["identity"] is not None), 0)
+class Names:
+    """Keeps a cluster of each model named.
+
+    A name ends with its cluster, and a model that starts again with another number of clusters may end the named one.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._asked: dict[str, int] = {}
+        """model -> the cluster for which a name was asked and not seen yet"""
+
+    def are_there(self) -> bool:
+        """Whether a cluster of each model has a name; asks for one where none has."""
+        return all(self._is_there(model) for model in MODELS)
+
+    def _is_there(self, model: str) -> bool:
+        clusters = (self._project.get(f"/snapshot?model={model}") or {"clusters": []})["clusters"]
+        known = [cluster for cluster in clusters if cluster["identity"] is not None]
+        if any(cluster["name"] for cluster in known):
+            self._asked.pop(model, None)
+            return True
+        if known and self._asked.get(model) not in [cluster["identity"] for cluster in known]:
+            self._asked[model] = known[0]["identity"]
+            identity = ("--model", model, str(self._asked[model]), "night")
+            name_it = ("shoal", "name", "--config", "/etc/shoal/federation.toml", *identity)
+            self._project.docker("exec", self._project.container("server"), *name_it)
+        return False
+
+
+@pytest.fixture(scope="module")
+def names(project: Project) -> Names:
+    return Names(project)
 
 
 def check_that_nothing_is_lost(project: Project) -> int:
@@ -129,30 +158,18 @@ def test_every_service_is_up_and_healthy(project: Project) -> None:
         assert ("Health" in project.inspect(service)["State"]) == has_check, service
 
 
-def test_clusters_appear_on_the_page_and_in_prometheus(project: Project) -> None:
+def test_clusters_appear_on_the_page_and_in_prometheus(project: Project, names: Names) -> None:
     wait_for("clusters", lambda: snapshot(project)["clusters"])
     assert snapshot(project)["federation"] == "office"
     wait_for("every target", lambda: sum(project.query("up").values()) >= len(CLIENTS) + 1)
-    for model in ("rooms", "fcac", "fuzzy"):
-        identity = wait_for(f"a known cluster of {model}", lambda model=model: known_cluster(project, model))
-        name_it = (
-            "shoal",
-            "name",
-            "--config",
-            "/etc/shoal/federation.toml",
-            "--model",
-            model,
-            str(identity - 1),
-            "night",
-        )
-        project.docker("exec", project.container("server"), *name_it)
+    wait_for("a named cluster of each model", names.are_there)
     wait_for("clusters in Prometheus", lambda: project.query('shoal_clusters{model="rooms"}').get("rooms"))
     learned = 'shoal_readings_total{job="shoal-client",result="learned"} > 0'
     wait_for("all clients in Prometheus", lambda: set(project.query(learned)) == set(CLIENTS))
 
 
-def test_every_panel_of_every_dashboard_has_data(project: Project) -> None:
-    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=180.0)
+def test_every_panel_of_every_dashboard_has_data(project: Project, names: Names) -> None:
+    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=180.0, meanwhile=names.are_there)
 
 
 def test_every_log_line_is_an_event_with_its_level_process_and_client(project: Project) -> None:
