@@ -114,8 +114,7 @@ class Names:
         return all(self._is_there(model) for model in MODELS)
 
     def _is_there(self, model: str) -> bool:
-        clusters = (self._project.get(f"/snapshot?model={model}") or {"clusters": []})["clusters"]
-        known = [cluster for cluster in clusters if cluster["identity"] is not None]
+        known = (self._project.get(f"/clusters?model={model}") or {"clusters": []})["clusters"]
         if any(cluster["name"] for cluster in known):
             self._asked.pop(model, None)
             return True
