@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from server_node.hierarchy.followed import NOTHING_FOLLOWED, Followed
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
@@ -18,7 +19,7 @@ from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 
 
 class FollowingHalf:
@@ -29,12 +30,11 @@ class FollowingHalf:
         self._algorithm = streaming_algorithm(model.algorithm)
         half = self._algorithm.server(model_options(contract, model), contract.width)
         self._arrays: Arrays = half.snapshot()
-        self.version = 0
-        """of the upstream snapshot; 0 before the first"""
+        self.followed = NOTHING_FOLLOWED
 
     def adopt(self, snapshot: Snapshot) -> None:
         """Follow a snapshot of the upstream federation, which has been checked."""
-        self._arrays, self.version = snapshot.arrays, snapshot.version
+        self._arrays, self.followed = snapshot.arrays, Followed(snapshot.version, snapshot.made_at)
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Nothing: what clients contribute is added up for the upstream federation, which learns it."""
@@ -49,7 +49,7 @@ class FollowingHalf:
 
     def state(self) -> State:
         """The upstream snapshot."""
-        return {"version": STATE_VERSION, "upstream_version": self.version, "arrays": dict(self._arrays)}
+        return {"version": STATE_VERSION, "followed": list(self.followed), "arrays": dict(self._arrays)}
 
     def restore(self, state: State) -> None:
         """Become the saved half. Raises `InvalidState`."""
@@ -58,7 +58,7 @@ class FollowingHalf:
                 "the model was no region's model when the checkpoint was stored; put [upstream] as it was before, or "
                 "start the federation in a new folder"
             )
-        self._arrays, self.version = state["arrays"], state["upstream_version"]
+        self._arrays, self.followed = state["arrays"], Followed(*state["followed"])
 
 
 class FollowingModel(StreamingModel):
@@ -75,9 +75,9 @@ class FollowingModel(StreamingModel):
         self._pool = None  # nothing is merged here, so there is nothing to wait for
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Adopt an upstream snapshot, unless it is the one already followed."""
+        """Adopt an upstream snapshot, unless it is no newer than the one that is followed."""
         assert isinstance(self._half, FollowingHalf)
-        if snapshot.version != self._half.version:
+        if self._half.followed.is_before(snapshot):
             self._half.adopt(snapshot)
             self._has_news = True
 

@@ -12,21 +12,17 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, Literal
 
+from server_node.hierarchy.followed import NOTHING_FOLLOWED, Followed
 from server_node.hierarchy.region_updates import RegionContribution
-from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
-from server_node.models.base import ServedModel
 from server_node.models.events import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from server_node.models.participation import ReceivedAnswer
 from server_node.models.round_state import Phase
 from server_node.models.round_transitions import Moment, expected_clients, has_quorum, make_request
 from server_node.models.rounds import RoundsModel
 from shoal.algorithms.rounds.arrays import Params, sum_answers
-from shoal.config.contract import Contract, Model
-from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.round_request import RoundRequest
-from shoal.protocol.validation import Validator
 from shoal.telemetry.events import log_event
 
 TIME_SHARE: Final = 0.75
@@ -34,36 +30,25 @@ TIME_SHARE: Final = 0.75
 
 
 class FollowingRounds(RoundsModel):
-    """Asks the clients of a region what the upstream server asks the region."""
+    """Asks the clients of a region what the upstream server asks the region.
 
-    def __init__(
-        self,
-        contract: Contract,
-        model: Model,
-        settings: ServerSettings,
-        validator: Validator,
-        sources: Sequence[ServedModel] = (),
-        history: PublishedHistory = NOTHING_PUBLISHED,
-    ) -> None:
-        """`sources` are not used: what the model starts from is decided upstream."""
-        super().__init__(contract, model, settings, validator, (), history)
-        self._followed = (0, 0.0)
-        """version of the upstream snapshot, and when it was made"""
-        self._answer: RegionContribution | None = None
-        self._opened: tuple[RoundOpened, ...] = ()
-        """the round opened since `on_timer` was called last"""
+    It starts from what the upstream model has started from: the clusters of other models in the region do not matter.
+    """
+
+    _followed = NOTHING_FOLLOWED
+    _answer: RegionContribution | None = None
+    _opened: tuple[RoundOpened, ...] = ()
+    """the round opened since `on_timer` was called last"""
 
     def follow(self, snapshot: Snapshot, request: RoundRequest | None, now: float) -> None:
         """Adopt a newer upstream snapshot, and open the round that its `request` asks for.
 
         `request` None: it asks nothing of this region. Answers to earlier requests do not count any more.
         """
-        version, made_at = self._followed
-        # After a start the bridge brings older snapshots first; in a log that was made anew, versions begin again.
-        if snapshot.version <= version and snapshot.made_at <= made_at:
+        if not self._followed.is_before(snapshot):
             return
         assert snapshot.round is not None, "the bridge lets no snapshot of a model in rounds pass without its round"
-        self._followed = snapshot.version, snapshot.made_at
+        self._followed = Followed(snapshot.version, snapshot.made_at)
         adopted = replace(
             self._state,
             phase=Phase.SLEEPING,
@@ -111,8 +96,7 @@ class FollowingRounds(RoundsModel):
                 "before, or start the federation in a new folder"
             )
         super().restore(state)
-        version, made_at = state["followed"]
-        self._followed = version, made_at
+        self._followed = Followed(*state["followed"])
 
     def _shift_to(self, snapshot: Snapshot) -> float:
         """How far the upstream model has moved since the snapshot followed so far."""

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections import defaultdict
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from server_node.bootstrap import open_server
+from server_node.hierarchy.following_rounds import FollowingRounds
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.arrays import sum_answers
 from shoal.algorithms.streaming import Arrays
@@ -165,6 +167,22 @@ def test_a_region_that_has_lost_its_checkpoint_goes_on_with_its_numbers(world: P
     numbers = [one["north"].sequence for one in answers_in(world, WORLD).values() if one["north"].model == "means"]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 4, "it has answered a round after it was rebuilt"
+
+
+@pytest.mark.parametrize(("version", "made_at", "adopted"), [(1, 1.0, False), (99, 1.0, True), (1, 2e9, True)])
+def test_a_region_follows_newer_snapshots_alone(world: Path, version: int, made_at: float, adopted: bool) -> None:
+    """After a start it sees those that are kept, oldest first; in a log that was made anew, versions begin again."""
+    with (
+        open_server(load_config(file_of(world, WORLD)), clock=clock) as above,
+        running_region(file_of(world, "north"), ()) as north,
+    ):
+        newest, model = above.models()["means"].snapshot, north.server.models()["means"]
+        assert newest is not None
+        assert isinstance(model, FollowingRounds)
+        other = replace(newest, version=version, made_at=made_at, arrays={**newest.arrays, "weight": np.ones(3)})
+        model.follow(other, None, clock())
+        assert model.params is not None
+        assert (model.params["weight"].tolist() == [1.0, 1.0, 1.0]) is adopted
 
 
 def test_a_region_of_a_region_adds_up_on_each_level(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_clients_of_a_region_count_by_the_plan_of_the_world(finished: Path) -> N
         for name in REGIONS:
             region = stack.enter_context(running_region(file_of(finished, name), ())).server.models()["cells"]
             assert region.snapshot is not None
-            known = [one for one in range(1, plan.version + 1) if one == region.state()["half"]["upstream_version"]]
+            known = [one for one in range(1, plan.version + 1) if one == region.state()["half"]["followed"][0]]
             assert known, "it follows a version that the world has published"
             assert len(region.snapshot.arrays["leaf_id"]) > 1
 

@@ -191,8 +191,8 @@ def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
             tab.until(f"{figures}.length === 4 && {figures}.every(each => each.querySelector('.own.{colour}'))")
             words = tab.value_of(f"{figures}.map(each => each.innerText)")
             assert [text.split()[0] for text in words] == ["temperature", "humidity", "light", "voltage"]
-            spoken = tab.value_of(f"{figures}.map(each => each.querySelector('p').textContent)")
-            assert all(re.fullmatch(MOSTLY, text) for text in spoken), spoken
+            words = tab.value_of(f"{figures}.map(each => each.querySelector('p').textContent)")
+            assert all(re.fullmatch(MOSTLY, text) for text in words), words
         drawn = "[...each.querySelectorAll('path')].map(path => path.getBBox()).map(box => [box.width, box.height])"
         layers = [layer for each in tab.value_of(f"{figures}.map(each => {drawn})") for layer in each]
         assert len(layers) == 8
