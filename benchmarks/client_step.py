@@ -14,7 +14,7 @@ from unittest.mock import patch
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, table, write
+from benchmarks.results import out_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 from client_nodes import intake
 from client_nodes.bootstrap import open_client
@@ -40,13 +40,7 @@ PARTS: dict[str, tuple[Any, str]] = {
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="A short stream, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for client_step.json and client_step.md.",
-)
+@out_option("client_step")
 def main(quick: bool, out: Path) -> None:
     """Drive a client node in this process over readings of 16 features with formal privacy. About half a minute."""
     readings = 2_000 if quick else 40_000

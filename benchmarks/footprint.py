@@ -13,7 +13,7 @@ import click
 from benchmarks.installation import install, weigh
 from benchmarks.machine import facts, one_line
 from benchmarks.process import MIB, ClientProcess
-from benchmarks.results import rounded, table, write
+from benchmarks.results import out_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 
 HERE = Path(__file__).parent.parent
@@ -32,13 +32,7 @@ STAGES = 5
     help="Install shoal without extras into a fresh environment first (from the package index, half a minute), "
     "weigh it, and measure the client there.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for footprint.json and footprint.md.",
-)
+@out_option("footprint")
 def main(quick: bool, fresh: bool, out: Path) -> None:
     """Measure a real `shoal client` process over a stream of readings of 16 features with formal privacy.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import table, write
+from benchmarks.results import out_option, table, write
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
@@ -178,13 +178,7 @@ def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, A
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="One family and one seed: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for from_counts.json and from_counts.md.",
-)
+@out_option("from_counts")
 def main(quick: bool, out: Path) -> None:
     """Measure cluster_tree and FCAC on rows made from private counts, on noisy rows, and without noise."""
     machine, made_by = facts(("shoal", "numpy", "scikit-learn")), "python -m benchmarks.from_counts"

@@ -12,20 +12,14 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.forms import use
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy import cost, page
-from benchmarks.results import write
+from benchmarks.results import out_option, write
 from benchmarks.steadiness import speed
 from shoal.kernels.forms import COMPILED
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for kernels.json and kernels.md.",
-)
+@out_option("kernels")
 def main(quick: bool, out: Path) -> None:
     """Measure cluster_tree and density_tree in both forms of the kernels. A full run takes about two minutes."""
     started, machine = time.monotonic(), facts(("shoal", "numpy", "numba"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.forms import use
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, spread, table, write
+from benchmarks.results import out_option, rounded, spread, table, write
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.privacy import Bounds, load_mode
 from shoal.privacy.count_noise import count_noise
@@ -29,13 +29,7 @@ FORMS = (NUMPY, COMPILED)
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for noise.json and noise.md.",
-)
+@out_option("noise")
 def main(quick: bool, out: Path) -> None:
     """Measure the noise of the mode `formal`, and of counts. A quarter of a minute."""
     turns = 2 if quick else 25

@@ -21,7 +21,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, spread, table, write
+from benchmarks.results import out_option, rounded, spread, table, write
 from server_node.history.records import HistoryRecord
 from server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
 from server_node.status import ClientStatus, StatusBoard
@@ -114,13 +114,7 @@ INTERACTIONS: Final[dict[str, Callable[[Tab, int], None]]] = {
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for page.json and page.md.",
-)
+@out_option("page")
 def main(quick: bool, out: Path) -> None:
     """Measure interactions with the live page in Chromium."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

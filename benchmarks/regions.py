@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, table, write
+from benchmarks.results import out_option, rounded, table, write
 from server_node.replicas.absorb import RegionModel, absorb
 from shoal.transports import open_log
 from shoal.transports.base import Log
@@ -166,13 +166,7 @@ def absorbing(region: Region) -> dict[str, Any]:
 @click.option("--quick", is_flag=True, help="Two regions and one kill: shows that it runs; no figures to keep.")
 @click.option("--bootstrap", help="host:port of a broker. [default: one is started]")
 @click.option("--seed", default=1, show_default=True, help="Decides which replicas are killed.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for regions.json and regions.md.",
-)
+@out_option("regions")
 def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
     """Measure takeovers of regions by replicas. Needs Kafka's jars or a broker; takes about four minutes."""
     started, machine = time.monotonic(), facts(("shoal", "numpy", "quixstreams"))

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from benchmarks.machine import facts, one_line
 from benchmarks.process import MIB, ONE_THREAD
-from benchmarks.results import rounded, table, write
+from benchmarks.results import out_option, rounded, table, write
 from benchmarks.streams import Blobs
 
 DIMENSIONS, CENTRES, SEED = 16, 100, 2
@@ -68,13 +68,7 @@ QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Small replays, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for replay.json and replay.md.",
-)
+@out_option("replay")
 @click.option(
     "--again", type=int, multiple=True, help="Measure this case again (from 0), and keep the others in FOLDER."
 )

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def out_option(name: str) -> Callable[[Command], Command]:
+    """The option of a benchmark that names the folder for its results."""
+    return click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("benchmarks/results"),
+        show_default=True,
+        help=f"Folder for {name}.json and {name}.md.",
+    )
 
 
 def spread(figures: Sequence[float]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from benchmarks.history.plant import CLIENTS, CLUSTERS, NODES
 from benchmarks.history.steps import WORK, measured_steps
 from benchmarks.history.year import measured_year
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, table, write
+from benchmarks.results import out_option, rounded, table, write
 from shoal.protocol.history import BINS_KEPT, COARSE_S
 
 GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0}
@@ -24,13 +24,7 @@ GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0}
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Few bins and steps, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for history.json and history.md.",
-)
+@out_option("history")
 def main(quick: bool, out: Path) -> None:
     """Measure what history and page cost a server. Linux; a full run takes about five minutes."""
     if not Path("/proc/self/status").exists():

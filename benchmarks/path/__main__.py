@@ -16,7 +16,7 @@ from benchmarks.path.logs import EMBEDDED, KAFKA, KINDS, log_place
 from benchmarks.path.page import markdown
 from benchmarks.path.runs import latency, recovery, throughput
 from benchmarks.path.settings import CENTRES, DIMENSIONS, FULL, ROWS, SETTINGS, SMALL, Extent, write_stream
-from benchmarks.results import rounded, write
+from benchmarks.results import out_option, rounded, write
 from deploy.kafka.broker import what_is_missing
 
 PACKAGES = ("shoal", "numpy", "msgpack", "kafka-python")
@@ -27,13 +27,7 @@ PACKAGES = ("shoal", "numpy", "msgpack", "kafka-python")
 @click.option(
     "--log", "kinds", type=click.Choice(KINDS), multiple=True, help="Which log; again for both. [default: both]"
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for path.json and path.md.",
-)
+@out_option("path")
 def main(quick: bool, kinds: tuple[str, ...], out: Path) -> None:
     """Measure a producer, clients and a server as processes. Linux only; a full run takes about ten minutes.
 

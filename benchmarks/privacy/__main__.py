@@ -22,7 +22,7 @@ from benchmarks.privacy.goals import judged
 from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, OBLIQUE, ON_A_GRID, OURS, Learner, central, running
 from benchmarks.privacy.page import markdown
 from benchmarks.privacy.sensors import sensors
-from benchmarks.results import write
+from benchmarks.results import out_option, write
 
 CHOOSING = (100, 101, 102, 103, 104, 105, 106, 107, 108)
 """seeds on which options and rules were chosen"""
@@ -50,13 +50,7 @@ QUICK = ("blobs d=2", "moons d=2")
     help="A Python that has diffprivlib, for central k-means; without it that is left out.",
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes; times are taken in one.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for privacy.json and privacy.md.",
-)
+@out_option("privacy")
 def main(
     quick: bool,
     choosing: bool,

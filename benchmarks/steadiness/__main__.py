@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import table, write
+from benchmarks.results import out_option, table, write
 from benchmarks.steadiness import speed
 from benchmarks.steadiness.judge import STEP_ROWS, WARM_ROWS, Verdict, judge
 from benchmarks.steadiness.learners import OURS, PEERS, Peer
@@ -47,13 +47,7 @@ QUICK = ("blobs K=5 d=2", "births")
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of NAME.csv.gz files for the real streams; without it there are none.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for steadiness.json and steadiness.md.",
-)
+@out_option("steadiness")
 def main(
     quick: bool,
     choosing: bool,

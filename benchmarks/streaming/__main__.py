@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, spread, table, write
+from benchmarks.results import out_option, rounded, spread, table, write
 from benchmarks.streaming.goals import WIDE, goal_table, judged
 from benchmarks.streaming.learners import (
     DBSTREAM_PEER,
@@ -80,13 +80,7 @@ class Cell(NamedTuple):
     "--d", "widths", multiple=True, type=click.Choice(["2", "16", "64", "784"]), help="Only so many features."
 )
 @click.option("--centres", type=click.Choice(["50", "100", "200", "500"]), help="Only this number of centres.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for streaming.json and streaming.md.",
-)
+@out_option("streaming")
 @click.option(
     "--reference",
     type=click.Path(path_type=Path, file_okay=False, exists=True),

@@ -13,7 +13,7 @@ import click
 
 from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD
-from benchmarks.results import rounded, spread, table, write
+from benchmarks.results import out_option, rounded, spread, table, write
 from benchmarks.versions import work
 
 HERE = Path(__file__).parent.parent.parent
@@ -32,13 +32,7 @@ PARTS = {
 @click.option("--updates", default=400, show_default=True, help="And answers, of all clients together, in each turn.")
 @click.option("--turns", default=7, show_default=True, help="Turns of both versions.")
 @click.option("--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("benchmarks/results"),
-    show_default=True,
-    help="Folder for versions.json and versions.md.",
-)
+@out_option("versions")
 def main(reference: Path, updates: int, turns: int, quick: bool, out: Path) -> None:
     """Compare this version with the one in REFERENCE, a checkout such as `git worktree add` makes.
 
