@@ -69,10 +69,7 @@ QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Small replays, in seconds: shows that it runs; no figures to keep.")
 @out_option("replay")
-@click.option(
-    "--again", type=int, multiple=True, help="Measure this case again (from 0), and keep the others in FOLDER."
-)
-def main(quick: bool, out: Path, again: Sequence[int]) -> None:
+def main(quick: bool, out: Path) -> None:
     """Replay made-up readings of 16 features with formal privacy, and FCAC. About ten minutes."""
     machine = facts(("shoal", "numpy", "numba", "pyarrow", "ray", "pyspark"))
     if not quick:
@@ -128,18 +125,19 @@ class Run:
     def __init__(self, words: Sequence[object]) -> None:
         command = [sys.executable, "-m", "shoal", *map(str, words), "--json"]
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ONE_THREAD)
-        self._tree = Tree(process.pid)
-        while process.poll() is None:
-            self._tree.look()
-            time.sleep(LOOK_EVERY_S)
-        self._whole_s = time.perf_counter() - began
-        assert process.stdout is not None
-        with process.stdout as output:
-            lines = output.read().splitlines()
-        if process.returncode:
-            raise RuntimeError(f"shoal {words[0]} ended with {process.returncode}")
-        self.printed: dict[str, Any] = json.loads(lines[-1])
+        # Files, not pipes: nobody reads while the process runs, and a full pipe would stop it.
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(command, stdout=output, stderr=log, env=ONE_THREAD)
+            self._tree = Tree(process.pid)
+            while process.poll() is None:
+                self._tree.look()
+                time.sleep(LOOK_EVERY_S)
+            self._whole_s = time.perf_counter() - began
+            if process.returncode:
+                log.seek(0)
+                raise click.ClickException(f"shoal {words[0]} ended with {process.returncode}:\n{log.read()[-2000:]}")
+            output.seek(0)
+            self.printed: dict[str, Any] = json.loads(output.read().splitlines()[-1])
         """its last line"""
 
     def costs(self) -> dict[str, float]:
