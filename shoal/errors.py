@@ -38,6 +38,10 @@ class MissingExtra(SettingsError):
         self.extra = extra
 
 
+class LogFolderMissing(SettingsError):
+    """The folder of a log's file is not there: the address is wrong, or no process has started there yet."""
+
+
 class InvalidData(ShoalError, ValueError):
     """Rows that cannot be learnt from: wrong width, not a number, infinite, or too few."""
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from server_node.hierarchy.hierarchy import Above
 from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
-from shoal.errors import InvalidState, MessageRejected, ShoalError
+from shoal.errors import InvalidState, LogFolderMissing, MessageRejected, ShoalError
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
@@ -27,6 +27,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.conflicts import PublishedDigests, check_no_conflict
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.runtime.signed_snapshots import open_federation_log
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record, beginning
@@ -35,7 +36,6 @@ BRIDGE_FILE: Final = "upstream.db"
 """checkpoint of the bridge, in the server's folder"""
 STATE_VERSION: Final = 1
 POLL_S: Final = 0.25
-RETRY_S: Final = 1.0
 RECORDS_MAX: Final = 200
 """records copied between two stores of the checkpoint"""
 
@@ -155,6 +155,7 @@ class BridgeThread:
         self._waiting = 0
         self._stop = threading.Event()
         self._error: BaseException | None = None
+        self._retry_s = RETRY_FIRST_S
 
     @property
     def above(self) -> Above | None:
@@ -196,11 +197,13 @@ class BridgeThread:
                     with open_bridge(self._config, upstream, self._keep) as bridge:
                         self._work(bridge, stop)
                 except ShoalError as error:
-                    if not error.retriable:
+                    # Servers may start in any order, so the upstream one may not have made its folder yet.
+                    if not error.retriable and not isinstance(error, LogFolderMissing):
                         self._error = error
                         return
-                    log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=RETRY_S)
-                    stop.wait(RETRY_S)
+                    log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s)
+                    stop.wait(self._retry_s)
+                    self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
         except BaseException as error:  # the thread of the server raises it
             self._error = error
             raise
@@ -208,6 +211,7 @@ class BridgeThread:
     def _work(self, bridge: Bridge, stop: threading.Event) -> None:
         while not stop.is_set():
             worked = bridge.step()
+            self._retry_s = RETRY_FIRST_S
             self._waiting = bridge.lag_records
             if not worked:
                 stop.wait(POLL_S)

@@ -19,7 +19,7 @@ from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 
 
 class FollowingHalf:
@@ -31,10 +31,13 @@ class FollowingHalf:
         half = self._algorithm.server(model_options(contract, model), contract.width)
         self._arrays: Arrays = half.snapshot()
         self.followed = NOTHING_FOLLOWED
+        self.readings = 0
+        """behind the upstream snapshot"""
 
     def adopt(self, snapshot: Snapshot) -> None:
         """Follow a snapshot of the upstream federation, which has been checked."""
         self._arrays, self.followed = snapshot.arrays, Followed(snapshot.version, snapshot.made_at)
+        self.readings = snapshot.readings
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Nothing: what clients contribute is added up for the upstream federation, which learns it."""
@@ -49,7 +52,8 @@ class FollowingHalf:
 
     def state(self) -> State:
         """The upstream snapshot."""
-        return {"version": STATE_VERSION, "followed": list(self.followed), "arrays": dict(self._arrays)}
+        followed = {"followed": list(self.followed), "readings": self.readings}
+        return {"version": STATE_VERSION, **followed, "arrays": dict(self._arrays)}
 
     def restore(self, state: State) -> None:
         """Become the saved half. Raises `InvalidState`."""
@@ -59,6 +63,7 @@ class FollowingHalf:
                 "start the federation in a new folder"
             )
         self._arrays, self.followed = state["arrays"], Followed(*state["followed"])
+        self.readings = state["readings"]
 
 
 class FollowingModel(StreamingModel):
@@ -80,6 +85,12 @@ class FollowingModel(StreamingModel):
         if self._half.followed.is_before(snapshot):
             self._half.adopt(snapshot)
             self._has_news = True
+
+    @property
+    def _learnt(self) -> int:
+        """Those of the upstream federation: recent shares are shares of all its readings, as the clusters are."""
+        assert isinstance(self._half, FollowingHalf)
+        return self._half.readings
 
     def _empty_half(self) -> ServerHalf:
         return FollowingHalf(self._contract, self._model)

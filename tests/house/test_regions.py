@@ -14,6 +14,7 @@ import pytest
 
 from server_node.bootstrap import open_server
 from server_node.hierarchy.bridge import open_bridge
+from server_node.node import ServerNode
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
 from shoal.algorithms.streaming import Contribution
 from shoal.config.privacy import model_options
@@ -126,6 +127,25 @@ def test_clients_of_a_region_count_by_the_plan_of_the_world(finished: Path) -> N
             known = [one for one in range(1, plan.version + 1) if one == region.state()["half"]["followed"][0]]
             assert known, "it follows a version that the world has published"
             assert len(region.snapshot.arrays["leaf_id"]) > 1
+
+
+def test_a_region_that_counts_by_the_plan_of_the_world_shows_the_clusters_shares_and_events_of_the_world(
+    finished: Path,
+) -> None:
+    """It has few of the readings itself, and none between two upstream snapshots."""
+
+    def shown(server: ServerNode) -> tuple[dict[int, float], list[str]]:
+        model = server.models()["cells"]
+        events = [one.text for one in model.status().events]
+        return {one.identity: one.recent_share for one in model.lineage.known}, events
+
+    with ExitStack() as stack:
+        shares, events = shown(stack.enter_context(open_server(load_config(file_of(finished, WORLD)), clock=clock)))
+        assert len(shares) > 1
+        assert sum(shares.values()) == pytest.approx(1.0)
+        for name in REGIONS:
+            region = stack.enter_context(running_region(file_of(finished, name), ())).server
+            assert shown(region) == (pytest.approx(shares), events)
 
 
 def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world: Path) -> None:

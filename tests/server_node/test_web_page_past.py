@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,7 +246,7 @@ def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(browser
 
 def test_the_regions_below_are_shown_as_a_tree(browser: Browser) -> None:
     regions = (Region("north", 40), Region("north/harbour", 12), Region("south", 75))
-    clients = (ClientStatus("north", NOW + 3600, 9, 1_640, 2.0), ClientStatus("south", NOW - 500, 9, 640, 0.0))
+    clients = (ClientStatus("north", NOW + 3600, 9, 1_640, 2.0), ClientStatus("south", NOW - 40, 9, 640, 0.0))
     with shown(browser, the_status(clients=clients, regions=regions)) as (tab, _):
         rows = "[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
         tab.until(f"{rows}.length === 3")
@@ -258,6 +259,7 @@ def test_the_regions_below_are_shown_as_a_tree(browser: Browser) -> None:
         )
         assert indents[0] == indents[2] < indents[1]
         assert "127 clients in 3 regions" in tab.value_of("document.getElementById('regions-note').textContent")
+        tab.until(f"{rows}[2][2] !== {json.dumps(south[2])}")  # time goes on without another status
         fits_everywhere(tab)
 
 

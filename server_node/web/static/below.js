@@ -23,12 +23,11 @@ export class Below {
   }
 
   // `pinned` is the identity of the chosen cluster, or null.
-  show(status, model, now, pinned) {
+  show(status, model, pinned) {
     showDifferences(model);
     showFeeds(model);
     showRules(model);
     showRejected(status.rejected);
-    showRegions(status.regions, clientsOf(status, now));
     this.pin(pinned);
     // Privacy changes only with the contract; not rendering it again keeps open what the user has unfolded.
     if (this.privacyShown !== status.contract) showPrivacy(status.privacy);
@@ -45,6 +44,7 @@ export class Below {
     showCounters(status, model, now);
     this.clusters.show(model, now);
     this.clients.show(status, now);
+    showRegions(status.regions, clientsOf(status, now));
     drawHistory(history, model.history, now);
   }
 }

@@ -103,7 +103,7 @@ async function showBelow() {
     below = new script.Below((identity) => map.hover(identity), toggle);
     tick();
   }
-  below?.show(status, modelShown(), now(), pinned); // null while the server is away
+  below?.show(status, modelShown(), pinned); // null while the server is away
 }
 
 // Chooses a cluster everywhere.

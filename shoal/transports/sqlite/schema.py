@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.databases import primary_code, writing
-from shoal.errors import LogError, LogUnavailable, SettingsError, ShoalError
+from shoal.errors import LogError, LogFolderMissing, LogUnavailable, SettingsError, ShoalError
 from shoal.transports.sqlite import log_time
 
 APPLICATION_ID = 0x53484F4C
@@ -85,8 +85,10 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
     """Open the log at `path`, created if there is none. Raises `SettingsError`, `LogError`, `LogUnavailable`."""
-    if "\0" in str(path) or path.is_dir() or not path.parent.is_dir():
-        raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder; create the folder first")
+    if "\0" in str(path) or path.is_dir():
+        raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder")
+    if not path.parent.is_dir():
+        raise LogFolderMissing(f"log {str(path)!r}: must be a file in an existing folder; create the folder first")
     with explained(path):
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
