@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidState
+from shoal.protocol.codec import Part
 
 
 class Window:
@@ -21,6 +22,8 @@ class Window:
         self._rows: Rows = np.empty((0, width))
         self._times: NDArray[np.float64] = np.empty(0)
         self._dated: NDArray[np.bool_] = np.empty(0, dtype=bool)
+        self._part: Part | None = None
+        """what `state` gave; None since the rows have changed"""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -47,8 +50,11 @@ class Window:
             np.concatenate([self._dated, dated]),
         )
 
-    def state(self) -> dict[str, Any]:
-        return {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
+    def state(self) -> Part:
+        """For `restore`; the same part until rows are added, so that a checkpoint stores them once."""
+        if self._part is None:
+            self._part = Part({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
+        return self._part
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest rows."""
@@ -67,4 +73,4 @@ class Window:
             young = times >= times.max() - self._age_max_s
             rows, times, dated = rows[young], times[young], dated[young]
         rows.setflags(write=False)
-        self._rows, self._times, self._dated = rows, times, dated
+        self._rows, self._times, self._dated, self._part = rows, times, dated, None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgpack
@@ -20,6 +21,8 @@ from shoal.errors import MessageRejected
 
 ARRAY = 1
 """the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then the elements"""
+PART = 2
+"""the extension type of a reference to a `Part` that is stored elsewhere; never in a message"""
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 DIMENSIONS_MAX = 4
 FORM_BYTES = 3
@@ -28,30 +31,56 @@ BUFFER_BYTES = 1024
 DEPTH_MAX = 16
 """how deep mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
 _NESTED = (dict, list, tuple, msgpack.Timestamp)
-_FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
-"""types of values that hold no others"""
 _TEXT = frozenset({str})
 
 
-def pack(value: Any) -> bytes:
-    """None, bool, int, float, str, bytes, arrays, and lists and mappings (by text) of these -> bytes.
+class Part:
+    """A part of a value that stays as it is while other parts change, such as one of many answers.
 
-    `unpack` gives the same value back. Anything else raises TypeError.
+    `pack` puts its value in its place, or a reference where `refer` stores the part elsewhere. Two parts are the same
+    only if they are one object, so whoever changes the value makes a new part.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+Refer = Callable[[Part], msgpack.ExtType]
+Resolve = Callable[[bytes], Any]
+
+_FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray, Part})
+"""types of values that hold no others, or none that are looked at"""
+
+
+def pack(value: Any, refer: Refer | None = None) -> bytes:
+    """None, bool, int, float, str, bytes, arrays, parts, and lists and mappings (by text) of these -> bytes.
+
+    `unpack` gives the same value back. Anything else raises TypeError. `refer` gives what is packed in place of each
+    part: an extension value of type `PART`.
     """
     if flaw := _flaw(value, DEPTH_MAX):
         raise TypeError(f"cannot pack {flaw}")
+    default = _array_out if refer is None else partial(_part_out, refer)
     try:
-        packed: bytes = msgpack.packb(value, default=_array_out, use_bin_type=True, buf_size=BUFFER_BYTES)
+        packed: bytes = msgpack.packb(value, default=default, use_bin_type=True, buf_size=BUFFER_BYTES)
     except (OverflowError, ValueError) as beyond:
         raise TypeError(f"cannot pack a value beyond what msgpack holds: {type(beyond).__name__}") from None
     return packed
 
 
-def unpack(packed: bytes, bytes_max: int = PACKED_BYTES_MAX, items_max: int | None = None) -> Any:
+def unpack(
+    packed: bytes,
+    bytes_max: int = PACKED_BYTES_MAX,
+    items_max: int | None = None,
+    resolve: Resolve | None = None,
+) -> Any:
     """The value that was packed; arrays own their memory and are writable.
 
     `items_max` bounds how many values it is made of (an array is one); None, no bound, is for our own files. Messages
-    need a bound: one byte of a message can become a mapping of 64 bytes in memory.
+    need a bound: one byte of a message can become a mapping of 64 bytes in memory. `resolve` gives the value of a part
+    from the content of its reference; None: there are no references.
     Raises `MessageRejected` ("oversized", "malformed").
     """
     if len(packed) > bytes_max:
@@ -60,7 +89,12 @@ def unpack(packed: bytes, bytes_max: int = PACKED_BYTES_MAX, items_max: int | No
     if items_max is not None and len(packed) > items_max:
         _count(packed, items_max)
     try:
-        value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=_array_in)
+        value = msgpack.unpackb(
+            packed,
+            raw=False,
+            strict_map_key=True,
+            ext_hook=_array_in if resolve is None else partial(_part_in, resolve),
+        )
     except MessageRejected:
         raise
     except (ValueError, RecursionError, msgpack.UnpackException) as broken:
@@ -70,7 +104,17 @@ def unpack(packed: bytes, bytes_max: int = PACKED_BYTES_MAX, items_max: int | No
     return value
 
 
-def _array_out(value: Any) -> msgpack.ExtType:
+def _part_out(refer: Refer, value: Any) -> Any:
+    return refer(value) if type(value) is Part else _array_out(value)
+
+
+def _part_in(resolve: Resolve, code: int, packed: bytes) -> Any:
+    return resolve(packed) if code == PART else _array_in(code, packed)
+
+
+def _array_out(value: Any) -> Any:
+    if type(value) is Part:
+        return value.value
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):

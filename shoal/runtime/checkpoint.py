@@ -1,8 +1,9 @@
 """The checkpoint of one process: its newest state, and the records that it must publish.
 
 One SQLite file holds both. `save` writes them in one transaction; only then may the records be published
-(`shoal.runtime.outbox`). After a kill at any instant the file is as before or as after a save. The open file is locked,
-so a second process of the same name cannot open it.
+(`shoal.runtime.outbox`). A `Part` of a state is a row of its own, which is written once: a state that is saved again
+with the same part, such as a window of rows that has not changed, costs what has changed. After a kill at any instant
+the file is as before or as after a save. The open file is locked, so a second process of the same name cannot open it.
 """
 
 from __future__ import annotations
@@ -14,25 +15,33 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+
+import msgpack
 
 from shoal.databases import FULL, LOCKED, NO_ACCESS, primary_code, writing
 from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.files import atomic_file
-from shoal.protocol.codec import pack, unpack
+from shoal.protocol.codec import PART, Part, Refer, Resolve, pack, unpack
 from shoal.transports.base import Headers
 
-FORMAT = 1
+FORMAT = 2
 STATE_BYTES_MAX = 900 * 1024 * 1024
 """SQLite's own limit is 1e9 bytes a row"""
+NUMBER_BYTES = 8
+"""of a part's number in a reference to it"""
 
 # Every value has a digest, because SQLite notices a damaged page only where its own structures are in it.
 _SCHEMA = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value BLOB NOT NULL)",
+    "CREATE TABLE parts (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
+_References = dict[Part, msgpack.ExtType]
+"""the parts of a state, with the references to their rows that are packed in their place"""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
@@ -56,6 +65,10 @@ class Checkpoint:
         """`owner` names the process ("client a of plant"); the file of another owner is refused."""
         self._path = path
         self._owner = owner
+        self._stored: _References | None = None
+        """of the newest state saved; None: before the first save"""
+        self._numbers = count(1)
+        """of the rows of parts"""
         with self._explained():
             self._create_if_missing()
             # mode=rw does not create a file: one that was emptied or deleted by now must not pass for a new one.
@@ -81,12 +94,21 @@ class Checkpoint:
         """The newest state saved, None before the first."""
         with self._explained():
             row = self._file.execute("SELECT digest, value FROM state").fetchone()
+            parts = {number: (digest, value) for number, digest, value in self._file.execute("SELECT * FROM parts")}
             saved = self._file.execute("SELECT 1 FROM about WHERE name = 'saved'").fetchone()
         if row is None:
             if saved is not None:
                 raise self._damaged("the state is gone")
             return None
-        state = self._intact(*row)
+
+        def resolve(reference: bytes) -> Any:
+            part = parts.get(_number(reference))
+            if part is None:
+                raise self._damaged("a part of the state is gone")
+            return self._intact(*part)
+
+        digest, value = row
+        state = self._intact(digest, value, resolve)
         if not isinstance(state, dict):
             raise self._damaged("the state is not a mapping")
         return state
@@ -97,22 +119,25 @@ class Checkpoint:
         All in one transaction. Returns the number of the last record, 0 without any. Raises `InvalidState` for a state
         above `STATE_BYTES_MAX`.
         """
-        value = pack(state)
-        if len(value) > STATE_BYTES_MAX:
-            raise InvalidState(
-                f"{self._path}: a state of {len(value)} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
-                "bound the models, with the option nodes_max for instance"
-            )
+        value, parts, added = self._taken_apart(state)
+        before = self._stored or {}
+        removed = [(_number(before[part].data),) for part in before.keys() - parts.keys()]
         packed, last = [pack(list(record)) for record in records], 0
         with self._explained(), writing(self._file):
             self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
             self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
             self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(value), value))
+            if self._stored is None:
+                # Those of the process before: none of its objects is here.
+                self._file.execute("DELETE FROM parts")
+            self._file.executemany("DELETE FROM parts WHERE number = ?", removed)
+            self._file.executemany("INSERT INTO parts VALUES (?, ?, ?)", added)
             for record in packed:
-                added = self._file.execute(
+                inserted = self._file.execute(
                     "INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record)
                 )
-                last = added.lastrowid or last
+                last = inserted.lastrowid or last
+        self._stored = parts
         return last
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
@@ -164,7 +189,7 @@ class Checkpoint:
         # The exclusive locking mode keeps the lock until the process ends, however it ends: no stale lock files.
         self._file.execute("PRAGMA locking_mode=EXCLUSIVE")
         tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not {"about", "state", "outbox"} <= tables:
+        if not {"about", "state", "parts", "outbox"} <= tables:
             raise self._damaged("not a checkpoint, or only a part of one")
         self._file.execute("PRAGMA journal_mode=WAL")
         # Records are published right after a save, so a save must survive a power cut.
@@ -215,11 +240,37 @@ class Checkpoint:
             # SQLite's error text quotes a damaged name.
             raise self._damaged("its names are not text") from None
 
-    def _intact(self, digest: bytes, value: bytes) -> Any:
+    def _taken_apart(self, state: dict[str, Any]) -> tuple[bytes, _References, list[tuple[int, bytes, bytes]]]:
+        """The packed state with references to its parts, all of these, and the rows of those that are not stored."""
+        before = self._stored or {}
+        parts: _References = {}
+        added: list[tuple[int, bytes, bytes]] = []
+
+        def refer(part: Part) -> msgpack.ExtType:
+            reference = parts.get(part) or before.get(part)
+            if reference is None:
+                number, value = next(self._numbers), self._packed(part.value)
+                added.append((number, _digest(value), value))
+                reference = msgpack.ExtType(PART, number.to_bytes(NUMBER_BYTES, "little"))
+            parts[part] = reference
+            return reference
+
+        return self._packed(state, refer), parts, added
+
+    def _packed(self, value: Any, refer: Refer | None = None) -> bytes:
+        packed = pack(value, refer)
+        if len(packed) > STATE_BYTES_MAX:
+            raise InvalidState(
+                f"{self._path}: a state of {len(packed)} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
+                "bound the models, with the option nodes_max for instance"
+            )
+        return packed
+
+    def _intact(self, digest: bytes, value: bytes, resolve: Resolve | None = None) -> Any:
         if not isinstance(value, bytes) or _digest(value) != digest:
             raise self._damaged("a value is not as it was saved")
         try:
-            return unpack(value, STATE_BYTES_MAX)
+            return unpack(value, STATE_BYTES_MAX, resolve=resolve)
         except MessageRejected as broken:
             raise self._damaged(f"a value cannot be read: {broken}") from None
 
@@ -236,3 +287,7 @@ class Checkpoint:
 
 def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
+
+
+def _number(reference: bytes) -> int:
+    return int.from_bytes(reference, "little")
