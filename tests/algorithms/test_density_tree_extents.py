@@ -8,8 +8,8 @@ import pytest
 from shoal import DensityTree
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
 from shoal.algorithms.density_tree.axes import Axes
-from shoal.algorithms.density_tree.extents import extents
-from shoal.algorithms.density_tree.leaf import BINS, Leaf
+from shoal.algorithms.density_tree.extents import EDGE_SIGNIFICANCE, MASS_SIGNIFICANCE, extents
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
 from shoal.algorithms.density_tree.tree import Cut, cut_leaf, new_leaf
 
 
@@ -63,6 +63,69 @@ def test_a_leaf_that_was_just_cut_takes_its_features_from_the_leaf_that_was_cut(
     assert found.mean[:, 1] == pytest.approx([3.5 / 16] * 2)
     assert found.mean[:, 0] == pytest.approx([2 / 16, 14 / 16])
     assert (found.high[0, 0], found.low[1, 0]) == pytest.approx((3.6 / 16, 12.4 / 16))
+
+
+def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, float]:
+    """Mean, low and high of a leaf on a feature, from the first of its chain whose counts within its box stand out."""
+    low, high = chain[0].low[feature], chain[0].high[feature]
+    for leaf in chain:
+        start, width = leaf.start[feature], leaf.bin_width[feature]
+        pieces: list[tuple[float, float, float, float]] = []
+        for number in range(BINS):
+            first, step, shares = start + width * number, width, [1.0]
+            if leaf.zoom[feature] != NO_ZOOM and 0 <= number - leaf.zoom[feature] < leaf.span[feature]:
+                each = BINS // int(leaf.span[feature])
+                fine = np.maximum(leaf.fine[feature].reshape(-1, each)[number - leaf.zoom[feature]], 0.0)
+                shares, step = (fine / fine.sum() if fine.any() else np.full(each, 1.0 / each)).tolist(), width / each
+            for place, share in enumerate(shares):
+                begin, end = first + step * place, first + step * (place + 1)
+                part = max(0.0, min(end, high) - max(begin, low)) / step * share
+                inside = max(begin, low), min(end, high)
+                pieces.append((*inside, leaf.coarse[feature, number] * part, leaf.coarse_noise[feature, number] * part))
+        begin, end, counts, noise = (
+            np.array([piece for piece in pieces if piece[0] < piece[1] - 1e-12]).reshape(-1, 4).T
+        )
+        if counts.sum() > MASS_SIGNIFICANCE * np.sqrt(noise.sum()):
+            sure = np.flatnonzero(counts > EDGE_SIGNIFICANCE * np.sqrt(noise))
+            sure = sure if len(sure) else np.array([counts.argmax()])
+            held = np.where((np.arange(len(counts)) >= sure[0]) & (np.arange(len(counts)) <= sure[-1]), counts, 0.0)
+            held = np.maximum(held, 0.0)
+            reached = np.append(0.0, held.cumsum()) / held.sum()
+            middle = np.interp([0.1, 0.9], reached, np.append(begin, end[-1]))
+            return float(held @ (begin + end) / 2 / held.sum()), float(middle[0]), float(middle[1])
+    return (low + high) / 2, low + 0.1 * (high - low), low + 0.9 * (high - low)
+
+
+def counted_at_random(leaf: Leaf, generator: np.random.Generator) -> None:
+    """Give a leaf counts on each feature that are many, few or none, and on most of them fine bins."""
+    for feature in range(leaf.d):
+        level = generator.choice([0.0, 3.0, 100.0])
+        leaf.coarse[feature] = level * generator.random(BINS) + generator.normal(0, 1, BINS)
+        leaf.coarse_noise[feature] = generator.uniform(0.5, 2.0)
+        span = int(generator.choice([0, *SPANS]))
+        if span:
+            leaf.zoom[feature], leaf.span[feature] = generator.integers(BINS - span + 1), span
+            leaf.fine[feature] = generator.choice([-1.0, 0.0, 1.0, 50.0], BINS) * generator.random()
+    leaf.exposure[:] = 1000.0
+
+
+def test_the_extents_of_all_leaves_and_features_at_once_are_those_of_each_alone() -> None:
+    generator = np.random.default_rng(5)
+    seen = set()
+    for _ in range(20):
+        whole = new_leaf(0, np.zeros(6), np.ones(6), Axes.features(6), 2)
+        counted_at_random(whole, generator)
+        parts = cut_leaf(whole, 0, 0.4, np.zeros(8), (1, 2), 2)
+        counted_at_random(parts[0], generator)
+        deeper = cut_leaf(parts[0], 3, generator.uniform(0.1, 0.9), np.zeros(8), (3, 4), 2)
+        counted_at_random(deeper[1], generator)
+        root = Cut(whole, 0, 0.4, 1 / 16, (Cut(parts[0], 3, 0.5, 1 / 16, deeper), parts[1]))
+        chains = [(deeper[0], parts[0], whole), (deeper[1], parts[0], whole), (parts[1], whole)]
+        plain = np.array([[plain_extent(chain, feature) for feature in range(6)] for chain in chains])
+        np.testing.assert_allclose(np.stack(extents(root), axis=2), plain, rtol=0, atol=1e-12)
+        boxes = np.array([(chain[0].low + chain[0].high) / 2 for chain in chains])
+        seen |= set((plain[..., 0] == boxes).ravel().tolist())
+    assert seen == {True, False}, "some are described by their box, and others by their counts"
 
 
 def test_at_an_epsilon_that_protects_centres_lie_among_their_readings() -> None:

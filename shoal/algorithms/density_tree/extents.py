@@ -6,13 +6,14 @@ the new one's box is the better estimate, until its own counts stand out from th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Leaf
+from shoal.algorithms.density_tree.axes import Ints
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node
 from shoal.kernels.distance import Floats
 
@@ -22,6 +23,8 @@ MASS_SIGNIFICANCE: Final = 4.0
 """standard deviations of its noise above which a histogram says where readings lie"""
 EDGE_SIGNIFICANCE: Final = 2.0
 """standard deviations from which a bin at the edge of a histogram counts"""
+BINS_MAX: Final = 2 * BINS - 1
+"""bins of a histogram: fine ones lie over one coarse bin at least"""
 
 
 class Extents(NamedTuple):
@@ -35,33 +38,55 @@ class Extents(NamedTuple):
     """(l, d) a tenth lie above"""
 
 
-class _Histogram(NamedTuple):
-    """Noisy counts of bins."""
+class _Histograms(NamedTuple):
+    """p histograms of `BINS_MAX` bins each. Bins of no width hold nothing: they fill up those that have fewer."""
 
     edge: Floats
-    """(n + 1,)"""
+    """(p, n + 1)"""
     counts: Floats
-    """(n,)"""
+    """(p, n)"""
     noise: Floats
-    """(n,) variances"""
+    """(p, n) variances"""
+
+    def take(self, which: NDArray[np.bool_]) -> _Histograms:
+        return _Histograms(*(each[which] for each in self))
+
+
+class _Counted(NamedTuple):
+    """What s leaves have counted on d features, and in which bins."""
+
+    start: Floats
+    """(s, d)"""
+    bin_width: Floats
+    zoom: Ints
+    span: Ints
+    coarse: Floats
+    """(s, d, BINS)"""
+    coarse_noise: Floats
+    fine: Floats
+
+    def of(self, leaf: Ints, feature: Ints) -> _Counted:
+        """Leaves (p,) and features (p,) -> the p of these, without the axis of the features."""
+        at = leaf, feature
+        return _Counted(
+            self.start[at],
+            self.bin_width[at],
+            self.zoom[at],
+            self.span[at],
+            self.coarse[at],
+            self.coarse_noise[at],
+            self.fine[at],
+        )
 
 
 def extents(root: Node) -> Extents:
     """Of the leaves of a tree, from left to right."""
-    found = [
-        [_extent(leaf, ancestors, feature) for feature in range(leaf.d)] for leaf, ancestors in _with_ancestors(root)
-    ]
-    mean, low, high = np.moveaxis(np.array(found), -1, 0)
-    return Extents(mean, low, high)
-
-
-def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[tuple[Leaf, Sequence[Leaf]]]:
-    """The leaves below a node, each with the leaves that were cut to make it, the newest first."""
-    if isinstance(node, Cut):
-        for part in node.parts:
-            yield from _with_ancestors(part, (node.leaf, *ancestors))
-    else:
-        yield node, ancestors
+    chains = list(_with_ancestors(root))
+    edge, held = _shown(chains)
+    reached, total = _shares(held)
+    middle = (edge[:, :-1] + edge[:, 1:]) / 2
+    found = ((held * middle).sum(axis=1) / total, *(_interpolated(share, reached, edge) for share in MIDDLE))
+    return Extents(*(values.reshape(len(chains), -1) for values in found))
 
 
 def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
@@ -70,85 +95,128 @@ def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
     `mass` (l,) are the shares of the readings in the leaves, from left to right. Features are independent within a
     leaf. The rows follow from the tree and the seed.
     """
-    generator, drawn = np.random.default_rng(seed), []
-    for (leaf, ancestors), own in zip(_with_ancestors(root), np.rint(mass * n).astype(np.int64).tolist(), strict=True):
+    generator, drawn, chains = np.random.default_rng(seed), [], list(_with_ancestors(root))
+    edge, held = _shown(chains)
+    reached, _ = _shares(held)
+    d = chains[0][0].d
+    for leaf, own in enumerate(np.rint(mass * n).astype(np.int64).tolist()):
         even = (np.arange(own) + 0.5) / max(own, 1)
-        columns = []
-        for feature in range(leaf.d):
-            shown = _shown(leaf, ancestors, feature)
-            edge = shown.edge if shown else np.array([leaf.low[feature], leaf.high[feature]])
-            held = shown.counts if shown else np.ones(1)
-            reached = np.concatenate([[0.0], np.cumsum(held)]) / held.sum()
-            columns.append(np.interp(generator.permutation(even), reached, edge))
+        columns = [
+            np.interp(generator.permutation(even), reached[at], edge[at]) for at in range(leaf * d, leaf * d + d)
+        ]
         drawn.append(np.stack(columns, axis=1))
     return np.concatenate(drawn)
 
 
-def _extent(leaf: Leaf, ancestors: Sequence[Leaf], feature: int) -> tuple[float, float, float]:
-    """Mean, low and high on one feature; of the whole box where nothing is significant."""
-    shown = _shown(leaf, ancestors, feature)
-    if shown is not None:
-        return _summary(shown)
-    low, high = float(leaf.low[feature]), float(leaf.high[feature])
-    return (low + high) / 2, low + MIDDLE[0] * (high - low), low + MIDDLE[1] * (high - low)
+def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[Sequence[Leaf]]:
+    """The leaves below a node, each followed by the leaves that were cut to make it, the newest first."""
+    if isinstance(node, Cut):
+        for part in node.parts:
+            yield from _with_ancestors(part, (node.leaf, *ancestors))
+    else:
+        yield node, *ancestors
 
 
-def _shown(leaf: Leaf, ancestors: Sequence[Leaf], feature: int) -> _Histogram | None:
-    """What is known of a leaf's readings on one feature: counts of at least 0; None where nothing is significant."""
-    low, high = float(leaf.low[feature]), float(leaf.high[feature])
-    for source in (leaf, *ancestors):
-        within = _within(_histogram(source, feature), low, high)
-        mass = float(within.counts.sum())
-        if mass > max(MASS_SIGNIFICANCE * math.sqrt(within.noise.sum()), 0.0):
-            return within._replace(counts=_held(within))
-    return None
+def _shown(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
+    """l leaves, each followed by its ancestors -> edges (l * d, n + 1) and counts of at least 0 (l * d, n): what is
+    known of the readings of each leaf on each feature. Where nothing is significant, they lie anywhere in the box."""
+    low, high = (np.concatenate([getattr(leaf, end) for leaf, *_ in chains]) for end in ("low", "high"))
+    edge, held = np.repeat(high[:, None], BINS_MAX + 1, axis=1), np.zeros((len(low), BINS_MAX))
+    edge[:, 0], held[:, 0] = low, 1.0
+    counted, sources = _counted(chains)
+    left = np.arange(len(low))
+    for source in sources.T:
+        leaf, feature = np.divmod(left, chains[0][0].d)
+        left, feature, leaf = (each[source[leaf] >= 0] for each in (left, feature, leaf))
+        within = _within(_histograms(counted.of(source[leaf], feature)), low[left], high[left])
+        mass, noise = (each.cumsum(axis=1)[:, -1] for each in (within.counts, within.noise))
+        is_sure = mass > MASS_SIGNIFICANCE * np.sqrt(noise)
+        sure = within.take(is_sure)
+        edge[left[is_sure]], held[left[is_sure]] = sure.edge, _held(sure)
+        left = left[~is_sure]
+    return edge, held
 
 
-def _histogram(leaf: Leaf, feature: int) -> _Histogram:
-    """What a leaf has counted on a feature: coarse bins, and where fine bins lie over one, it is spread as they are.
+def _counted(chains: Sequence[Sequence[Leaf]]) -> tuple[_Counted, Ints]:
+    """-> what all leaves and ancestors have counted, (l, longest) the positions of each chain's leaves in it, -1 beyond
+    its end."""
+    every = {id(leaf): leaf for chain in chains for leaf in chain}
+    place = {key: number for number, key in enumerate(every)}
+    sources = np.full((len(chains), max(map(len, chains))), -1)
+    for row, chain in zip(sources, chains, strict=True):
+        row[: len(chain)] = [place[id(leaf)] for leaf in chain]
+    d = chains[0][0].d
+    return _Counted(
+        *(np.stack([getattr(leaf, name)[:d] for leaf in every.values()]) for name in _Counted._fields)
+    ), sources
+
+
+def _histograms(counted: _Counted) -> _Histograms:
+    """What p leaves have counted on a feature each: coarse bins, and where fine bins lie over one, it is spread as they
+    are.
 
     Fine bins alone would show the newer readings only, as they are laid later than coarse ones.
     """
-    start, width = float(leaf.start[feature]), float(leaf.bin_width[feature])
-    zoom, span = int(leaf.zoom[feature]), int(leaf.span[feature])
-    pieces = np.ones(BINS, dtype=np.int64)
-    shares = np.ones(BINS)
-    if zoom != NO_ZOOM:
-        fine = np.maximum(leaf.fine[feature], 0.0).reshape(span, -1)
-        total = fine.sum(axis=1, keepdims=True)
-        spread = np.where(total > 0.0, fine / np.where(total > 0.0, total, 1.0), 1.0 / fine.shape[1])
-        pieces[zoom : zoom + span] = fine.shape[1]
-        shares = np.concatenate([shares[:zoom], spread.ravel(), shares[zoom + span :]])
-    edge = start + width * np.concatenate([[0.0], np.cumsum(np.repeat(1.0 / pieces, pieces))])
-    counts, noise = (np.repeat(values[feature], pieces) * shares for values in (leaf.coarse, leaf.coarse_noise))
-    return _Histogram(edge, counts, noise)
-
-
-def _within(histogram: _Histogram, low: float, high: float) -> _Histogram:
-    """The part of a histogram between two places; within a bin, counts are spread evenly."""
-    edge = np.unique(np.clip(histogram.edge, low, high))
-    if len(edge) < 2:
-        return _Histogram(edge, np.zeros(0), np.zeros(0))
-    counts, noise = (
-        np.diff(np.interp(edge, histogram.edge, np.concatenate([[0.0], np.cumsum(values)])))
-        for values in (histogram.counts, histogram.noise)
+    is_fine = counted.zoom != NO_ZOOM
+    zoom, span = np.where(is_fine, counted.zoom, BINS)[:, None], np.where(is_fine, counted.span, 0)[:, None]
+    edge = np.arange(BINS_MAX + 1)
+    # Coarse bins from 0 to `zoom`, then `BINS` fine ones, then the other coarse ones; beyond the last one no bin has a
+    # width. A fine bin is 1/2 to 1/16 as wide as a coarse one, so these numbers are exact.
+    unit = np.minimum(
+        np.minimum(edge, zoom) + np.clip(edge - zoom, 0, BINS) * span / BINS + np.maximum(edge - zoom - BINS, 0), BINS
     )
-    return _Histogram(edge, counts, noise)
+    bins, shares = np.minimum(unit[:, :-1].astype(np.int64), BINS - 1), (np.diff(unit, axis=1) > 0.0).astype(np.float64)
+    for own in SPANS:
+        here = np.flatnonzero(counted.span * is_fine == own)
+        shares[here[:, None], zoom[here] + np.arange(BINS)] = _spread(counted.fine[here], own)
+    counts, noise = (np.take_along_axis(each, bins, axis=1) * shares for each in (counted.coarse, counted.coarse_noise))
+    return _Histograms(counted.start[:, None] + counted.bin_width[:, None] * unit, counts, noise)
 
 
-def _held(histogram: _Histogram) -> Floats:
-    """The counts (n,) of a histogram with mass, at least 0, without what lies at its edges and is not significant."""
-    held = np.maximum(histogram.counts, 0.0)
-    is_sure = histogram.counts > EDGE_SIGNIFICANCE * np.sqrt(histogram.noise)
-    sure = np.flatnonzero(is_sure if is_sure.any() else histogram.counts == histogram.counts.max())
-    held[: sure[0]] = held[sure[-1] + 1 :] = 0.0
-    return np.asarray(held)
+def _spread(fine: Floats, span: int) -> Floats:
+    """Counts (p, BINS) of fine bins over `span` coarse ones -> the share of its coarse bin that each holds."""
+    held = np.maximum(fine, 0.0).reshape(len(fine), span, BINS // span)
+    total = held.sum(axis=2, keepdims=True)
+    share = np.where(total > 0.0, held / np.where(total > 0.0, total, 1.0), 1.0 / held.shape[2])
+    return share.reshape(fine.shape)
 
 
-def _summary(histogram: _Histogram) -> tuple[float, float, float]:
-    """Mean and quantiles of counts of at least 0."""
-    held = histogram.counts
-    middle = (histogram.edge[:-1] + histogram.edge[1:]) / 2
-    reached = np.concatenate([[0.0], np.cumsum(held)]) / held.sum()
-    low, high = (float(np.interp(share, reached, histogram.edge)) for share in MIDDLE)
-    return float(held @ middle / held.sum()), low, high
+def _within(histograms: _Histograms, low: Floats, high: Floats) -> _Histograms:
+    """The parts of p histograms between two places (p,), (p,); within a bin, counts are spread evenly."""
+    edge = np.clip(histograms.edge, low[:, None], high[:, None])
+    parts = []
+    for values in (histograms.counts, histograms.noise):
+        reached = _before_each(values)
+        ends = [_interpolated(place, histograms.edge, reached)[:, None] for place in (low, high)]
+        reached = np.where(edge == low[:, None], ends[0], np.where(edge == high[:, None], ends[1], reached))
+        parts.append(np.diff(reached, axis=1))
+    return _Histograms(edge, *parts)
+
+
+def _held(histograms: _Histograms) -> Floats:
+    """Histograms with mass -> their counts, at least 0, without what lies at the edges and is not significant."""
+    counts = histograms.counts
+    is_sure = counts > EDGE_SIGNIFICANCE * np.sqrt(histograms.noise)
+    is_sure |= ~is_sure.any(axis=1, keepdims=True) & (counts == counts.max(axis=1, keepdims=True))
+    is_between = np.logical_or.accumulate(is_sure, axis=1) & np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
+    return np.where(is_between, np.maximum(counts, 0.0), 0.0)
+
+
+def _shares(held: Floats) -> tuple[Floats, Floats]:
+    """Counts (p, n) -> the share before each edge (p, n + 1), and the sums (p,)."""
+    reached = _before_each(held)
+    return reached / reached[:, -1:], reached[:, -1]
+
+
+def _before_each(values: Floats) -> Floats:
+    """(p, n) -> (p, n + 1) the sums of those before each edge."""
+    return np.concatenate([np.zeros((len(values), 1)), values.cumsum(axis=1)], axis=1)
+
+
+def _interpolated(places: Floats | float, known: Floats, values: Floats) -> Floats:
+    """Row by row `np.interp`: the values (p, n) at ascending `known` (p, n) places -> those at `places` (p,)."""
+    n, row = known.shape[1], np.arange(len(known))
+    at = np.clip((known <= np.reshape(places, (-1, 1))).sum(axis=1) - 1, 0, n - 2)
+    low, high, first, last = known[row, at], known[row, at + 1], values[row, at], values[row, at + 1]
+    share = (last - first) / np.where(high > low, high - low, 1.0)
+    return np.asarray(np.where(places >= high, last, np.where(places <= low, first, share * (places - low) + first)))

@@ -150,6 +150,9 @@ def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float) -> b
         density(side, cut, np.array([low]), np.array([low + step])) for side, low in ((left, at - step), (right, at))
     ]
     lowest, error = min((float(value[0]), math.sqrt(variance[0])) for value, variance in beside)
+    # Most valleys hold next to nothing: their peaks need not be looked for.
+    if lowest <= SURE * error:
+        return False
     start, end = float(cut.leaf.start[cut.axis]), float(cut.leaf.end[cut.axis])
     peaks = []
     for side, first, last in (
@@ -157,7 +160,7 @@ def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float) -> b
     ):  # fmt: skip
         low = np.arange(first, last - 0.99 * step, step / 2)
         peaks.append(float(density(side, cut, low, low + step)[0].max(initial=0.0)))
-    return lowest > filled * min(peaks) + error and lowest > SURE * error
+    return lowest > filled * min(peaks) + error
 
 
 def take_back(cut: Cut, leaf_id: int) -> Leaf:
