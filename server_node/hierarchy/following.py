@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,10 @@ class FollowingHalf:
 
 
 class FollowingModel(StreamingModel):
-    """Publishes the upstream snapshots to the clients of the region, under the region's own versions."""
+    """Publishes the upstream snapshots to the clients of the region, under the region's own versions.
+
+    Recent shares of its clusters are of the readings of the upstream federation, which the clusters are learnt from.
+    """
 
     def __init__(
         self,
@@ -78,19 +81,20 @@ class FollowingModel(StreamingModel):
     ) -> None:
         super().__init__(contract, model, settings, history)
         self._pool = None  # nothing is merged here, so there is nothing to wait for
+        self._publisher.learnt = 0
 
     def follow(self, snapshot: Snapshot) -> None:
         """Adopt an upstream snapshot, unless it is no newer than the one that is followed."""
         assert isinstance(self._half, FollowingHalf)
         if self._half.followed.is_before(snapshot):
             self._half.adopt(snapshot)
+            self._publisher.learnt = self._half.readings
             self._has_news = True
 
-    @property
-    def _learnt(self) -> int:
-        """Those of the upstream federation: recent shares are shares of all its readings, as the clusters are."""
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
         assert isinstance(self._half, FollowingHalf)
-        return self._half.readings
+        self._publisher.learnt = self._half.readings
 
     def _empty_half(self) -> ServerHalf:
         return FollowingHalf(self._contract, self._model)

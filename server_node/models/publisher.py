@@ -58,6 +58,8 @@ class ModelPublisher:
         self.readings = 0
         self.newest_reading_at: float | None = None
         """seconds since 1970"""
+        self.learnt: int | None = None
+        """readings behind the clustering, where they are not those of the federation's own clients"""
         self.version = 0
         self.snapshot: Snapshot | None = None
         """the newest one published"""
@@ -170,19 +172,16 @@ class ModelPublisher:
         pooled: int = 0,
         number: int | None = None,
         request: RoundRequest | None = None,
-        learnt: int | None = None,
     ) -> PublishedSnapshot:
         """Make the next snapshot.
 
         `positions` is [partition, next offset] for each partition of the updates, `pooled` how many updates were merged
         together to begin with, `number` the round of a model in rounds and `request` that of its open round.
-        `learnt` is how many readings the clustering was learnt from, where they are not those of the federation's own
-        clients.
         """
         self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
-        lineage, happened = self._next_lineage(view, self.readings if learnt is None else learnt, now)
+        lineage, happened = self._next_lineage(view, now)
         self.version = self.version + 1 if request is None else request.version
         self.snapshot_at = now
         snapshot = Snapshot(
@@ -228,10 +227,10 @@ class ModelPublisher:
         for cluster in lineage.known:
             self._recorder.name(cluster.identity, cluster.name, labels.get(cluster.identity, ""))
 
-    def _next_lineage(self, view: ClusteringView, readings: int, now: float) -> tuple[Lineage, list[ClusterEvent]]:
+    def _next_lineage(self, view: ClusteringView, now: float) -> tuple[Lineage, list[ClusterEvent]]:
         if 0 < self.updates <= self._lineage_from_update and not self._named:
             return self.lineage, []
-        before = self.lineage
+        before, readings = self.lineage, self.readings if self.learnt is None else self.learnt
         if self.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
         self.rebuilt = False

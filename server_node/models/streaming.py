@@ -181,7 +181,7 @@ class StreamingModel:
         """The next snapshot of everything absorbed so far."""
         began = time.thread_time()
         published = self._publisher.publish(
-            self._half.snapshot(), positions, statement, now, pooled=self._pooled_updates, learnt=self._learnt
+            self._half.snapshot(), positions, statement, now, pooled=self._pooled_updates
         )
         self._updates_since_snapshot, self._has_news = 0, False
         took_s = time.thread_time() - began
@@ -233,11 +233,6 @@ class StreamingModel:
         self._pool_size = published.pooled or None
         self._publisher.version = published.version
         self._publisher.adopt_identities(published)
-
-    @property
-    def _learnt(self) -> int | None:
-        """Readings behind the clustering, where they are not those of the federation's own clients."""
-        return None
 
     def _empty_half(self) -> ServerHalf:
         return streaming_algorithm(self._model.algorithm).server(
