@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.kernels import forms
+from shoal.kernels.compiled.places import MARGIN
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.workspace import ORIGIN, Workspace
 from tests.conftest import without
 
 Floats = NDArray[np.float64]
@@ -112,6 +114,19 @@ def test_one_state_passes_from_one_form_to_the_other(half: type[Network], monkey
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_what_the_compiled_form_keeps_between_chunks_is_of_the_nodes_there_are(
+    half: type[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.concatenate([blobs(np.random.default_rng(seed), 3, 0.1) + 1000.0 * (seed > 2) for seed in range(6)])
+    plain, changing = half(3, nodes_max=60), half(3, nodes_max=60)
+    learn_by(NUMPY, plain, rows, monkeypatch)
+    # The same network goes on, with rows by NumPy between compiled chunks, and a leap away from the origin of the screen.
+    for number, part in enumerate(np.array_split(rows, 71)):
+        learn_by((COMPILED, COMPILED, NUMPY)[number % 3], changing, part, monkeypatch)
+    assert bits(plain) == bits(changing)
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_the_compiled_form_does_the_work(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
     network = half(2)
     rows = np.concatenate([blobs(np.random.default_rng(seed), 2, 0.1) for seed in range(6)])
@@ -142,11 +157,24 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
     rows, weights = generator.random((50, d)) * 3, generator.random((37, d)) * 3
     # Some nodes near each row, so that all values of the chord occur.
     weights[:20] = rows[:20] + sigma * generator.standard_normal((20, d))
-    whole, real = np.array([37, 0, 0, 0, 0]), np.array([sigma, sigma, 0.5])
-    origin, columns, bounds, margin = screen.open_screen(rows, weights, whole, real)
-    assert 0 < margin[0] < d * 1e-2
+    whole, real = np.array([37, 0, 0, 0, 0, 0]), np.array([sigma, sigma, 0.5, 0.0, 0.0, 0.0])
+    columns, bounds, point, features, _ = Workspace.of(37, d)
+    parts = (columns, bounds, features[ORIGIN], point)
+    screen.open_screen(rows, weights, parts, whole, real)
+    margin = real[MARGIN]
+    assert 0 < margin < d * 1e-2
     for row in rows:
-        screen.bound(row, origin, columns, whole, real, margin, bounds)
+        screen.bound(row, parts, whole, real)
         exact = np.exp(-((row - weights) ** 2) / (2 * sigma**2)).sum(axis=1)
-        assert (bounds[:37] + margin[0] >= exact).all()
-        assert (bounds[:37] - margin[0] <= screen.CHORD_RATIO * exact).all()
+        assert (bounds[:37] + margin >= exact).all()
+        assert (bounds[:37] - margin <= screen.CHORD_RATIO * exact).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 64, 199, 201])
+def test_the_number_at_a_place_in_order_is_that_of_the_sorted_numbers(n: int) -> None:
+    from shoal.kernels.compiled.art import in_order  # noqa: PLC0415  # needs Numba
+
+    # Rounded, so that some are equal.
+    numbers = np.random.default_rng(n).random(n).round(2)
+    for place in {0, (n - 1) // 2, n // 2, n - 1}:
+        assert in_order(numbers.copy(), place) == np.sort(numbers)[place]

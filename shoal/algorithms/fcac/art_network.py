@@ -24,6 +24,7 @@ from shoal.kernels import forms
 from shoal.kernels.bandwidth import bandwidth, bandwidth_factor
 from shoal.kernels.correntropy import Floats, cim, correntropy, ignore_underflow, mean_nearest_other
 from shoal.kernels.forms import CompiledKernels
+from shoal.kernels.workspace import Workspace
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
@@ -35,9 +36,10 @@ class Scalars(NamedTuple):
     """The numbers that a compiled kernel needs and changes (`shoal.kernels.compiled.places`)."""
 
     whole: NDArray[np.int64]
-    """nodes, inputs, inputs that found the network full; of CAEFC edges deleted and their summed age"""
+    """nodes, inputs, inputs that found the network full; of CAEFC edges deleted and their summed age; whether the
+    workspace holds these nodes"""
     real: Floats
-    """last bandwidth, mean bandwidth, vigilance"""
+    """last bandwidth, mean bandwidth, vigilance; three of the screen"""
     limits: NDArray[np.int64]
     """active nodes; most nodes, -1 for no limit"""
 
@@ -76,6 +78,9 @@ class ArtNetwork(ABC):
         self._vigilance = 1.0
         self._n_active: int | None = None
         self._saturated = 0
+        self._workspace = Workspace.of(0, 0)
+        self._workspace_counter = 0
+        """inputs learnt when the workspace held the nodes; since then they have not changed if there are as many now"""
 
     # Attributes; arrays are read-only views.
 
@@ -210,16 +215,19 @@ class ArtNetwork(ABC):
 
     def _learn_chunk(self, rows: Floats, n_active: int, compiled: CompiledKernels) -> int:
         """Learn rows (n, d) with a compiled kernel, up to one that it leaves to NumPy's form. Returns how many."""
-        nodes = self._nodes
+        nodes, kept = self._nodes, self._workspace_counter == self._counter
+        if not self._workspace.fits(nodes.capacity):
+            self._workspace, kept = Workspace.of(nodes.capacity, rows.shape[1]), False
         scalars = Scalars(
-            np.array([nodes.size, self._counter, self._saturated, 0, 0]),
-            np.array([self._last_sigma, nodes.mean_sigma, self._vigilance]),
+            np.array([nodes.size, self._counter, self._saturated, 0, 0, kept]),
+            np.array([self._last_sigma, nodes.mean_sigma, self._vigilance, 0.0, 0.0, 0.0]),
             np.array([n_active, self.options.nodes_max or -1]),
         )
         learnt = self._run_kernel(compiled, rows, scalars, bandwidth_factor(n_active, rows.shape[1]))
         size, self._counter, self._saturated = scalars.whole[:3].tolist()
-        self._last_sigma, _, self._vigilance = scalars.real.tolist()
-        nodes.resized(size)
+        self._last_sigma, mean_sigma, self._vigilance = scalars.real[:3].tolist()
+        self._workspace_counter = self._counter
+        nodes.resized(size, mean_sigma)
         return learnt
 
     def _has_compiled_form(self) -> bool:

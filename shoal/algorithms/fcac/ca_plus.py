@@ -28,7 +28,7 @@ class CAPlus(ArtNetwork):
 
     def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
         factors = np.array([bandwidth_factor, self.options.second_winner_factor])
-        return compiled.learn_ca_plus(rows, self._nodes.arrays, *scalars, factors, compiled.loops)
+        return compiled.learn_ca_plus(rows, self._nodes.arrays, self._workspace, *scalars, factors, compiled.loops)
 
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the nodes created or won since the last call, or of all (option `contribute`).

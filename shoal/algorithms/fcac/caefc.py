@@ -139,11 +139,12 @@ class CAEFC(ArtNetwork):
 
     def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
         nodes, edges, whole = self._nodes.arrays, self._edges, scalars.whole
-        whole[3:] = edges.n_deleted, edges.deleted_age_sum
+        whole[3:5] = edges.n_deleted, edges.deleted_age_sum
         factors = np.array([bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor])
-        learnt = compiled.learn_caefc(rows, nodes, edges.table(len(nodes[0])), *scalars, factors, compiled.loops)
+        table = edges.table(self._nodes.capacity)
+        learnt = compiled.learn_caefc(rows, nodes, table, self._workspace, *scalars, factors, compiled.loops)
         edges.resized(int(whole[0]))
-        edges.n_deleted, edges.deleted_age_sum = whole[3:].tolist()
+        edges.n_deleted, edges.deleted_age_sum = whole[3:5].tolist()
         return learnt
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:

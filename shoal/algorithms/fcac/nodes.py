@@ -71,8 +71,19 @@ class Nodes:
         changes them; `resized` must follow."""
         return self._weights, self._sigmas, self._counts, self._stamps, self._ids
 
-    def resized(self, size: int) -> None:
-        """A kernel has changed the arrays, and has left `size` nodes."""
+    @property
+    def capacity(self) -> int:
+        """Nodes for which the arrays have room."""
+        return len(self._weights)
+
+    def resized(self, size: int, mean_sigma: float) -> None:
+        """A kernel has changed the arrays, and has left `size` nodes with this mean bandwidth."""
+        if size == self.size:
+            self.mean_sigma = mean_sigma
+        else:
+            self._set_size(size)
+
+    def _set_size(self, size: int) -> None:
         self.size = size
         self._shrink()
         self._update_views()
@@ -82,7 +93,7 @@ class Nodes:
         left = int(np.count_nonzero(mask))
         for array in self.arrays:
             array[:left] = array[: self.size][mask]
-        self.resized(left)
+        self._set_size(left)
 
     def set_sigma(self, position: int, sigma: float) -> None:
         self._sigmas[position] = sigma

@@ -13,23 +13,28 @@ import numpy as np
 from numba import njit
 
 from shoal.kernels.bandwidth import SIGMA_MIN, ZERO_SPREAD
+from shoal.kernels.compiled.chords import lowest_bit, reaching
 from shoal.kernels.compiled.intrinsics import exp_in_place, total
 from shoal.kernels.compiled.places import (
     BANDWIDTH,
     COUNTER,
     LAST_SIGMA,
+    MARGIN,
     MEAN_SIGMA,
     N_ACTIVE,
     SATURATED,
     SIZE,
     VIGILANCE,
 )
-from shoal.kernels.compiled.screen import bound, just_below, least_of_nearest
+from shoal.kernels.compiled.screen import at_least, blocks, bound, just_below, least_of_nearest
+from shoal.kernels.workspace import BLOCK
 
 LOWEST = np.float32(-1.0)
 """a bound that every node reaches"""
 EXCLUDED = np.float32(-2.0)
 """below all bounds"""
+SORTED_FROM = 200
+"""numbers of which it takes less time to sort them than to compare all pairs"""
 
 
 @njit(forceinline=True)
@@ -48,8 +53,7 @@ def two_nearest(
     weights: Any,
     whole: Any,
     real: Any,
-    bounds: Any,
-    margin: Any,
+    screen: Any,
     least: Any,
     furthest: Any,
     loops: Any,
@@ -58,17 +62,18 @@ def two_nearest(
 ) -> Any:
     """The nearest two nodes, each -1 if its CIM is above `furthest`, whose sum of correntropies then is below `least`.
 
-    weights (k, d); bounds (k,) of the sums, right to within `margin`. Where that is negative, all nodes are compared.
+    weights (k, d). The bounds of the screen are right to within the margin; where that is negative, all nodes are
+    compared.
     """
+    _, bounds, _, _ = screen
     first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
     d = len(row)
     scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
-    lowest = just_below(least - margin[0]) if margin[0] >= 0.0 else LOWEST
-    # Without a branch, because few nodes reach the threshold and which ones cannot be foretold.
-    n = 0
-    for i in range(whole[SIZE]):
-        found[n] = i
-        n += bounds[i] >= lowest
+    lowest = just_below(least - real[MARGIN]) if real[MARGIN] >= 0.0 else LOWEST
+    n = find_reaching(bounds, lowest, whole, found)
+    # A single node needs no exponential where its bound shows that it is near enough.
+    if n == 1 and (furthest == math.inf or at_least(bounds[found[0]], real) >= least):
+        return found[0], -1
     for number in range(n):
         i = found[number]
         if bounds[i] < lowest:
@@ -79,9 +84,25 @@ def two_nearest(
         elif here < next_nearest:
             second, next_nearest = i, here
         # Only a node nearer than the second nearest can still change the result.
-        if margin[0] >= 0.0 and second >= 0:
-            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - margin[0]))
+        if real[MARGIN] >= 0.0 and second >= 0:
+            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - real[MARGIN]))
     return first if nearest <= furthest else -1, second if next_nearest <= furthest else -1
+
+
+@njit(forceinline=True)
+def find_reaching(bounds: Any, lowest: Any, whole: Any, found: Any) -> Any:
+    """Set found[:n] to the nodes whose bounds are at least `lowest`, in ascending order. Returns n."""
+    n = 0
+    for block in range(blocks(whole)):
+        bits = reaching(bounds, block, lowest)
+        while bits:
+            i = block * BLOCK + lowest_bit(bits)
+            bits &= bits - 1
+            # The last block has columns without nodes.
+            if i < whole[SIZE]:
+                found[n] = i
+                n += 1
+    return n
 
 
 @njit(forceinline=True)
@@ -92,20 +113,12 @@ def least_within(real: Any, d: Any) -> Any:
 
 @njit
 def nearest_of_all(
-    row: Any,
-    weights: Any,
-    whole: Any,
-    real: Any,
-    bounds: Any,
-    margin: Any,
-    loops: Any,
-    terms: Any,
-    found: Any,
+    row: Any, weights: Any, whole: Any, real: Any, screen: Any, loops: Any, terms: Any, found: Any
 ) -> Any:
     """The nearest node at any distance, for a row that would be a new node in a network that is full."""
     whole[SATURATED] += 1
-    least = least_of_nearest(bounds, whole, margin)
-    return two_nearest(row, weights, whole, real, bounds, margin, least, math.inf, loops, terms, found)[0]
+    least = least_of_nearest(screen, whole, real)
+    return two_nearest(row, weights, whole, real, screen, least, math.inf, loops, terms, found)[0]
 
 
 @njit
@@ -141,27 +154,17 @@ def set_mean_bandwidth(sigmas: Any, whole: Any, real: Any, loops: Any) -> None:
 
 
 @njit
-def set_vigilance(
-    weights: Any,
-    whole: Any,
-    real: Any,
-    origin: Any,
-    columns: Any,
-    bounds: Any,
-    margin: Any,
-    loops: Any,
-    terms: Any,
-    found: Any,
-) -> None:
+def set_vigilance(weights: Any, whole: Any, real: Any, screen: Any, loops: Any, terms: Any, found: Any) -> None:
     """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
+    _, bounds, _, _ = screen
     size, scale = whole[SIZE], -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
     smallest = np.ones(size)
     for k in range(size):
         row = weights[k]
-        bound(row, origin, columns, whole, real, margin, bounds)
+        bound(row, screen, whole, real)
         bounds[k] = EXCLUDED
-        least = least_of_nearest(bounds, whole, margin)
-        other = two_nearest(row, weights, whole, real, bounds, margin, least, math.inf, loops, terms, found)[0]
+        least = least_of_nearest(screen, whole, real)
+        other = two_nearest(row, weights, whole, real, screen, least, math.inf, loops, terms, found)[0]
         # For without a screen the bounds are not computed again.
         bounds[k] = LOWEST
         smallest[k] = distance(row, weights, other, scale, loops, terms)
@@ -222,8 +225,27 @@ def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) 
     for j in range(d):
         if spread[j] == 0.0:
             spread[j] = ZERO_SPREAD
-    spread.sort()
-    return max(factor * (0.5 * (spread[(d - 1) // 2] + spread[d // 2])), SIGMA_MIN)
+    return max(factor * (0.5 * (in_order(spread, (d - 1) // 2) + in_order(spread, d // 2))), SIGMA_MIN)
+
+
+@njit(forceinline=True)
+def in_order(numbers: Any, place: Any) -> Any:
+    """The number that would be at a place if the numbers, at least one, were in ascending order.
+
+    It is the largest of those that have at most `place` smaller ones: found by comparing all pairs, a few vectors at a
+    time, which takes less than sorting, whose every branch is a surprise. Many are sorted.
+    """
+    if len(numbers) > SORTED_FROM:
+        numbers.sort()
+        return numbers[place]
+    found = -math.inf
+    for number in numbers:
+        smaller = 0
+        for other in numbers:
+            smaller += other < number
+        if smaller <= place:
+            found = max(found, number)
+    return found
 
 
 @njit(forceinline=True)

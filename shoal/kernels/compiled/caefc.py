@@ -22,11 +22,13 @@ from shoal.kernels.compiled.art import (
     two_nearest,
     win,
 )
-from shoal.kernels.compiled.ca_plus import NODES, REAL, ROWS, WHOLE
+from shoal.kernels.compiled.ca_plus import NODES, REAL, ROWS, WHOLE, WORKSPACE, borrow_nodes, borrow_workspace
+from shoal.kernels.compiled.intrinsics import borrowed
 from shoal.kernels.compiled.places import (
     COUNTER,
     DELETED_AGE_SUM,
     EDGE,
+    KEPT,
     N_ACTIVE,
     N_DELETED,
     NEIGHBOUR,
@@ -34,11 +36,11 @@ from shoal.kernels.compiled.places import (
     SIZE,
     VIGILANCE,
 )
-from shoal.kernels.compiled.recency import make_first, open_recency, order_by_stamp, put_first
+from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
 from shoal.kernels.compiled.screen import bound, open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
-SIGNATURE = types.int64(ROWS, NODES, EDGES, WHOLE, REAL, WHOLE, REAL, WHOLE)
+SIGNATURE = types.int64(ROWS, NODES, EDGES, WORKSPACE, WHOLE, REAL, WHOLE, REAL, WHOLE)
 
 
 @njit
@@ -120,14 +122,13 @@ def move_neighbours(
     degrees: Any,
     neighbours: Any,
     factors: Any,
-    columns: Any,
-    origin: Any,
+    screen: Any,
 ) -> None:
     """Move the neighbours of the nearest node towards the row (eq. 27)."""
     for place in range(degrees[first]):
         other = neighbours[first, place]
         move(row, weights, other, factors[NEIGHBOUR] / counts[other])
-        put(columns, origin, other, weights)
+        put(screen, other, weights)
 
 
 @njit(forceinline=True)
@@ -140,7 +141,8 @@ def unlink(a: Any, place: Any, degrees: Any, neighbours: Any, ages: Any) -> None
 
 @njit(forceinline=True)
 def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, whole: Any, room: Any) -> None:
-    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room` is (width,)."""
+    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room` has room for
+    its degree."""
     n = degrees[node]
     if n < 2:
         return
@@ -213,46 +215,56 @@ def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
     return True
 
 
+@njit(forceinline=True)
+def borrow_edges(edges: Any) -> Any:
+    """The arrays of edges, borrowed."""
+    degrees, neighbours, ages = edges
+    return borrowed(degrees), borrowed(neighbours), borrowed(ages)
+
+
 @njit(forceinline=True, error_model="numpy")
-def learn_rows(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+def learn_rows(
+    rows: Any, nodes: Any, edges: Any, workspace: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any
+) -> Any:
     """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt."""
     weights, sigmas, counts, stamps, _ = nodes
     degrees, neighbours, ages = edges
     d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
-    origin, columns, bounds, margin = open_screen(rows, weights, whole, real)
-    newer, older = open_recency(stamps, whole[SIZE])
-    terms, found, room = np.empty(d), np.empty(capacity + 1, np.int64), np.empty(width, np.int64)
+    screen, terms, newer, older, found = workspace
+    open_screen(rows, weights, screen, whole, real)
+    if not whole[KEPT]:
+        order_by_stamp(stamps, whole[SIZE], newer, older)
     for i in range(len(rows)):
         row, first, second = rows[i], -1, -1
         if whole[SIZE] >= limits[N_ACTIVE]:
-            bound(row, origin, columns, whole, real, margin, bounds)
+            bound(row, screen, whole, real)
             least, far = least_within(real, d), real[VIGILANCE]
-            first, second = two_nearest(row, weights, whole, real, bounds, margin, least, far, loops, terms, found)
+            first, second = two_nearest(row, weights, whole, real, screen, least, far, loops, terms, found)
             if first < 0 and whole[SIZE] == limits[NODES_MAX]:
-                first = nearest_of_all(row, weights, whole, real, bounds, margin, loops, terms, found)
+                first = nearest_of_all(row, weights, whole, real, screen, loops, terms, found)
         if lacks_room(first, second, whole, capacity, degrees, width):
             return i
         whole[COUNTER] += 1
         if first < 0:
             last_needed = become_node(row, nodes, degrees, whole, real, limits, factors, loops, newer, older)
-            set_margin(margin, d, real)
-            put(columns, origin, whole[SIZE] - 1, weights)
+            set_margin(d, real)
+            put(screen, whole[SIZE] - 1, weights)
             if last_needed:
-                set_vigilance(weights, whole, real, origin, columns, bounds, margin, loops, terms, found)
+                set_vigilance(weights, whole, real, screen, loops, terms, found)
         else:
             win(row, weights, counts, stamps, first, whole[COUNTER])
             make_first(first, newer, older)
-            put(columns, origin, first, weights)
+            put(screen, first, weights)
             age_edges(first, degrees, neighbours, ages)
             if second >= 0:
                 connect(first, second, degrees, neighbours, ages)
-                move_neighbours(row, first, weights, counts, degrees, neighbours, factors, columns, origin)
-            remove_old_edges(first, degrees, neighbours, ages, factors, whole, room)
+                move_neighbours(row, first, weights, counts, degrees, neighbours, factors, screen)
+            remove_old_edges(first, degrees, neighbours, ages, factors, whole, found)
         if whole[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, whole):
             order_by_stamp(stamps, whole[SIZE], newer, older)
             set_mean_bandwidth(sigmas, whole, real, loops)
-            set_margin(margin, d, real)
-            put_all(columns, origin, weights, whole)
+            set_margin(d, real)
+            put_all(screen, weights, whole)
     return len(rows)
 
 
@@ -260,8 +272,20 @@ def kernel(sources: str) -> Any:
     """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`)."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
-    def learn(rows: Any, nodes: Any, edges: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any) -> Any:
+    def learn(
+        rows: Any, nodes: Any, edges: Any, workspace: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any
+    ) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
-        return learn_rows(rows, nodes, edges, whole, real, limits, factors, loops)
+        return learn_rows(
+            borrowed(rows),
+            borrow_nodes(nodes),
+            borrow_edges(edges),
+            borrow_workspace(workspace),
+            borrowed(whole),
+            borrowed(real),
+            borrowed(limits),
+            borrowed(factors),
+            borrowed(loops),
+        )
 
     return learn

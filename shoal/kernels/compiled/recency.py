@@ -1,6 +1,7 @@
 """The nodes in the order of their stamps, as a circular list: finding the most recent ones needs no sorting.
 
-`newer` and `older` (capacity + 1,) name the next node in either direction; their last place stands for both ends.
+`newer` and `older` (capacity + 1,), of the workspace, name the next node in either direction; their last place stands
+for both ends.
 """
 
 from __future__ import annotations
@@ -9,14 +10,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-
-
-@njit
-def open_recency(stamps: Any, size: Any) -> Any:
-    """stamps (capacity,) of nodes -> `newer` and `older`."""
-    newer, older = np.empty(len(stamps) + 1, np.int64), np.empty(len(stamps) + 1, np.int64)
-    order_by_stamp(stamps, size, newer, older)
-    return newer, older
 
 
 @njit

@@ -1,0 +1,93 @@
+"""The inner loop of the screen, in vectors: chords of sixteen nodes at a time, and which of their sums reach a limit.
+
+It is written as LLVM's instructions on vectors, which become those of any processor. Numba would have to find the
+vectors in a loop over nodes, which reads and writes the sums again for every feature: that took twice as long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from shoal.kernels.workspace import BLOCK
+
+FLOATS, WHOLES = ir.VectorType(ir.FloatType(), BLOCK), ir.VectorType(ir.IntType(32), BLOCK)
+MANTISSA = 2.0**23
+ONE, LEAST = 127 * MANTISSA, MANTISSA
+"""32-bit floats whose values are the bits of 1.0 and of 2^-126"""
+
+
+def _all(number: float) -> Any:
+    """A vector of one constant."""
+    return ir.Constant(FLOATS, [number] * BLOCK)
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    """A vector of one 32-bit float."""
+    none = ir.Constant(FLOATS, ir.Undefined)
+    alone = builder.insert_element(none, number, ir.IntType(32)(0))
+    return builder.shuffle_vector(alone, none, ir.Constant(WHOLES, [0] * BLOCK))
+
+
+def _load_block(builder: Any, numbers: Any, first: Any) -> Any:
+    """The sixteen numbers from a place on."""
+    return builder.load(builder.bitcast(builder.gep(numbers, [first]), FLOATS.as_pointer()), align=4)
+
+
+def _chords(builder: Any, differences: Any, steepness: Any) -> Any:
+    """The chords of 2^y, for y = -steepness difference^2 / 2^23; however low y is, a chord is at least 2^-126."""
+    fall = builder.fmul(builder.fmul(differences, steepness, flags=["contract"]), differences, flags=["contract"])
+    bits = builder.fsub(_all(ONE), fall, flags=["contract"])
+    bits = builder.select(builder.fcmp_ordered(">", bits, _all(LEAST)), bits, _all(LEAST))
+    return builder.bitcast(builder.fptosi(bits, WHOLES), FLOATS)
+
+
+@intrinsic
+def bound_block(context: Any, columns: Any, block: Any, point: Any, steepness: Any, bounds: Any) -> Any:
+    """columns (blocks, d, 16), point (d,) -> bounds[16 block:][:16]: for each node the sum over features of chords."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        columns, point, bounds = (
+            context.make_array(signature.args[place])(context, builder, arguments[place]) for place in (0, 2, 4)
+        )
+        d, width = point.nitems, ir.Constant(arguments[1].type, BLOCK)
+        steepness = _spread(builder, arguments[3])
+        start = builder.mul(arguments[1], builder.mul(d, width))
+        sums = cgutils.alloca_once_value(builder, _all(0.0))
+        with cgutils.for_range(builder, d) as features:
+            weights = _load_block(builder, columns.data, builder.add(start, builder.mul(features.index, width)))
+            here = _spread(builder, builder.load(builder.gep(point.data, [features.index])))
+            chords = _chords(builder, builder.fsub(here, weights), steepness)
+            builder.store(builder.fadd(builder.load(sums), chords), sums)
+        place = builder.gep(bounds.data, [builder.mul(arguments[1], width)])
+        builder.store(builder.load(sums), builder.bitcast(place, FLOATS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(columns, types.intp, point, types.float32, bounds), generate
+
+
+@intrinsic
+def reaching(context: Any, bounds: Any, block: Any, lowest: Any) -> Any:
+    """The nodes of a block whose bounds are at least `lowest`: bit i for node 16 block + i."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bounds = context.make_array(signature.args[0])(context, builder, arguments[0])
+        first = builder.mul(arguments[1], ir.Constant(arguments[1].type, BLOCK))
+        reached = builder.fcmp_ordered(">=", _load_block(builder, bounds.data, first), _spread(builder, arguments[2]))
+        return builder.zext(builder.bitcast(reached, ir.IntType(BLOCK)), ir.IntType(64))
+
+    return types.int64(bounds, types.intp, types.float32), generate
+
+
+@intrinsic
+def lowest_bit(context: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; one must be."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), generate

@@ -1,0 +1,50 @@
+"""What the compiled form of CA+ and CAEFC keeps beside the nodes, from one chunk of rows to the next."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK: Final = 16
+"""nodes are compared with a row in whole blocks of 32-bit floats: they fill the vectors of the processor"""
+LINE: Final = 4 * BLOCK
+"""bytes of a block, and of a line of the processor's cache"""
+ORIGIN, TERMS = range(2)
+"""rows of `features`: the origin of the screen; the terms of a sum over features"""
+NEWER, OLDER, FOUND = range(3)
+"""rows of `lists`: the next node by recency in both directions; nodes that are compared in full"""
+
+
+class Workspace(NamedTuple):
+    """Arrays for `capacity` nodes of d features. What they hold follows from the nodes: it is no part of a state."""
+
+    columns: NDArray[np.float32]
+    """(blocks, d, 16) the weights of sixteen nodes side by side, less the origin"""
+    bounds: NDArray[np.float32]
+    """(16 blocks,) of the sum of each node, from above"""
+    point: NDArray[np.float32]
+    """(d,) a row less the origin"""
+    features: NDArray[np.float64]
+    """(2, d)"""
+    lists: NDArray[np.int64]
+    """(3, capacity + 1)"""
+
+    @classmethod
+    def of(cls, capacity: int, d: int) -> Self:
+        """An empty one."""
+        blocks = -(-capacity // BLOCK)
+        columns, bounds = _aligned(blocks * d * BLOCK).reshape(blocks, d, BLOCK), _aligned(blocks * BLOCK)
+        return cls(columns, bounds, np.zeros(d, np.float32), np.zeros((2, d)), np.zeros((3, capacity + 1), np.int64))
+
+    def fits(self, capacity: int) -> bool:
+        """Whether it has room for just so many nodes."""
+        return len(self.lists[0]) == capacity + 1
+
+
+def _aligned(n: int) -> NDArray[np.float32]:
+    """Zeros (n,) that begin with a line of the cache, so that no block is in two lines."""
+    room = np.zeros(n + BLOCK, np.float32)
+    first = -room.ctypes.data % LINE // room.itemsize
+    return room[first : first + n]
