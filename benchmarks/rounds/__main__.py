@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
-from benchmarks.rounds.answers import SHAPES, measured_answers, rows_and_params
+from benchmarks.rounds.answers import COMPILED_FORM, SHAPES, measured_answers, rows_and_params
 from benchmarks.rounds.memory import measured_memory
 from benchmarks.rounds.service import measured_service
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
@@ -177,8 +177,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
     )
     return (
         f"# Rounds\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
-        'An answer, one thread; medians of turns. "x" is how many times as fast ours is; k-means in its compiled '
-        "form.\n\n"
+        'An answer, one thread; medians of turns. "x" is how many times as fast ours is, in its compiled form where there '
+        f"is one ({', '.join(COMPILED_FORM)}).\n\n"
         f"{answers}\nA round in one process. The server's share is its time relative to the clients'."
         f"\n\n{rounds}\n{_service(measured)}\n{_memory(measured)}\n{one_line(measured['machine'])}\n"
     )

@@ -1,4 +1,4 @@
-"""Cells of a grid: numbers of cells, counts of rows, and groups of adjacent cells that follow changes.
+"""Cells of a grid: numbers of cells, and groups of adjacent cells that follow changes.
 
 A grid has the same number of cells along each of d features. A cell is known by its number: its place along each
 feature is a digit, the last feature's is the last one. Cells are adjacent if no digit differs by more than 1.
@@ -18,10 +18,6 @@ from shoal.kernels.graph import components
 
 Ints = NDArray[np.int64]
 
-TABLE_MAX: Final = 1 << 16
-"""cells up to which a grid is counted in a table of all its cells"""
-MERGE_MIN: Final = 1 << 16
-"""cells that are collected at least before equal ones are added up"""
 OFFSETS_ROWS: Final = 1 << 16
 """digits of neighbours that are computed at a time"""
 NEAR_ELEMENTS: Final = 1 << 18
@@ -57,48 +53,6 @@ def cell_middles(numbers: Ints, low: Floats, step: Floats, cells: int) -> Floats
 
 def _weights(d: int, base: int) -> Ints:
     return np.array([base**power for power in reversed(range(d))], dtype=np.int64)
-
-
-class CellCounts:
-    """The number of rows in each cell of a grid, in memory that the occupied cells need and not the grid."""
-
-    def __init__(self, cells: int, d: int) -> None:
-        self._in_table = cells**d <= TABLE_MAX
-        self._table = np.zeros(cells**d if self._in_table else 0, dtype=np.int64)
-        self._number, self._count = np.empty(0, dtype=np.int64), np.empty(0)
-        self._pending: list[Ints] = []
-        self._n_pending = 0
-
-    def add(self, numbers: Ints) -> None:
-        """Count rows by the numbers (n,) of their cells."""
-        if self._in_table:
-            self._table += np.bincount(numbers, minlength=len(self._table))
-            return
-        self._pending.append(numbers)
-        self._n_pending += len(numbers)
-        # Merging only when there is as much to merge as there is already keeps the work per row constant.
-        if self._n_pending > max(MERGE_MIN, len(self._number)):
-            self._merge()
-
-    def total(self) -> tuple[Ints, Floats]:
-        """-> numbers of the occupied cells (p,), ascending, and the rows in each (p,)."""
-        if self._in_table:
-            occupied = np.flatnonzero(self._table)
-            return occupied.astype(np.int64), self._table[occupied].astype(np.float64)
-        self._merge()
-        return self._number, self._count
-
-    def _merge(self) -> None:
-        numbers = np.concatenate([self._number, *self._pending])
-        counts = np.concatenate([self._count, np.ones(self._n_pending)])
-        self._number, self._count = add_counts(numbers, counts)
-        self._pending, self._n_pending = [], 0
-
-
-def add_counts(numbers: Ints, counts: Floats) -> tuple[Ints, Floats]:
-    """numbers (n,) that may repeat, counts (n,) -> each number once, ascending, and the sum of its counts."""
-    once, place = np.unique(numbers, return_inverse=True)
-    return once, np.bincount(place.reshape(-1), counts, len(once)).astype(np.float64)
 
 
 def grid_size(d: int, wanted: int, most: int) -> int:

@@ -25,7 +25,6 @@ FLAT: Final = 3
 """features up to which differences are as fast as a product"""
 DOUBTFUL: Final = 0.125
 """share of rows for which rounding could decide; above it, lengths are taken relative to the centres"""
-SHORT_ROW: Final = 16
 ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
 
 
@@ -121,16 +120,6 @@ def _by_product(rows: Floats, centres: Floats) -> tuple[Floats, Floats, float]:
     lengths = np.einsum("ij,ij->i", near[:, :d], near[:, :d])
     reach = np.einsum("ij,ij->i", centred, centred)
     return np.concatenate([-2.0 * centred, reach[:, None]], axis=1) @ near.T, lengths, float(reach.max())
-
-
-def row_minima(table: Floats) -> Floats:
-    """(n, k) -> (n,) the minimum of each row; column by column where rows are short, as NumPy is slow at those."""
-    if table.shape[1] > SHORT_ROW:
-        return np.asarray(table.min(axis=1))
-    least = table[:, 0].copy()
-    for column in range(1, table.shape[1]):
-        np.minimum(least, table[:, column], out=least)
-    return least
 
 
 def squared_by_differences(rows: Floats, centres: Floats) -> Floats:

@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import MissingExtra, SettingsError, ShoalError
-from shoal.kernels.compiled.numpy_loops import numpy_loops
-from shoal.kernels.compiled.sources import digest_of_sources
 
 VARIABLE: Final = "SHOAL_KERNELS"
 AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
@@ -43,6 +41,11 @@ class CompiledKernels(NamedTuple):
     merge_points: Callable[..., int]
     find_valleys: Callable[..., None]
     count_window: Callable[..., None]
+    count_in_table: Callable[..., None]
+    count_in_slots: Callable[..., tuple[int, int]]
+    fuzzy_weights: Callable[..., None]
+    nearest_weights: Callable[..., None]
+    add_gram: Callable[..., None]
     loops: NDArray[np.int64]
 
 
@@ -147,37 +150,9 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
-        from shoal.kernels.compiled import (  # noqa: PLC0415 - see above
-            ca_plus,
-            caefc,
-            density_tree,
-            groups,
-            keccak,
-            laplace,
-            lloyd,
-            sketching,
-            valleys,
-            window,
-        )
+        from shoal.kernels.compiled.kernels import compiled_kernels  # noqa: PLC0415 - see above
 
-        sources = digest_of_sources()
-        return CompiledKernels(
-            learn_ca_plus=ca_plus.kernel(sources),
-            learn_caefc=caefc.kernel(sources),
-            assign_rows=lloyd.kernel(sources),
-            draw_words=keccak.kernel(sources),
-            release_laplace=laplace.kernel(sources),
-            core_distances=density_tree.cores_kernel(sources),
-            mass_around=density_tree.around_kernel(sources),
-            spanning_tree=density_tree.tree_kernel(sources),
-            join_groups=groups.kernel(sources),
-            near_pairs=sketching.pairs_kernel(sources),
-            unite=sketching.unite_kernel(sources),
-            merge_points=sketching.merge_kernel(sources),
-            find_valleys=valleys.kernel(sources),
-            count_window=window.kernel(sources),
-            loops=numpy_loops(),
-        )
+        return compiled_kernels()
     except RuntimeError as problem:
         # Numba has found no folder for its cache.
         raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem

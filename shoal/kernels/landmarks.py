@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.kernels.distance import Floats, nearest, squared_distances
+from shoal.kernels import forms
+from shoal.kernels.distance import FLAT, Floats, nearest, squared_distances
 from shoal.kernels.lloyd import best_kmeans
 
 Ints = NDArray[np.int64]
@@ -29,6 +30,8 @@ STARTS: Final = 5
 STEPS: Final = 100
 MASS_MIN: Final = 1e-9
 """in rows; a landmark with less takes no part"""
+SHARE_OF_LEARNING: Final = 0.03
+"""time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 
 
 def landmark_bandwidth(landmarks: Floats, factor: float) -> float:
@@ -43,27 +46,44 @@ def landmark_bandwidth(landmarks: Floats, factor: float) -> float:
 def nearest_weights(rows: Floats, landmarks: Floats, bandwidth: float, near: int) -> tuple[Ints, Floats, Floats]:
     """rows (n, d), landmarks (q, d) -> (n, r) the r = min(near, q) nearest, (n, r) weights that add up to 1, and (n,)
     the squared distance to the nearest. Of equally near ones the first count."""
-    far = np.ascontiguousarray(squared_distances(rows, landmarks))
-    at, width = np.arange(len(rows)), min(near, len(landmarks))
-    which, squares = np.empty((len(rows), width), dtype=np.int64), np.empty((len(rows), width))
+    n, width, scale = len(rows), min(near, len(landmarks)), max(2.0 * bandwidth * bandwidth, SQUARE_MIN)
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * n)
+    which, squares = np.empty((n, width), dtype=np.int64), np.empty((n, width))
+    if compiled is not None:
+        weights, least, rows = squares, np.empty(n), np.ascontiguousarray(rows)
+        is_flat = rows.shape[1] <= FLAT
+        far = np.empty((0, 0)) if is_flat else np.ascontiguousarray(squared_distances(rows, landmarks).T)
+        landmarks = np.ascontiguousarray(landmarks)
+        compiled.nearest_weights(rows, landmarks, far, scale, which, weights, least, compiled.loops)
+        return which, weights, least
+    far, at = np.ascontiguousarray(squared_distances(rows, landmarks)), np.arange(n)
     for place in range(width):
         which[:, place] = far.argmin(axis=1)
         squares[:, place] = far[at, which[:, place]]
         far[at, which[:, place]] = np.inf
     with np.errstate(over="ignore"):
         # Relative to the nearest, so that rows far from all landmarks have weights too.
-        weights = np.exp((squares[:, :1] - squares) / max(2.0 * bandwidth * bandwidth, SQUARE_MIN))
+        weights = np.exp((squares[:, :1] - squares) / scale)
     weights /= weights.sum(axis=1, keepdims=True)
     return which, weights, squares[:, 0]
 
 
 def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
-    """Add Z'Z of rows with these weights, (n, r) each, to `gram` (q, q), of which only [i, j] with i <= j is used."""
+    """Add Z'Z of rows with these weights, (n, r) each, to `gram` (q, q), of which only [i, j] with i <= j is used.
+
+    The products of a pair of places are added up row by row, one pair after the other, and then added to `gram`.
+    """
     q, width = len(gram), which.shape[1]
-    for a in range(width):
-        for b in range(a, width):
-            low, high = np.minimum(which[:, a], which[:, b]), np.maximum(which[:, a], which[:, b])
-            gram += np.bincount(low * q + high, weights[:, a] * weights[:, b], q * q).reshape(q, q)
+    compiled = forms.PROCESS.compiled_for(0.0)
+    if compiled is not None:
+        sums = np.zeros((q, q))
+        compiled.add_gram(sums, np.ascontiguousarray(which), np.ascontiguousarray(weights))
+        gram += sums
+        return
+    first, second = np.triu_indices(width)
+    these, those, own, other = which.T[first], which.T[second], weights.T[first], weights.T[second]
+    cells = np.minimum(these, those) * q + np.maximum(these, those)
+    gram += np.bincount(cells.ravel(), (own * other).ravel(), q * q).reshape(q, q)
 
 
 def packed(gram: Floats) -> Floats:

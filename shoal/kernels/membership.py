@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from shoal.kernels.distance import Floats, row_minima
+from shoal.kernels import forms
+from shoal.kernels.distance import FLAT, Floats, squared_distances
+
+SHARE_OF_LEARNING: Final = 0.01
+"""time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
+
+
+def fuzzy_weights(rows: Floats, centres: Floats, fuzzifier: float) -> Floats:
+    """rows (n, d), centres (k, d), fuzzifier > 1 -> (k, n) the memberships of the rows to the power of the fuzzifier.
+
+    With 2, the compiled form computes the same bits from distances that are a matrix product in both forms, or sums of
+    differences for few features; with any other, powers take most of the time in either.
+    """
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if fuzzifier == 2.0 else None
+    if compiled is None:
+        return powers(memberships(squared_distances(rows, centres), fuzzifier), fuzzifier).T
+    if rows.shape[1] <= FLAT:
+        weights = np.empty((len(centres), len(rows)))
+    else:
+        weights = np.ascontiguousarray(squared_distances(rows, centres).T)
+    compiled.fuzzy_weights(np.ascontiguousarray(rows), np.ascontiguousarray(centres), weights)
+    return weights
 
 
 def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
@@ -13,16 +36,24 @@ def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
     A row that equals a centre belongs to it alone, or in equal parts to all centres it equals. Distances are relative
     to the row's smallest one, so no power can overflow however near the fuzzifier is to 1.
     """
-    least = row_minima(squared_distances)[:, None]
+    # A centre in each line: NumPy is slow at many short rows.
+    far = np.ascontiguousarray(squared_distances.T)
+    least = far.min(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.divide(least, squared_distances)
-    on_centre = np.flatnonzero(least[:, 0] == 0.0)
+        shares = np.divide(least, far)
+    on_centre = np.flatnonzero(least == 0.0)
     if len(on_centre):
-        shares[on_centre] = squared_distances[on_centre] == 0.0
+        shares[:, on_centre] = far[:, on_centre] == 0.0
     if fuzzifier != 2.0:
         np.power(shares, 1.0 / (fuzzifier - 1.0), out=shares)
-    shares /= (shares @ np.ones(shares.shape[1]))[:, None]
-    return np.asarray(shares)
+    shares *= 1.0 / _sums_in_order(shares)
+    return np.asarray(shares.T)
+
+
+def _sums_in_order(table: Floats) -> Floats:
+    """(k, n) -> (n,) the sum of each column, its numbers added one by one in order."""
+    # Along the first axis, NumPy adds whole rows in order; but one column it adds in pairs.
+    return np.asarray(table.sum(axis=0) if table.shape[1] > 1 else table.cumsum(axis=0)[-1])
 
 
 def powers(shares: Floats, fuzzifier: float) -> Floats:

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.kernels import cells as kernel
+from shoal.kernels import cell_counts
+from shoal.kernels.cell_counts import CellCounts, add_counts
 from shoal.kernels.cells import (
-    CellCounts,
     Ints,
-    add_counts,
     cell_digits,
     cell_numbers,
     cell_places,
@@ -131,17 +130,18 @@ def test_rows_beyond_the_grid_are_in_its_nearest_cell_and_a_feature_without_rang
 
 @pytest.mark.parametrize("cells", [10, 300])
 def test_a_table_and_a_list_of_cells_count_the_same(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "MERGE_MIN", 50)
+    monkeypatch.setattr(cell_counts, "MERGE_MIN", 50)
     numbers = np.random.default_rng(0).integers(0, cells**2, 3000)
-    counts = CellCounts(cells, 2)
-    for part in np.array_split(numbers, 17):
+    grid = cells, np.zeros(2), np.ones(2)
+    counts = CellCounts(*grid)
+    for part in np.array_split(digits_of(numbers, cells, 2) + 0.5, 17):
         counts.add(part)
     found, count = counts.total()
     once, wanted = np.unique(numbers, return_counts=True)
     assert found.tolist() == once.tolist()
     assert count.tolist() == wanted.tolist()
     assert [array.tolist() for array in counts.total()] == [found.tolist(), count.tolist()]
-    assert [len(array) for array in CellCounts(cells, 2).total()] == [0, 0]
+    assert [len(array) for array in CellCounts(*grid).total()] == [0, 0]
     assert [array.tolist() for array in add_counts(np.array([4, 1, 4]), np.array([1.0, 2.0, 3.0]))] == [[1, 4], [2, 4]]
 
 

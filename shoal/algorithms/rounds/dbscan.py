@@ -41,17 +41,8 @@ from shoal.algorithms.rounds.options import Option, Options, is_int, is_number, 
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.cells import (
-    CellCounts,
-    add_counts,
-    cell_digits,
-    cell_middles,
-    cell_numbers,
-    cell_places,
-    follow_groups,
-    grid_size,
-    nearest_cell,
-)
+from shoal.kernels.cell_counts import CellCounts, add_counts
+from shoal.kernels.cells import cell_middles, cell_places, follow_groups, grid_size, nearest_cell
 from shoal.kernels.distance import Floats
 from shoal.kernels.matching import moved_share
 
@@ -103,10 +94,9 @@ def answer(params: Params, rows: Rows) -> Stats:
 
     Raises `InvalidData` for rows in more than `OCCUPIED_MAX` cells.
     """
-    cells, d, step = read_int(params, "cells", 2, CELLS_MAX), n_features(params), _step(params)
-    counts = CellCounts(cells, d)
-    for block in row_blocks(rows, d, 1):
-        counts.add(cell_numbers(cell_digits(cell_places(block, params["low"], step), cells), cells))
+    counts = CellCounts(read_int(params, "cells", 2, CELLS_MAX), params["low"], _step(params))
+    for block in row_blocks(rows, n_features(params), 1):
+        counts.add(block)
     number, count = counts.total()
     kept = count >= read_int(params, "count_min", 1)
     if np.count_nonzero(kept) > OCCUPIED_MAX:

@@ -36,9 +36,9 @@ from shoal.algorithms.rounds.options import (
 )
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
-from shoal.kernels.distance import Floats, squared_distances
+from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import means
-from shoal.kernels.membership import memberships, powers
+from shoal.kernels.membership import fuzzy_weights
 
 FUZZIFIER_MAX: Final = 100.0
 
@@ -75,9 +75,9 @@ def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, F
     k, d = centres.shape
     mass, total = np.zeros(k), np.zeros((k, d))
     for block in row_blocks(rows, d, k):
-        weights = powers(memberships(squared_distances(block, centres), fuzzifier), fuzzifier)
-        mass += weights.sum(axis=0)
-        total += weights.T @ block
+        weights = fuzzy_weights(block, centres, fuzzifier)
+        mass += weights.sum(axis=1)
+        total += weights @ block
     return mass, total
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from shoal.algorithms.rounds.arrays import CENTRES, FLOAT, INT, Params, n_features, read_choice, read_float, read_int
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidData
-from shoal.kernels.distance import Floats, squared_distances
+from shoal.kernels.distance import Floats
 from shoal.kernels.fuzzy_rules import firing_strengths, pair_count
-from shoal.kernels.membership import memberships, powers
+from shoal.kernels.membership import fuzzy_weights
 
 STAGES: Final = ("conditions", "consequents")
 """what rounds are finding"""
@@ -107,9 +107,9 @@ def weighting(params: Params) -> Callable[[Floats], Floats]:
     fuzzifier = read_float(params, "fuzzifier", above=1.0)
     centres[:, target] = 0.0
 
-    def fuzzy_weights(z: Floats) -> Floats:
+    def weights_of_conditions(z: Floats) -> Floats:
         inputs = z.T.copy()
         inputs[:, target] = 0.0
-        return np.ascontiguousarray(powers(memberships(squared_distances(inputs, centres), fuzzifier), fuzzifier).T)
+        return fuzzy_weights(inputs, centres, fuzzifier)
 
-    return fuzzy_weights
+    return weights_of_conditions

@@ -1,0 +1,81 @@
+"""Counts rows by the cells of a grid, row by row: in a table of all cells, or in a hash table of those that hold rows.
+
+The number of a cell is computed as `cell_places`, `cell_digits` and `cell_numbers` in `shoal.kernels.cells` do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+ROWS = types.Array(types.float64, 2, "C", readonly=True)
+CORNER = types.Array(types.float64, 1, "C", readonly=True)
+GRID = (CORNER, CORNER, types.int64)
+TABLE_SIGNATURE = types.void(ROWS, *GRID, types.int64[::1])
+SLOTS_SIGNATURE = types.UniTuple(types.int64, 2)(ROWS, *GRID, types.int64[:, ::1], types.int64)
+NUMBER, COUNT = 0, 1
+"""columns of the slots"""
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: its product spreads cells that are side by side (Knuth, volume 3, 6.4)"""
+
+
+@njit(forceinline=True)
+def cell_of(row: Any, low: Any, step: Any, cells: Any) -> Any:
+    """The number of the cell of a row (d,)."""
+    number, last = np.int64(0), np.float64(cells - 1)
+    for j in range(len(row)):
+        place = (row[j] - low[j]) / step[j] if step[j] > 0.0 else 0.0
+        number = number * cells + np.int64(min(max(place, 0.0), last))
+    return number
+
+
+@njit(forceinline=True)
+def slot_of(number: Any, slots: Any, shift: Any) -> Any:
+    """The slot that holds a cell, or else the free one for it: the first from the place that its product names."""
+    slot = np.int64((np.uint64(number) * GOLDEN) >> shift)
+    while slots[slot, NUMBER] != number and slots[slot, NUMBER] >= 0:
+        slot = (slot + 1) & (len(slots) - 1)
+    return slot
+
+
+def table_kernel(sources: str) -> Any:
+    """rows (n, d), corner (d,) of the grid, its step (d,), its cells along a feature -> adds to the table (cells^d,).
+
+    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
+    """
+
+    @njit(TABLE_SIGNATURE, cache=True, error_model="numpy")
+    def count_in_table(rows: Any, low: Any, step: Any, cells: Any, table: Any) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        for i in range(len(rows)):
+            table[cell_of(rows[i], low, step, cells)] += 1
+
+    return count_in_table
+
+
+def slots_kernel(sources: str) -> Any:
+    """As `table_kernel`, into slots (m, 2), m a power of 2 above 1: a cell and its count in each, or -1. `room`: how
+    many more cells may come, so that some slots stay free -> rows counted, up to one without room; cells that came.
+    """
+
+    @njit(SLOTS_SIGNATURE, cache=True, error_model="numpy")
+    def count_in_slots(rows: Any, low: Any, step: Any, cells: Any, slots: Any, room: Any) -> Any:
+        sources  # noqa: B018  # see above
+        come, bits = 0, 0
+        while (1 << bits) < len(slots):
+            bits += 1
+        shift = np.uint64(64 - bits)
+        for i in range(len(rows)):
+            number = cell_of(rows[i], low, step, cells)
+            slot = slot_of(number, slots, shift)
+            if slots[slot, NUMBER] < 0:
+                if come == room:
+                    return i, come
+                come += 1
+                slots[slot, NUMBER], slots[slot, COUNT] = number, 0
+            slots[slot, COUNT] += 1
+        return len(rows), come
+
+    return count_in_slots

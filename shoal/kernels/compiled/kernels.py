@@ -1,0 +1,49 @@
+"""All compiled kernels, from Numba's cache or compiled now."""
+
+from __future__ import annotations
+
+from shoal.kernels.compiled import (
+    ca_plus,
+    caefc,
+    cell_counts,
+    density_tree,
+    groups,
+    keccak,
+    landmarks,
+    laplace,
+    lloyd,
+    membership,
+    sketching,
+    valleys,
+    window,
+)
+from shoal.kernels.compiled.numpy_loops import numpy_loops
+from shoal.kernels.compiled.sources import digest_of_sources
+from shoal.kernels.forms import CompiledKernels
+
+
+def compiled_kernels() -> CompiledKernels:
+    """Raises what Numba raises where it cannot compile, and `LoopsNotFound`."""
+    sources = digest_of_sources()
+    return CompiledKernels(
+        learn_ca_plus=ca_plus.kernel(sources),
+        learn_caefc=caefc.kernel(sources),
+        assign_rows=lloyd.kernel(sources),
+        draw_words=keccak.kernel(sources),
+        release_laplace=laplace.kernel(sources),
+        core_distances=density_tree.cores_kernel(sources),
+        mass_around=density_tree.around_kernel(sources),
+        spanning_tree=density_tree.tree_kernel(sources),
+        join_groups=groups.kernel(sources),
+        near_pairs=sketching.pairs_kernel(sources),
+        unite=sketching.unite_kernel(sources),
+        merge_points=sketching.merge_kernel(sources),
+        find_valleys=valleys.kernel(sources),
+        count_window=window.kernel(sources),
+        count_in_table=cell_counts.table_kernel(sources),
+        count_in_slots=cell_counts.slots_kernel(sources),
+        fuzzy_weights=membership.kernel(sources),
+        nearest_weights=landmarks.weights_kernel(sources),
+        add_gram=landmarks.gram_kernel(sources),
+        loops=numpy_loops(),
+    )

@@ -1,0 +1,60 @@
+"""Memberships of rows in centres, squared, in one pass over the distances of a tile of rows; the fuzzifier is 2."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from shoal.kernels.compiled.flat_distances import TILE, flat_distances, take_tile
+from shoal.kernels.distance import FLAT
+
+ROWS = types.Array(types.float64, 2, "C", readonly=True)
+SIGNATURE = types.void(ROWS, ROWS, types.float64[:, ::1])
+
+
+@njit(forceinline=True, error_model="numpy")
+def share(far: Any, least: Any, scale: Any) -> None:
+    """Replace distances² (k, TILE) by shares, and set `scale` (TILE,) to what makes those of a row add up to 1."""
+    least[:], scale[:] = math.inf, 0.0
+    for c in range(len(far)):
+        line = far[c]
+        for i in range(TILE):
+            least[i] = line[i] if line[i] < least[i] else least[i]
+    for c in range(len(far)):
+        line = far[c]
+        for i in range(TILE):
+            part, on_centre = least[i] / line[i], 1.0 if line[i] == 0.0 else 0.0
+            line[i] = part if least[i] > 0.0 else on_centre
+            scale[i] += line[i]
+    for i in range(TILE):
+        scale[i] = 1.0 / scale[i]
+
+
+def kernel(sources: str) -> Any:
+    """rows (n, d), centres (k, d), distances² (k, n) -> in their place the weights of
+    `shoal.kernels.membership.fuzzy_weights`. Of few features, distances are computed here.
+
+    Compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`).
+    """
+
+    @njit(SIGNATURE, cache=True, error_model="numpy")
+    def fuzzy_weights(rows: Any, centres: Any, weights: Any) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        (n, d), k = rows.shape, len(centres)
+        columns, far, least, scale = np.zeros((FLAT, TILE)), np.zeros((k, TILE)), np.empty(TILE), np.empty(TILE)
+        for first in range(0, n, TILE):
+            if d <= FLAT:
+                flat_distances(rows[first : first + TILE], centres, columns, far)
+            else:
+                take_tile(weights, first, far)
+            share(far, least, scale)
+            for c in range(k):
+                line, shares = weights[c][first : first + TILE], far[c]
+                for i in range(len(line)):
+                    membership = shares[i] * scale[i]
+                    line[i] = membership * membership
+
+    return fuzzy_weights

@@ -1,0 +1,189 @@
+"""Counts of cells, fuzzy weights and weights on landmarks: the same bits in both forms of the kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.algorithms.registry import rounds_algorithm
+from shoal.algorithms.rounds.base import Params
+from shoal.algorithms.rounds.simulation import bounding_box
+from shoal.kernels import cell_counts, forms
+from shoal.kernels.cell_counts import CellCounts
+from shoal.kernels.distance import Floats
+from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.landmarks import add_gram, nearest_weights
+from shoal.kernels.membership import fuzzy_weights
+from tests.conftest import without
+
+N = 300
+"""more than two tiles of the compiled forms, and not a whole number of them"""
+COUNTS = [0, 1, 2, 128, N]
+"""of rows"""
+WIDTHS = [1, 2, 3, 4, 16]
+FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
+
+
+@pytest.fixture
+def numba() -> None:
+    if importlib.util.find_spec("numba") is None:
+        without("numba", "it is not installed")
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy, unless the test chooses; restored after it."""
+    monkeypatch.setattr(forms, "PROCESS", FORMS[NUMPY])
+
+
+def blobs(generator: np.random.Generator, d: int) -> Floats:
+    return np.asarray(generator.random((6, d))[generator.integers(6, size=N)] + generator.normal(0, 0.1, (N, d)))
+
+
+KINDS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "blobs": blobs,
+    # Most rows are as far from one centre as from another, and many are on a centre.
+    "lattice": lambda generator, d: generator.integers(0, 3, size=(N, d)) / 7.0 + 0.3,
+    "all equal": lambda generator, d: np.full((N, d), 0.3),
+    "far offset": lambda generator, d: blobs(generator, d) + 1e9,
+    "heavy tails": lambda generator, d: generator.standard_cauchy((N, d)) ** 3,
+    "denormal squares": lambda generator, d: blobs(generator, d) * 1e-160,
+    "huge": lambda generator, d: blobs(generator, d) * 1e140,
+    "signed zeros": lambda generator, d: np.where(generator.random((N, d)) < 0.9, -0.0, 1.0),
+}
+
+
+def rows_and_centres(kind: str, d: int, k: int) -> tuple[Floats, Floats]:
+    """Rows of a kind; centres: rows, means of two rows, and the first one again at the end, where there are several."""
+    generator = np.random.default_rng([N, d, k])
+    rows = KINDS[kind](generator, d)
+    centres = rows[generator.choice(N, k)]
+    centres[k // 2 :] = (centres[k // 2 :] + rows[generator.choice(N, k - k // 2)]) / 2
+    centres[-1] = centres[0]
+    return rows, centres
+
+
+def in_both_forms(work: Callable[..., list[Floats]], *arguments: Any) -> list[list[bytes]]:
+    """The bits of what is computed in NumPy's form and in the compiled one."""
+    found = []
+    for form in (NUMPY, COMPILED):
+        forms.PROCESS = FORMS[form]
+        found.append([np.ascontiguousarray(each).tobytes() for each in work(*arguments)])
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fuzzy_weights_have_the_same_bits_in_both_forms(kind: str, numba: None) -> None:
+    for d, k in product(WIDTHS, (1, 2, 9, 40)):
+        rows, centres = rows_and_centres(kind, d, k)
+        for n, fuzzifier in [*((n, 2.0) for n in COUNTS), (N, 1.7)]:
+            expected, found = in_both_forms(lambda *rows: [fuzzy_weights(*rows)], rows[:n], centres, fuzzifier)
+            assert found == expected, (d, k, n, fuzzifier)
+
+
+@pytest.mark.parametrize("form", [NUMPY, COMPILED])
+def test_weights_of_a_row_are_squares_of_shares_that_add_up_to_one(form: str, numba: None) -> None:
+    forms.PROCESS = FORMS[form]
+    rows, centres = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
+    wanted = np.square([[1.0, 0.0, 0.0], [2 / 3, 1 / 6, 1 / 6], [0.0, 0.5, 0.5]])
+    np.testing.assert_allclose(fuzzy_weights(rows, centres, 2.0).T, wanted, rtol=1e-15)
+
+
+def weights_and_gram(rows: Floats, landmarks: Floats, bandwidth: float, near: int) -> list[Any]:
+    which, weights, square = nearest_weights(rows, landmarks, bandwidth, near)
+    gram = np.full((len(landmarks),) * 2, 0.1)
+    add_gram(gram, which, weights)
+    return [which, weights, square, gram]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_on_landmarks_have_the_same_bits_in_both_forms(kind: str, numba: None) -> None:
+    for d, q in product(WIDTHS, (1, 2, 9, 40)):
+        rows, landmarks = rows_and_centres(kind, d, q)
+        bandwidth = 0.3 * float(np.abs(rows).max())
+        for n, near in [*((n, 3) for n in COUNTS), (N, 2), (N, 10)]:
+            expected, found = in_both_forms(weights_and_gram, rows[:n], landmarks, bandwidth, near)
+            assert found == expected, (d, q, n, near)
+
+
+@pytest.mark.parametrize("form", [NUMPY, COMPILED])
+@pytest.mark.parametrize("d", [2, 5])
+def test_of_landmarks_that_are_equally_near_the_first_count(form: str, d: int, numba: None) -> None:
+    forms.PROCESS = FORMS[form]
+    landmarks = np.repeat([[2.0], [1.0], [1.0], [0.0], [1.0], [2.0]], d, axis=1)
+    which, weights, square = nearest_weights(np.full((1, d), 1.0), landmarks, 1.0, 5)
+    assert which.tolist() == [[1, 2, 4, 0, 3]]
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    assert square.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(("d", "cells"), [(1, 7), (2, 32), (2, 300), (3, 90), (6, 4), (6, 1000)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cells_have_the_same_counts_in_both_forms(
+    kind: str, d: int, cells: int, numba: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Small enough that the hash table is enlarged, and emptied at its full size, and what it held merged.
+    monkeypatch.setattr(cell_counts, "SLOTS", (4, 64))
+    monkeypatch.setattr(cell_counts, "MERGE_MIN", 50)
+    rows = KINDS[kind](np.random.default_rng([d, cells]), d)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    # Some rows are beyond the grid, some on its edges, and the last feature has no range.
+    step = (low / 2 + high / 2 - low) / cells
+    step[-1] *= d < 3
+    found = set()
+    for turns in ((NUMPY,), (COMPILED,), (NUMPY, COMPILED), (COMPILED, NUMPY)):
+        counts = CellCounts(cells, low, step)
+        for number, part in enumerate(np.split(rows, COUNTS)):
+            forms.PROCESS = FORMS[turns[number % len(turns)]]
+            counts.add(part)
+        number_of, count = counts.total()
+        assert count.sum() == N
+        found.add((number_of.tobytes(), count.tobytes()))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("form", [NUMPY, COMPILED])
+@pytest.mark.parametrize("cells", [10, 300])
+def test_a_step_that_is_too_small_to_divide_by_puts_rows_on_the_edges(form: str, cells: int, numba: None) -> None:
+    forms.PROCESS = FORMS[form]
+    counts = CellCounts(cells, np.array([0.5, 0.0]), np.array([5e-324, 0.0]))
+    counts.add(np.array([[0.5, 3.0], [0.4, 3.0], [0.6, -3.0], [1e140, 0.0]]))
+    number, count = counts.total()
+    assert number.tolist() == [0, (cells - 1) * cells]
+    assert count.tolist() == [2.0, 2.0]
+
+
+def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell_counts, "SLOTS", (4, 64))
+    forms.PROCESS = FORMS[COMPILED]
+    counts, sizes = CellCounts(1000, np.zeros(2), np.ones(2)), set()
+    places = np.random.default_rng(0).permutation(1000)
+    for part in np.array_split(np.stack([places, places[::-1]], axis=1) + 0.5, 50):
+        counts.add(part)
+        sizes.add(len(counts._slots))
+    assert sizes == {32, 64}
+    assert counts.total()[1].tolist() == [1.0] * 1000
+
+
+@pytest.mark.parametrize("name", ["fcm", "ffcm", "tsk", "dbscan", "spectral"])
+@pytest.mark.parametrize("d", [2, 5])
+def test_rounds_pass_from_one_form_to_the_other(name: str, d: int, numba: None) -> None:
+    algorithm = rounds_algorithm(name)
+    generator = np.random.default_rng(d)
+    clients = [blobs(generator, d) for _ in range(2)]
+    found = set()
+    for turns in ((NUMPY,), (COMPILED,), (NUMPY, COMPILED), (COMPILED, NUMPY)):
+        clusters = {"clusters": 4} if "clusters" in algorithm.options else {}
+        params: Params = algorithm.start(clusters, d, bounding_box(clients, 3))
+        labels = []
+        for number in range(4):
+            forms.PROCESS = FORMS[turns[number % len(turns)]]
+            params = algorithm.combine(params, [algorithm.answer(params, rows) for rows in clients])
+            labels.append(algorithm.predict(params, clients[0]).tobytes())
+        found.add((*labels, *(array.tobytes() for _, array in sorted(params.items()))))
+    assert len(found) == 1
