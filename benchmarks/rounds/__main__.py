@@ -177,8 +177,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
     )
     return (
         f"# Rounds\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
-        'An answer, one thread; medians of turns. "x" is how many times as fast ours is, in its compiled form where there '
-        f"is one ({', '.join(COMPILED_FORM)}).\n\n"
+        'An answer, one thread; medians of turns. "x" is how many times as fast ours is, in its compiled form where '
+        f"there is one ({', '.join(COMPILED_FORM)}).\n\n"
         f"{answers}\nA round in one process. The server's share is its time relative to the clients'."
         f"\n\n{rounds}\n{_service(measured)}\n{_memory(measured)}\n{one_line(measured['machine'])}\n"
     )
