@@ -50,6 +50,37 @@ def test_two_busy_partitions_are_read_side_by_side(path: Path) -> None:
         assert after == {0: 5, 1: 5}
 
 
+def test_a_read_at_the_end_asks_only_whether_the_file_has_changed(path: Path) -> None:
+    statements: list[str] = []
+    with opened(path, TopicSettings(partitions=2)) as reader, opened(path, TopicSettings(partitions=2)) as writer:
+        assert reader._connection is not None
+        reader._connection.set_trace_callback(statements.append)
+        for round_ in range(3):
+            writer.publish(TOPIC, b"%d" % round_, partition=round_ % 2)
+            writer.flush()
+            records, after = reader.read(TOPIC, {0: (round_ + 1) // 2, 1: round_ // 2})
+            assert [record.value for record in records] == [b"%d" % round_]
+            statements.clear()
+            assert reader.read(TOPIC, after) == ([], after)
+            assert statements == ["PRAGMA data_version"]
+
+
+def test_a_read_at_the_end_finds_what_is_added_and_is_not_misled_by_a_caller(path: Path) -> None:
+    with opened(path) as log, opened(path) as other:
+        at = {0: 0}
+        for number, writer in enumerate([other, log, log, other]):
+            assert log.read(TOPIC, at) == ([], at)
+            writer.publish(TOPIC, b"%d" % number)
+            writer.flush()
+            records, at = log.read(TOPIC, at)
+            assert [record.value for record in records] == [b"%d" % number]
+        # Positions belong to the reader: it may change them.
+        at[0] = 1
+        assert [record.value for record in log.read(TOPIC, at)[0]] == [b"1", b"2", b"3"]
+        at.clear()
+        assert log.read(TOPIC, at, timeout_s=60.0) == ([], {})
+
+
 def test_publish_flushes_by_itself_before_its_buffer_overflows(path: Path) -> None:
     with opened(path, buffer_bytes_max=10_000) as writer, opened(path) as reader:
         for number in range(100):

@@ -20,6 +20,8 @@ from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, wat
 
 FORMS_MAX = 8
 """forms of headers among the records of a read; with more, each record is unpacked by itself"""
+FEW_RECORDS = 4
+"""up to which columns cost more than they spare"""
 
 
 class Pending(NamedTuple):
@@ -70,8 +72,11 @@ def _packed_headers(batch: RecordBatch) -> Iterable[bytes]:
 
 def read_records(
     db: sqlite3.Connection, name: str, topic: Topic, at: Positions, limit: int, bytes_max: int
-) -> tuple[Sequence[Record], Positions]:
-    """Inside a transaction: up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions."""
+) -> tuple[Sequence[Record], Positions, bool]:
+    """Inside a transaction: up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions.
+
+    -> the records, the next positions, and whether nothing is left to read from there.
+    """
     known = watermarks(db, topic)
     for partition, position in at.items():
         _check_position(name, partition, position, known)
@@ -90,7 +95,8 @@ def read_records(
         )
         found.append(taken)
         bytes_max = max(0, bytes_max - size)
-    return found[0] if len(found) == 1 else list(chain.from_iterable(found)), after
+    ended = all(position == known[partition].next for partition, position in after.items())
+    return found[0] if len(found) == 1 else list(chain.from_iterable(found)), after, ended
 
 
 class Source(NamedTuple):
@@ -107,7 +113,10 @@ def _read_partition(
     """Records of one partition, the next position, and their bytes. The first record is returned whatever its size."""
     table = records_table(source.topic.number, source.partition)
     where, values = f"FROM {table} WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?", (position, end, limit)
-    (size,) = db.execute(f"SELECT total(size) FROM (SELECT size {where})", values).fetchone()
+    # The size is asked for first, as records that are too large together are not to be fetched together.
+    size = None
+    if min(limit, end - position) > FEW_RECORDS:
+        (size,) = db.execute(f"SELECT total(size) FROM (SELECT size {where})", values).fetchone()
     rows = db.execute(f"SELECT offset, timestamp_ms, size, key, headers, value {where}", values)
     # Rows that no log has written can have any sum, and none.
     if size is not None and 0 <= size <= bytes_max:
