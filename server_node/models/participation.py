@@ -13,7 +13,7 @@ from shoal.algorithms.rounds.base import Stats
 from shoal.algorithms.rounds.policies import Answer
 from shoal.config.contract import Contract, Model
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.codec import pack, unpack
+from shoal.protocol.codec import Part
 from shoal.protocol.messages import Update
 from shoal.protocol.round_request import RoundRequest, new_round_request
 
@@ -31,10 +31,21 @@ class ReceivedAnswer:
     readings: int
     """rows behind it"""
 
+    @classmethod
+    def of(cls, update: Update) -> Self:
+        """The answer in an update."""
+        assert update.round is not None, "the validator lets no answer pass without its round"
+        return cls(Answer(update.client, update.round, update.arrays), update.readings)
+
     @cached_property
-    def packed(self) -> bytes:
-        """Its arrays as checkpoints keep them: packed once, as it is in all of them until its round has closed."""
-        return pack(dict(self.answer.stats))
+    def part(self) -> Part:
+        """Its arrays as a part of the state: in all checkpoints until its round has closed, and stored once."""
+        return Part(dict(self.answer.stats))
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays."""
+        return bytes_of(self.answer.stats)
 
 
 @dataclass(frozen=True)
@@ -48,13 +59,11 @@ class Participation:
     received_bytes: int = 0
     """of the arrays of the answers"""
 
-    def with_answer(self, update: Update) -> Self:
-        """With this answer in place of any earlier one of its client."""
-        assert update.round is not None
-        answer = ReceivedAnswer(Answer(update.client, update.round, update.arrays), update.readings)
-        before = bytes_of(self.received[update.client].answer.stats) if update.client in self.received else 0
-        size = self.received_bytes - before + bytes_of(update.arrays)
-        return replace(self, received={**self.received, update.client: answer}, received_bytes=size)
+    def with_answers(self, arrived: Mapping[str, ReceivedAnswer]) -> Self:
+        """With these answers, by client, in place of any earlier ones of their clients."""
+        replaced = sum(self.received[client].size for client in arrived if client in self.received)
+        size = self.received_bytes - replaced + sum(one.size for one in arrived.values())
+        return replace(self, received={**self.received, **arrived}, received_bytes=size)
 
     def without_answers(self) -> Self:
         """With no answers: they have been combined, or cannot be."""
@@ -64,7 +73,7 @@ class Participation:
         """With no answer of this client, and no rounds that it has missed."""
         received = {name: answer for name, answer in self.received.items() if name != client}
         missed = {name: rounds for name, rounds in self.missed_rounds.items() if name != client}
-        size = sum(bytes_of(one.answer.stats) for one in received.values())
+        size = sum(one.size for one in received.values())
         return replace(self, received=received, missed_rounds=missed, received_bytes=size)
 
     def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
@@ -122,7 +131,13 @@ class Participation:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore_participation`."""
-        received = [[client, one.answer.round, one.packed, one.readings] for client, one in self.received.items()]
+        answers = self.received.values()
+        received = {
+            "clients": list(self.received),
+            "rounds": [one.answer.round for one in answers],
+            "readings": [one.readings for one in answers],
+            "stats": [one.part for one in answers],
+        }
         return {"received": received, "missed_rounds": dict(self.missed_rounds)}
 
 
@@ -134,11 +149,12 @@ def bytes_of(stats: Stats) -> int:
 def restore_participation(state: Mapping[str, Any]) -> Participation:
     """The one that `state` was made of.
 
-    Raises `KeyError`, `MessageRejected`, `TypeError` or `ValueError` for a damaged state.
+    Raises `AttributeError`, `KeyError`, `TypeError` or `ValueError` for a damaged state.
     """
+    columns = (state["received"][name] for name in ("clients", "rounds", "readings", "stats"))
     received = {
-        client: ReceivedAnswer(Answer(client, number, unpack(packed, len(packed))), readings)
-        for client, number, packed, readings in state["received"]
+        client: ReceivedAnswer(Answer(client, number, stats), readings)
+        for client, number, readings, stats in zip(*columns, strict=True)
     }
-    size = sum(bytes_of(one.answer.stats) for one in received.values())
+    size = sum(one.size for one in received.values())
     return Participation(received, dict(state["missed_rounds"]), size)

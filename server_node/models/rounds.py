@@ -18,7 +18,7 @@ from server_node.models.base import Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
 from server_node.models.initialization import init_hint_for
-from server_node.models.participation import bytes_of
+from server_node.models.participation import ReceivedAnswer
 from server_node.models.publisher import ModelPublisher
 from server_node.models.round_quarantine import quarantined, unlearned
 from server_node.models.round_state import Phase, RoundState, restore_round_state
@@ -37,7 +37,7 @@ from shoal.protocol.round_request import round_request_of
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Positions
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 
 class RoundsModel:
@@ -61,8 +61,24 @@ class RoundsModel:
         algorithm, check_params = rounds_algorithm(model.algorithm), partial(validator.check_params, model)
         self._rules = RoundRules(contract, model, algorithm, round_policy(model), settings.pool_clients, check_params)
         self._publisher = ModelPublisher(contract, model, history)
-        self._state = RoundState()
+        self._known_state = RoundState()
+        self._arrived: dict[str, ReceivedAnswer] = {}
+        """client -> answer that `_known_state` does not have yet"""
+        self._arrived_bytes = 0
+        """of their arrays, less those of the answers that they replace"""
         self._snapshot_due = False
+
+    @property
+    def _state(self) -> RoundState:
+        """The state with all answers. Those of a step join it together: each by itself would copy all before it."""
+        if self._arrived:
+            participation = self._known_state.participation.with_answers(self._arrived)
+            self._state = replace(self._known_state, participation=participation)
+        return self._known_state
+
+    @_state.setter
+    def _state(self, state: RoundState) -> None:
+        self._known_state, self._arrived, self._arrived_bytes = state, {}, 0
 
     @property
     def name(self) -> str:
@@ -108,7 +124,7 @@ class RoundsModel:
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
         """Take in one validated answer. Raises `MessageRejected`, with the reasons of `ServedModel.process`."""
         assert update.round is not None, "the validator lets no answer pass without its round"
-        state = self._state
+        state, answer = self._known_state, ReceivedAnswer.of(update)
         if update.round > state.round:
             raise MessageRejected("sequence", f"answers round {update.round}, which was never opened")
         usable = update.round >= max(state.first_round, state.round - self._model.rounds.late_rounds)
@@ -116,9 +132,9 @@ class RoundsModel:
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
             alone = self._validator.check_answer_combines(self._model, state.params, update)
-            self._check_room(update)
+            self._check_room(answer)
         again = not self.clients.take(update.client, update.sequence, 0, now, content)
-        if again or (usable and update.round <= state.newest_answer_of(update.client)):
+        if again or (usable and update.round <= self._newest_answer_of(update.client)):
             return Processed(False, "repeated")
         if alone is None:
             return Processed(False, "too_late")
@@ -127,17 +143,29 @@ class RoundsModel:
         # The clusters of this client's rows alone show where these lie.
         found = self._rules.algorithm.view(alone)
         self._publisher.record(update, found.nodes, found.mass, now)
-        self._state = replace(state, participation=state.participation.with_answer(update))
+        self._keep(answer)
         in_time = update.round == state.round and state.phase is Phase.COLLECTING
         return Processed(True, "in_time" if in_time else "late")
 
-    def _check_room(self, update: Update) -> None:
+    def _keep(self, answer: ReceivedAnswer) -> None:
+        client = answer.answer.client
+        replaced = self._arrived.get(client) or self._known_state.participation.received.get(client)
+        self._arrived[client] = answer
+        self._arrived_bytes += answer.size - (0 if replaced is None else replaced.size)
+
+    def _newest_answer_of(self, client: str) -> int:
+        """The newest round that this client has answered; 0 for none."""
+        arrived = self._arrived.get(client)
+        return self._known_state.newest_answer_of(client) if arrived is None else arrived.answer.round
+
+    def _check_room(self, answer: ReceivedAnswer) -> None:
         """Raises `MessageRejected` ("quota") unless an answer may be kept."""
-        size, settings, state = bytes_of(update.arrays), self._settings, self._state
+        size, settings, state = answer.size, self._settings, self._known_state
         if size > settings.client_bytes_max:
             raise MessageRejected("quota", f"its arrays have {size} bytes, more than client_bytes_max")
         # The client's own answers count too: it may have one of each kind.
-        if size + state.participation.received_bytes + state.policy_state.cached_bytes > settings.answers_bytes_max:
+        kept = state.participation.received_bytes + self._arrived_bytes + state.policy_state.cached_bytes
+        if size + kept > settings.answers_bytes_max:
             raise MessageRejected("quota", f"answers of {settings.answers_bytes_max} bytes are kept already")
 
     def name_cluster(self, identity: int, name: str, place: tuple[int, int]) -> None:

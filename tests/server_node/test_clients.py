@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -138,6 +139,39 @@ def test_everything_but_the_rates_is_restored() -> None:
     assert pack(other.state()) == pack(clients.state())
     assert not other.take("a", 9, 3, 0.0)
     assert other.take("a", 3, 3, 0.0)
+
+
+OPERATIONS: Mapping[str, Callable[[Clients, str, int], object]] = {
+    "take": lambda clients, client, number: clients.take(client, number, 5, float(number)),
+    "set_readings": lambda clients, client, number: clients.set_readings(client, number),
+    "allow_jump": lambda clients, client, number: clients.allow_jump(client),
+    "allow_jumps": lambda clients, client, number: clients.allow_jumps(),
+    "forget": lambda clients, client, number: clients.forget(client),
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.sampled_from("ab"), st.integers(1, 9)), max_size=30))
+def test_a_state_that_was_asked_for_often_is_that_of_one_asked_for_once(
+    operations: list[tuple[str, str, int]],
+) -> None:
+    often, once = Clients(), Clients()
+    for name, client, number in operations:
+        if name == "set_readings" and client not in once.names():
+            continue
+        for clients in (often, once):
+            OPERATIONS[name](clients, client, number)
+        often.state()
+    assert pack(often.state()) == pack(once.state())
+
+
+def test_a_client_of_which_nothing_came_is_the_same_part_of_the_state() -> None:
+    clients = Clients()
+    clients.take("attic", 1, 5, 1.0)
+    clients.take("cellar", 1, 5, 1.0)
+    before = clients.state()["known"]
+    clients.take("cellar", 2, 5, 2.0)
+    after = clients.state()["known"]
+    assert (after["attic"] is before["attic"], after["cellar"] is before["cellar"]) == (True, False)
 
 
 def test_the_order_of_first_updates_does_not_change_the_state() -> None:

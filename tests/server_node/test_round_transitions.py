@@ -17,7 +17,7 @@ from server_node.models.events import (
     RoundFailed,
     RoundOpened,
 )
-from server_node.models.participation import Participation, restore_participation
+from server_node.models.participation import Participation, ReceivedAnswer, restore_participation
 from server_node.models.round_state import Phase, RoundState, restore_round_state
 from server_node.models.round_transitions import (
     Moment,
@@ -36,7 +36,7 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.config.models import round_policy
 from shoal.errors import MessageRejected
-from shoal.protocol.codec import pack, unpack
+from shoal.protocol.codec import Part, pack, unpack
 from shoal.protocol.validation import Validator
 from tests.server_node.rounds_harness import RoundsHarness, contract_with, rows_of
 
@@ -76,21 +76,22 @@ def answered(rules: RoundRules, state: RoundState, *clients: str) -> RoundState:
     for n, client in enumerate(clients):
         stats = rules.algorithm.answer(state.params, rows_of(n))
         update = harness.make_answer(client, rows_of(n), round=state.round, arrays=stats)
-        participation = participation.with_answer(update)
+        participation = participation.with_answers({client: ReceivedAnswer.of(update)})
     return replace(state, participation=participation)
 
 
-def test_an_answer_that_waits_is_packed_once_for_all_checkpoints() -> None:
+def test_an_answer_that_waits_is_the_same_part_of_all_checkpoints() -> None:
     rules = rules_for()
     participation = answered(rules, started(rules), "attic", "cellar").participation
     before, after = participation.state(), participation.state()
-    assert [one[0] for one in after["received"]] == ["attic", "cellar"]
-    assert all(one[2] is again[2] for one, again in zip(before["received"], after["received"], strict=True))
+    assert after["received"]["clients"] == ["attic", "cellar"]
+    parts = zip(before["received"]["stats"], after["received"]["stats"], strict=True)
+    assert all(one is again and isinstance(one, Part) for one, again in parts)
     restored = restore_participation(unpack(pack(after)))
     assert restored.received_bytes == participation.received_bytes
     assert pack(restored.state()) == pack(after)
-    with pytest.raises(MessageRejected):
-        restore_participation({**after, "received": [["attic", 1, b"\xc1", 5]]})
+    with pytest.raises(ValueError, match="shorter"):
+        restore_participation({**after, "received": {**after["received"], "rounds": [1]}})
 
 
 def kinds(transition: Transition | None) -> list[type[ModelEvent]]:
