@@ -75,8 +75,8 @@ class RoundAnswers:
     def make_answers(self, now: float) -> Answers:
         """Answer every open request that asks this client. Raises as the log does."""
         answers = Answers([], [])
-        if not self.is_due(now):
-            return answers
+        if self._models:
+            self._snapshots.follow()
         for model in self._models:
             if (request := self._open_request(model, now)) is None:
                 continue

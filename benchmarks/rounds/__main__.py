@@ -21,8 +21,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.machine import facts, one_line
 from benchmarks.results import rounded, table, write
 from benchmarks.rounds.answers import COMPILED_FORM, SHAPES, measured_answers, rows_and_params
+from benchmarks.rounds.live import measured_clients
 from benchmarks.rounds.memory import measured_memory
-from benchmarks.rounds.service import measured_service
+from benchmarks.rounds.service import measured_service, service_tables
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.protocol.codec import pack
@@ -46,6 +47,8 @@ class Size:
     service_rows: int
     """of a client there: its window"""
     service_rounds: int
+    live_clients: int
+    """whole client nodes"""
     memory: Mapping[str, tuple[int, ...]]
     """algorithm -> numbers of rows"""
 
@@ -59,7 +62,8 @@ FULL = Size(
     200,
     service=("kmeans", "gmm"),
     service_rows=2000,
-    service_rounds=3,
+    service_rounds=5,
+    live_clients=20,
     memory={
         "kmeans": (1_000_000, 10_000_000),
         "fcm": (1_000_000, 10_000_000),
@@ -80,6 +84,7 @@ QUICK = Size(
     service=("kmeans",),
     service_rows=200,
     service_rounds=2,
+    live_clients=3,
     memory={"kmeans": (50_000, 200_000)},
 )
 
@@ -180,27 +185,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
         'An answer, one thread; medians of turns. "x" is how many times as fast ours is, in its compiled form where '
         f"there is one ({', '.join(COMPILED_FORM)}).\n\n"
         f"{answers}\nA round in one process. The server's share is its time relative to the clients'."
-        f"\n\n{rounds}\n{_service(measured)}\n{_memory(measured)}\n{one_line(measured['machine'])}\n"
-    )
-
-
-def _service(measured: Mapping[str, Any]) -> str:
-    lines = [
-        [
-            each["algorithm"],
-            str(each["clients"]),
-            str(each["rows_each"]),
-            *(rounded(each[name]["median"]) for name in ("round_s", "round_cpu_s", "arithmetic_cpu_s")),
-            f"{each['round_to_arithmetic']['median']:.2f}",
-        ]
-        for each in measured["service"]
-    ]
-    head = ["algorithm", "clients", "rows each", "round, s", "round, CPU s", "arithmetic, CPU s", "round / arithmetic"]
-    return (
-        f"{table(head, lines)}\nA round through the service in one process: every client reads the request from the "
-        "embedded log, validates it, answers, validates its answer and stores it with a flush of its own; the server "
-        "reads, validates, combines, saves and publishes the next request. The arithmetic is the answers and their sum "
-        "alone, in turn.\n"
+        f"\n\n{rounds}\n{service_tables(measured['service'], measured['live'])}\n"
+        f"{_memory(measured)}\n{one_line(measured['machine'])}\n"
     )
 
 
@@ -230,6 +216,7 @@ def main(quick: bool, out: Path) -> None:
             "answers": measured_answers(size.shapes, size.rows, size.loop_rows, size.turns),
             "rounds": measured_rounds(size),
             "service": measured_service(size.service, size.clients, size.service_rows, size.service_rounds),
+            "live": measured_clients(size.live_clients, size.service_rows, size.service_rounds),
             "memory": measured_memory(size.memory),
         }
     write(out, "rounds", measured, markdown(measured))

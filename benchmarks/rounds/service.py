@@ -1,22 +1,24 @@
 """A round of many clients through the service: requests and answers over the embedded log, all in one process.
 
 Each simulated client does what a client does between the log and the arithmetic: it reads the request, validates it,
-answers from its window, validates its own answer, and stores it with a flush of its own. It has no readings log, no
-checkpoint and no process of its own. The server is complete.
+answers from its window, validates its own answer, and stores it in the log: with a flush of its own, or together with
+others, as a broker or a process of many clients does. It has no readings log, no checkpoint and no process of its own;
+what these add is measured with whole client nodes (`benchmarks.rounds.live`). The server is complete.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import spread
+from benchmarks.results import rounded, spread, table
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import Publisher
 from client_nodes.round_answers import RoundAnswers
@@ -37,6 +39,16 @@ from shoal.transports.sqlite.log import SqliteLog
 D, K, SEED = 16, 10, 3
 MODEL = "measured"
 DEADLINE_S = 86_400.0
+TOGETHER = 100
+"""answers that are flushed together"""
+PARTS = {
+    "request": "reads the request and validates it",
+    "answer": "validates and encodes its answer",
+    "flush_each": "stores it in the log, each for itself",
+    "flush_together": f"the same, {TOGETHER} at a time",
+    "server": "server: reads, validates, combines, saves and publishes",
+}
+"""part of an answer's way -> what is done there"""
 
 
 def measured_service(names: Sequence[str], clients: int, rows_each: int, rounds: int) -> list[dict[str, Any]]:
@@ -51,27 +63,51 @@ def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, 
         np.clip(centres[generator.integers(K, size=rows_each)] + generator.normal(0, 0.05, (rows_each, D)), 0, 1)
         for _ in range(clients)
     ]
-    through, alone, waited = [], [], []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         federation = _Federation(Path(folder), name, windows, stack)
-        federation.round()  # not timed: it also makes the clients known to the server
-        for _ in range(rounds):
-            used, clock = time.process_time(), time.perf_counter()
-            federation.round()
-            through.append(time.process_time() - used)
-            waited.append(time.perf_counter() - clock)
-            alone.append(federation.arithmetic(windows))
+        federation.round(1)  # not timed: it also makes the clients known to the server
+        turns = [_turn(federation, windows) for _ in range(rounds)]
     return {
         "algorithm": name,
         "clients": clients,
         "rows_each": rows_each,
         "K": K,
         "d": D,
-        "round_cpu_s": spread(through),
-        "round_s": spread(waited),
-        "arithmetic_cpu_s": spread(alone),
-        "round_to_arithmetic": spread([whole / sums for whole, sums in zip(through, alone, strict=True)]),
+        **{name: spread([turn[name] for turn in turns]) for name in turns[0]},
     }
+
+
+def _turn(federation: _Federation, windows: Sequence[Rows]) -> dict[str, float]:
+    """Seconds of a round and of its parts for each answer, beside those of the arithmetic alone."""
+    used, clock = time.process_time(), time.perf_counter()
+    each = federation.round(1)
+    whole, waited = time.process_time() - used, time.perf_counter() - clock
+    together = federation.round(TOGETHER)
+    answering, combining = federation.arithmetic(windows)
+    parts = {
+        "request": (each.request + together.request) / 2,
+        "answer": (each.answer + together.answer) / 2 - answering,
+        "flush_each": each.flush,
+        "flush_together": together.flush,
+        "server": (each.server + together.server) / 2 - combining,
+    }
+    return {
+        "round_s": waited,
+        "round_cpu_s": whole,
+        "arithmetic_cpu_s": answering + combining,
+        "round_to_arithmetic": whole / (answering + combining),
+        **{f"{name}_us": 1e6 * seconds / len(windows) for name, seconds in parts.items()},
+    }
+
+
+@dataclass
+class _Used:
+    """Processor seconds of the parts of a round, of all its answers together."""
+
+    request: float = 0.0
+    answer: float = 0.0
+    flush: float = 0.0
+    server: float = 0.0
 
 
 class _Federation:
@@ -89,7 +125,8 @@ class _Federation:
         self._server.resume()
         validator = Validator(self._contract)
         publisher = Publisher(self._contract, validator, UPDATE_RECORD_BYTES_MAX)
-        self._clients = []
+        self._clients: list[RoundAnswers] = []
+        self._snapshots: list[Snapshots] = []
         for number, rows in enumerate(windows):
             snapshots = Snapshots(self._contract, validator, self._log)
             client_settings = ClientSettings(window_rows=len(rows))
@@ -97,29 +134,44 @@ class _Federation:
             times: list[float | None] = [float(place) for place in range(len(rows))]
             client.keep(PrivateBatch(rows, times, np.arange(len(rows)), times), time.time())
             self._clients.append(client)
+            self._snapshots.append(snapshots)
         while self._server.step():
             pass
 
-    def round(self) -> None:
-        """Run one round: from an open request to the next one."""
-        for client in self._clients:
-            for record in (record for update in client.make_answers(time.time()).updates for record in update.records):
+    def round(self, together: int) -> _Used:
+        """Run one round, from an open request to the next one; so many answers are flushed at a time."""
+        used, before = _Used(), time.process_time()
+        for number, (client, snapshots) in enumerate(zip(self._clients, self._snapshots, strict=True), 1):
+            snapshots.follow()
+            read = time.process_time()
+            made = client.make_answers(time.time()).updates
+            answered = time.process_time()
+            for record in (record for update in made for record in update.records):
                 self._log.publish(record.topic, record.value, record.key, record.headers)
-            self._log.flush()
-        before = self._closed()
-        while self._closed() == before:
+            if number % together == 0 or number == len(self._clients):
+                self._log.flush()
+            flushed = time.process_time()
+            used.request += read - before
+            used.answer += answered - read
+            used.flush += flushed - answered
+            before = flushed
+        round_before = self._closed()
+        while self._closed() == round_before:
             self._server.step()
+        used.server = time.process_time() - before
+        return used
 
-    def arithmetic(self, windows: Sequence[Rows]) -> float:
-        """Processor seconds of the same answers and their sum alone."""
+    def arithmetic(self, windows: Sequence[Rows]) -> tuple[float, float]:
+        """Processor seconds of the same answers, and of their sum, alone."""
         snapshot = self._server.models()[MODEL].snapshot
         assert snapshot is not None
-        used = time.process_time()
+        began = time.process_time()
         answers = [
             Answer(f"{n:06}", 0, self._algorithm.answer(snapshot.arrays, rows)) for n, rows in enumerate(windows)
         ]
+        answered = time.process_time()
         self._algorithm.combine(snapshot.arrays, select_answers(Policy(), PolicyState(), answers, 0)[1])
-        return time.process_time() - used
+        return answered - began, time.process_time() - answered
 
     def _closed(self) -> int:
         snapshot = self._server.models()[MODEL].snapshot
@@ -135,4 +187,33 @@ def _contract(name: str, clients: int) -> Contract:
             "privacy": {"mode": "off"},
             "models": [{"name": MODEL, "algorithm": name, "options": {"clusters": K}, "rounds": rounds}],
         }
+    )
+
+
+def service_tables(measured: Sequence[Mapping[str, Any]], live: Mapping[str, Any]) -> str:
+    """The figures of `measured_service` and of `benchmarks.rounds.live.measured_clients` as Markdown."""
+    head = ["algorithm", "clients", "rows each", "round, s", "round, CPU s", "arithmetic, CPU s", "round / arithmetic"]
+    names = ("round_s", "round_cpu_s", "arithmetic_cpu_s")
+    rounds = [
+        [
+            each["algorithm"],
+            str(each["clients"]),
+            str(each["rows_each"]),
+            *(rounded(each[name]["median"]) for name in names),
+            f"{each['round_to_arithmetic']['median']:.2f}",
+        ]
+        for each in measured
+    ]
+    parts = [[what, *(rounded(each[f"{part}_us"]["median"]) for each in measured)] for part, what in PARTS.items()]
+    title = ["processor time of an answer beyond its arithmetic, µs", *(each["algorithm"] for each in measured)]
+    return (
+        f"{table(head, rounds)}\nA round through the service in one process: every client reads the request from the "
+        "embedded log, validates it, answers, validates its answer and stores it with a flush of its own; the server "
+        "reads, validates, combines, saves and publishes the next request. The arithmetic is the answers and their sum "
+        "alone, in turn.\n\n"
+        f"{table(title, parts)}"
+        f"\nThe parts of the same rounds. A whole client node with {live['rows']} rows in its window, as "
+        f"`shoal client` runs it, takes {rounded(live['answer_us']['median'])} µs of processor time for an answer of "
+        f"{live['algorithm']}, arithmetic included: it also looks for readings, stores its state and the answer in its "
+        f"own checkpoint, and flushes both. {live['clients']} of them answered in turn.\n"
     )

@@ -32,6 +32,6 @@ def is_cluster_identity(value: object) -> bool:
     if not isinstance(value, list) or len(value) != len(ClusterIdentity._fields):
         return False
     number, identity, name, active, slot, since_reading, since, share = value
-    counts = all(map(is_count, (number, identity, slot, since_reading)))
+    counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
     moment = is_moment(since) and is_number(share) and 0 <= share <= 1
     return counts and moment and is_cluster_name(name) and isinstance(active, bool)

@@ -24,6 +24,7 @@ ARRAY = 1
 PART = 2
 """the extension type of a reference to a `Part` that is stored elsewhere; never in a message"""
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
+_DTYPE_OF = {form: np.dtype(form) for form in DTYPES}
 DIMENSIONS_MAX = 4
 FORM_BYTES = 3
 BUFFER_BYTES = 1024
@@ -138,13 +139,12 @@ def _array_in(code: int, packed: bytes) -> NDArray[Any]:
     shape = struct.unpack_from(f"<{dimensions}Q", packed, FORM_BYTES + 1)
     if max(shape, default=0) > PACKED_BYTES_MAX:
         raise MessageRejected("malformed", "an array with an impossible shape")
-    elements = packed[place:]
-    dtype = np.dtype(form)
-    if len(elements) != math.prod(shape) * dtype.itemsize:
+    dtype = _DTYPE_OF[form]
+    if len(packed) - place != math.prod(shape) * dtype.itemsize:
         raise MessageRejected("malformed", "an array whose bytes do not fill its shape")
-    if form == "|b1" and max(elements, default=0) > 1:
+    if form == "|b1" and max(packed[place:], default=0) > 1:
         raise MessageRejected("malformed", "an array of truth values that are neither 0 nor 1")
-    return np.frombuffer(elements, dtype).reshape(shape).copy()
+    return np.ndarray(shape, dtype, packed, place).copy()
 
 
 class _Form(NamedTuple):

@@ -41,6 +41,17 @@ def envelope_headers(kind: str) -> Headers:
     return (("type", kind.encode()), ("v", str(VERSION).encode()))
 
 
+_NAMES: dict[type, tuple[str, ...]] = {}
+"""class of messages -> its fields, from the first message on"""
+
+
+def _names(message: type[Envelope]) -> tuple[str, ...]:
+    names = _NAMES.get(message)
+    if names is None:
+        names = _NAMES[message] = tuple(one.name for one in fields(message))
+    return names
+
+
 @dataclass(frozen=True)
 class Envelope:
     """Base of every message: encoding, headers and decoding. Subclasses add fields and check them when built."""
@@ -49,7 +60,7 @@ class Envelope:
 
     def encode(self) -> bytes:
         """The value of the record. Raises `MessageRejected` ("oversized") for a message that no reader would accept."""
-        value = pack({one.name: getattr(self, one.name) for one in fields(self)})
+        value = pack({name: getattr(self, name) for name in _names(type(self))})
         if len(value) > MESSAGE_BYTES_MAX:
             detail = f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model keep fewer nodes"
             raise MessageRejected("oversized", detail)
@@ -72,11 +83,12 @@ class Envelope:
         table = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
         if not isinstance(table, dict):
             raise MessageRejected("malformed", "not a mapping")
-        known = {one.name: table[one.name] for one in fields(cls) if one.name in table}
+        names = _names(cls)
+        known = {name: table[name] for name in names if name in table}
         try:
             return cls(**known)
         except TypeError:
-            missing = sorted({one.name for one in fields(cls)} - set(known))
+            missing = sorted(set(names) - set(known))
             raise MessageRejected("malformed", f"without {', '.join(missing)}") from None
 
 

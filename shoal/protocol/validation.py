@@ -18,6 +18,7 @@ from shoal.algorithms.streaming import DIVISOR_MIN, Arrays, ArraySpec
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options, model_statement, privacy_mode
 from shoal.errors import InvalidData, MessageRejected
+from shoal.kernels.finite import all_finite
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake
 from shoal.protocol.quarantine import QuarantineRequest
@@ -178,7 +179,7 @@ def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str
 
 
 def _check_values(name: str, array: NDArray[Any], spec: ArraySpec, sizes: Mapping[str, int]) -> None:
-    if not np.isfinite(array).all():
+    if not all_finite(array):
         raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
     if spec.at_least_one and bool((array < 1).any()):
         raise MessageRejected("bounds", f"{name} holds a value below 1")

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -63,7 +64,10 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
         for one in records:
             log.publish("readings", one.value, one.key, one.headers)
         log.flush()
-        stored, _ = log.read("readings", {0: 0}, 10_000)
+        one_by_one, _ = log.read("readings", {0: 0}, 10_000)
+        with patch("shoal.transports.sqlite.records.FEW_RECORDS", 0):
+            stored, _ = log.read("readings", {0: 0}, 10_000)
+    assert list(stored) == list(one_by_one)
     assert isinstance(stored, RecordColumns) or not all(one.headers for one in records)
     together, apart = Reading.decode_many(stored, WIDTH), Reading.decode_many(list(stored), WIDTH)
     assert together.indices.tolist() == apart.indices.tolist()

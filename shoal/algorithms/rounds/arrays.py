@@ -15,6 +15,7 @@ from shoal.algorithms.streaming import Arrays, ArraySpec, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats, block_rows, nearest
+from shoal.kernels.finite import all_finite
 
 Params = Arrays
 """the arrays that the server publishes: the model, and everything else that an answer depends on"""
@@ -160,7 +161,7 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
             for size, wanted in zip(array.shape, spec.shape, strict=True)
         ):
             raise InvalidData(f"{name} in an answer must be {spec.dtype} of shape {spec.shape}")
-        if not np.isfinite(array).all():
+        if not all_finite(array):
             raise InvalidData(f"{name} in an answer holds numbers that are not finite")
 
 
