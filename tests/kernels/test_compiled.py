@@ -120,7 +120,7 @@ def test_what_the_compiled_form_keeps_between_chunks_is_of_the_nodes_there_are(
     rows = np.concatenate([blobs(np.random.default_rng(seed), 3, 0.1) + 1000.0 * (seed > 2) for seed in range(6)])
     plain, changing = half(3, nodes_max=60), half(3, nodes_max=60)
     learn_by(NUMPY, plain, rows, monkeypatch)
-    # The same network goes on, with rows by NumPy between compiled chunks, and a leap away from the origin of the screen.
+    # The same network goes on, with rows by NumPy between compiled chunks, and a leap away from the origin.
     for number, part in enumerate(np.array_split(rows, 71)):
         learn_by((COMPILED, COMPILED, NUMPY)[number % 3], changing, part, monkeypatch)
     assert bits(plain) == bits(changing)
@@ -170,11 +170,12 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
         assert (bounds[:37] - margin <= screen.CHORD_RATIO * exact).all()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 64, 199, 201])
-def test_the_number_at_a_place_in_order_is_that_of_the_sorted_numbers(n: int) -> None:
-    from shoal.kernels.compiled.art import in_order  # noqa: PLC0415  # needs Numba
+@pytest.mark.parametrize("n", [1, 2, 3, 64, 699, 701])
+def test_the_median_is_that_of_the_sorted_numbers(n: int) -> None:
+    from shoal.kernels.compiled.recent import median  # noqa: PLC0415  # needs Numba
 
-    # Rounded, so that some are equal.
-    numbers = np.random.default_rng(n).random(n).round(2)
-    for place in {0, (n - 1) // 2, n // 2, n - 1}:
-        assert in_order(numbers.copy(), place) == np.sort(numbers)[place]
+    generator = np.random.default_rng(n)
+    # Rounded, some are equal.
+    for numbers in (generator.random(n), generator.random(n).round(1)):
+        ordered = np.sort(numbers)
+        assert median(numbers) == 0.5 * (ordered[(n - 1) // 2] + ordered[n // 2])

@@ -80,17 +80,23 @@ class CAEFC(ArtNetwork):
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
         """As `absorb`, with the order within the two groups given by `permute`."""
         width = self._width
-        weights, counts, clients = [], [], list[str]()
+        weights, counts = [], []
         for contribution in contributions:
             weight, count = _nodes_of(contribution, width)
             if len(weight):
                 width = weight.shape[1]
                 weights.append(weight)
                 counts.append(count)
-                clients += [contribution.client] * len(weight)
         if weights:
             order = np.concatenate(feed_order(counts, permute))
-            self._learn(np.concatenate(weights)[order], [clients[position] for position in order.tolist()])
+            self._learn(np.concatenate(weights)[order], self._clients_of(contributions, order))
+
+    def _clients_of(self, contributions: Sequence[Contribution], order: NDArray[np.int64]) -> Sequence[str]:
+        """Who contributed each node in this order; empty unless `client_share_max` asks for it."""
+        if self._origins is None:
+            return ()
+        clients = [contribution.client for contribution in contributions for _ in contribution.arrays["weight"]]
+        return [clients[position] for position in order.tolist()]
 
     def snapshot(self) -> Arrays:
         """`SNAPSHOT` arrays, as copies."""

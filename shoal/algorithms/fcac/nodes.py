@@ -41,6 +41,11 @@ class Nodes:
         self._update_views()
 
     def _update_views(self) -> None:
+        """Make everything that follows from the live part of the arrays."""
+        self._set_views()
+        self.mean_sigma = _mean(self.sigmas)
+
+    def _set_views(self) -> None:
         """Make views of the live part of every array, once per change of size and not once per row."""
         k = self.size
         self.weights: Floats = self._weights[:k]
@@ -50,7 +55,6 @@ class Nodes:
         self.ids: NDArray[np.int64] = self._ids[:k]
         self.distances: Floats = self._distances[:k]
         self.scratch: Scratch = (self._scratch[0][:k], self._scratch[1][:k])
-        self.mean_sigma = float(self.sigmas.sum() / k) if k else 0.0
 
     def append(self, row: Floats, sigma: float, stamp: int) -> None:
         """Add a node with weight `row` (d,) and a winning count of 1."""
@@ -78,30 +82,27 @@ class Nodes:
 
     def resized(self, size: int, mean_sigma: float) -> None:
         """A kernel has changed the arrays, and has left `size` nodes with this mean bandwidth."""
-        if size == self.size:
-            self.mean_sigma = mean_sigma
-        else:
-            self._set_size(size)
-
-    def _set_size(self, size: int) -> None:
+        is_other = size != self.size
         self.size = size
         self._shrink()
-        self._update_views()
+        if is_other:
+            self._set_views()
+        self.mean_sigma = mean_sigma
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Remove the nodes where `mask` (k,) is false; the others keep their order."""
         left = int(np.count_nonzero(mask))
         for array in self.arrays:
             array[:left] = array[: self.size][mask]
-        self._set_size(left)
+        self.resized(left, _mean(self._sigmas[:left]))
 
     def set_sigma(self, position: int, sigma: float) -> None:
         self._sigmas[position] = sigma
-        self.mean_sigma = float(self.sigmas.sum() / self.size)
+        self.mean_sigma = _mean(self.sigmas)
 
     def set_all_sigmas(self, sigma: float) -> None:
         self.sigmas[:] = sigma
-        self.mean_sigma = float(self.sigmas.sum() / self.size)
+        self.mean_sigma = _mean(self.sigmas)
 
     def recent(self, n: int) -> Floats:
         """(min(n, k), d) weights of the nodes most recently created or won, the latest first."""
@@ -141,6 +142,11 @@ class Nodes:
         self._stamps = _copy_resized(self._stamps, live, capacity)
         self._ids = _copy_resized(self._ids, live, capacity)
         self._allocate_scratch()
+
+
+def _mean(sigmas: Floats) -> float:
+    """The mean bandwidth; 0 without nodes."""
+    return float(sigmas.sum() / len(sigmas)) if len(sigmas) else 0.0
 
 
 def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[Element]:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.kernels.bandwidth import SIGMA_MIN, ZERO_SPREAD
 from shoal.kernels.compiled.chords import lowest_bit, reaching
 from shoal.kernels.compiled.intrinsics import exp_in_place, total
 from shoal.kernels.compiled.places import (
@@ -26,6 +25,7 @@ from shoal.kernels.compiled.places import (
     SIZE,
     VIGILANCE,
 )
+from shoal.kernels.compiled.recent import recent_bandwidth
 from shoal.kernels.compiled.screen import at_least, blocks, bound, just_below, least_of_nearest
 from shoal.kernels.workspace import BLOCK
 
@@ -33,8 +33,6 @@ LOWEST = np.float32(-1.0)
 """a bound that every node reaches"""
 EXCLUDED = np.float32(-2.0)
 """below all bounds"""
-SORTED_FROM = 200
-"""numbers of which it takes less time to sort them than to compare all pairs"""
 
 
 @njit(forceinline=True)
@@ -198,96 +196,3 @@ def move(row: Any, weights: Any, k: Any, share: Any) -> None:
     """Move node k by a share of its way to a row."""
     for j in range(len(row)):
         weights[k, j] += (row[j] - weights[k, j]) * share
-
-
-@njit
-def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) -> Any:
-    """The bandwidth of the n most recent nodes, as `shoal.kernels.bandwidth`; its `factor` is given.
-
-    Sums are taken as NumPy takes them: row by row, but those of a single column as of one array.
-    """
-    d, newest = weights.shape[1], older[len(older) - 1]
-    mean, spread = np.zeros(d), np.zeros(d)
-    if d == 1:
-        column = np.empty(n)
-        k = newest
-        for i in range(n):
-            column[i] = weights[k, 0] - weights[newest, 0]
-            k = older[k]
-        column -= total(loops, column) / n
-        column *= column
-        spread[0] = total(loops, column)
-    else:
-        add_differences(weights, older, n, mean)
-        mean /= n
-        add_squares(weights, older, n, mean, spread)
-    spread = np.sqrt(spread / (n - 1))
-    for j in range(d):
-        if spread[j] == 0.0:
-            spread[j] = ZERO_SPREAD
-    return max(factor * (0.5 * (in_order(spread, (d - 1) // 2) + in_order(spread, d // 2))), SIGMA_MIN)
-
-
-@njit(forceinline=True)
-def in_order(numbers: Any, place: Any) -> Any:
-    """The number that would be at a place if the numbers, at least one, were in ascending order.
-
-    It is the largest of those that have at most `place` smaller ones: found by comparing all pairs, a few vectors at a
-    time, which takes less than sorting, whose every branch is a surprise. Many are sorted.
-    """
-    if len(numbers) > SORTED_FROM:
-        numbers.sort()
-        return numbers[place]
-    found = -math.inf
-    for number in numbers:
-        smaller = 0
-        for other in numbers:
-            smaller += other < number
-        if smaller <= place:
-            found = max(found, number)
-    return found
-
-
-@njit(forceinline=True)
-def add_differences(weights: Any, older: Any, n: Any, sums: Any) -> None:
-    """Add to sums (d,) what each of the n most recent nodes has beyond the newest, one by one."""
-    newest = older[len(older) - 1]
-    origin, k = weights[newest], newest
-    # Four nodes at a time: then a sum is read and written once for four terms.
-    for _ in range(n // 4):
-        k1 = older[k]
-        k2 = older[k1]
-        k3 = older[k2]
-        for j in range(len(sums)):
-            two = sums[j] + (weights[k, j] - origin[j]) + (weights[k1, j] - origin[j])
-            sums[j] = two + (weights[k2, j] - origin[j]) + (weights[k3, j] - origin[j])
-        k = older[k3]
-    for _ in range(n % 4):
-        for j in range(len(sums)):
-            sums[j] += weights[k, j] - origin[j]
-        k = older[k]
-
-
-@njit(forceinline=True)
-def add_squares(weights: Any, older: Any, n: Any, mean: Any, sums: Any) -> None:
-    """Add to sums (d,) the squares of the same differences less their mean, one by one."""
-    newest = older[len(older) - 1]
-    origin, k = weights[newest], newest
-    for _ in range(n // 4):
-        k1 = older[k]
-        k2 = older[k1]
-        k3 = older[k2]
-        for j in range(len(sums)):
-            two = sums[j] + square(weights[k, j] - origin[j] - mean[j]) + square(weights[k1, j] - origin[j] - mean[j])
-            sums[j] = two + square(weights[k2, j] - origin[j] - mean[j]) + square(weights[k3, j] - origin[j] - mean[j])
-        k = older[k3]
-    for _ in range(n % 4):
-        for j in range(len(sums)):
-            sums[j] += square(weights[k, j] - origin[j] - mean[j])
-        k = older[k]
-
-
-@njit(forceinline=True)
-def square(number: Any) -> Any:
-    """The square of a number."""
-    return number * number

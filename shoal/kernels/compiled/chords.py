@@ -13,6 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from shoal.kernels.compiled.vectors import load, splat, store
 from shoal.kernels.workspace import BLOCK
 
 FLOATS, WHOLES = ir.VectorType(ir.FloatType(), BLOCK), ir.VectorType(ir.IntType(32), BLOCK)
@@ -24,18 +25,6 @@ ONE, LEAST = 127 * MANTISSA, MANTISSA
 def _all(number: float) -> Any:
     """A vector of one constant."""
     return ir.Constant(FLOATS, [number] * BLOCK)
-
-
-def _spread(builder: Any, number: Any) -> Any:
-    """A vector of one 32-bit float."""
-    none = ir.Constant(FLOATS, ir.Undefined)
-    alone = builder.insert_element(none, number, ir.IntType(32)(0))
-    return builder.shuffle_vector(alone, none, ir.Constant(WHOLES, [0] * BLOCK))
-
-
-def _load_block(builder: Any, numbers: Any, first: Any) -> Any:
-    """The sixteen numbers from a place on."""
-    return builder.load(builder.bitcast(builder.gep(numbers, [first]), FLOATS.as_pointer()), align=4)
 
 
 def _chords(builder: Any, differences: Any, steepness: Any) -> Any:
@@ -55,16 +44,16 @@ def bound_block(context: Any, columns: Any, block: Any, point: Any, steepness: A
             context.make_array(signature.args[place])(context, builder, arguments[place]) for place in (0, 2, 4)
         )
         d, width = point.nitems, ir.Constant(arguments[1].type, BLOCK)
-        steepness = _spread(builder, arguments[3])
+        steepness = splat(builder, arguments[3], FLOATS)
         start = builder.mul(arguments[1], builder.mul(d, width))
         sums = cgutils.alloca_once_value(builder, _all(0.0))
         with cgutils.for_range(builder, d) as features:
-            weights = _load_block(builder, columns.data, builder.add(start, builder.mul(features.index, width)))
-            here = _spread(builder, builder.load(builder.gep(point.data, [features.index])))
+            place = builder.add(start, builder.mul(features.index, width))
+            weights = load(builder, columns.data, place, FLOATS)
+            here = splat(builder, builder.load(builder.gep(point.data, [features.index])), FLOATS)
             chords = _chords(builder, builder.fsub(here, weights), steepness)
             builder.store(builder.fadd(builder.load(sums), chords), sums)
-        place = builder.gep(bounds.data, [builder.mul(arguments[1], width)])
-        builder.store(builder.load(sums), builder.bitcast(place, FLOATS.as_pointer()), align=4)
+        store(builder, builder.load(sums), bounds.data, builder.mul(arguments[1], width))
         return context.get_dummy_value()
 
     return types.void(columns, types.intp, point, types.float32, bounds), generate
@@ -77,7 +66,9 @@ def reaching(context: Any, bounds: Any, block: Any, lowest: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bounds = context.make_array(signature.args[0])(context, builder, arguments[0])
         first = builder.mul(arguments[1], ir.Constant(arguments[1].type, BLOCK))
-        reached = builder.fcmp_ordered(">=", _load_block(builder, bounds.data, first), _spread(builder, arguments[2]))
+        reached = builder.fcmp_ordered(
+            ">=", load(builder, bounds.data, first, FLOATS), splat(builder, arguments[2], FLOATS)
+        )
         return builder.zext(builder.bitcast(reached, ir.IntType(BLOCK)), ir.IntType(64))
 
     return types.int64(bounds, types.intp, types.float32), generate
