@@ -109,7 +109,7 @@ SHAPES: Mapping[str, tuple[tuple[int, int], ...]] = {"dbscan": ((3, 2), (3, 4), 
 """K and d of algorithms that do not take those of the others: dbscan takes 6 features at most"""
 SCIKIT_ROWS: Mapping[str, int] = {"spectral": 2000}
 """rows for scikit-learn where it needs more than a fixed time for each"""
-COMPILED_FORM = ("kmeans", "fcm", "dbscan", "spectral")
+COMPILED_FORM = ("kmeans", "fcm", "gmm", "dbscan", "spectral")
 """algorithms whose answers have a compiled form"""
 FORMS = {NUMPY: Forms(NUMPY), COMPILED: Forms(COMPILED)}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"tsk": {"condition_rounds": 0}}

@@ -122,6 +122,12 @@ def _by_product(rows: Floats, centres: Floats) -> tuple[Floats, Floats, float]:
     return np.concatenate([-2.0 * centred, reach[:, None]], axis=1) @ near.T, lengths, float(reach.max())
 
 
+def column_sums(table: Floats) -> Floats:
+    """(k, n) -> (n,) the sum of each column, its numbers added one by one in order."""
+    # Along the first axis, NumPy adds whole rows in order; but one column it adds in pairs.
+    return np.asarray(table.sum(axis=0) if table.shape[1] != 1 else table.cumsum(axis=0)[-1])
+
+
 def squared_by_differences(rows: Floats, centres: Floats) -> Floats:
     """rows (n, d), centres (k, d) -> (n, k), summed feature by feature: the same bits whatever the other rows are."""
     # The longer of the two is the last axis: otherwise NumPy would run many short loops.

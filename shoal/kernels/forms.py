@@ -46,6 +46,7 @@ class CompiledKernels(NamedTuple):
     fuzzy_weights: Callable[..., None]
     nearest_weights: Callable[..., None]
     add_gram: Callable[..., None]
+    mixture_shares: Callable[..., None]
     loops: NDArray[np.int64]
 
 

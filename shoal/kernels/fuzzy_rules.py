@@ -33,19 +33,6 @@ def firing_strengths(columns: Floats, centres: Floats, precision: Floats) -> Flo
     return strengths
 
 
-def pair_products(rows: Floats) -> Floats:
-    """(k, n) -> (k (k + 1) / 2, n) the products of all pairs of rows, in the order of `numpy.triu_indices`."""
-    first, second = np.triu_indices(len(rows))
-    products: Floats = rows[first]
-    products *= rows[second]
-    return products
-
-
-def pair_count(n: int) -> int:
-    """Pairs of n things, each with itself included."""
-    return n * (n + 1) // 2
-
-
 def expand_gram(gram: Floats, k: int, d: int) -> Floats:
     """gram (q, m) -> the symmetric matrix (k d, k d) of the normal equations.
 

@@ -12,14 +12,20 @@ from typing import Final
 
 import numpy as np
 
-from shoal.kernels.distance import ROUNDING, Floats, squared_distances
-from shoal.kernels.moments import pack_symmetric, unpack_symmetric
+from shoal.kernels import forms
+from shoal.kernels.distance import BLOCK_ELEMENTS, ROUNDING, Floats, column_sums, squared_distances
+from shoal.kernels.distance import FLAT as FEW_FEATURES
+from shoal.kernels.moments import pack_symmetric, pair_count, pair_products, unpack_symmetric
 
 FORMS: Final = ("full", "tied", "diag", "spherical")
 FLAT: Final = 1e-12
 """smallest ratio of the variances of a component's narrowest and widest direction; below it, rounding decides"""
 FAR: Final = 1e300
 """upper limit of squared distances in standard deviations, so that none is infinite"""
+PAIRS_MAX: Final = 256
+"""pairs of features up to which the products of all pairs are computed once for all components"""
+SHARE_OF_LEARNING: Final = 0.005
+"""time of a row's shares, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 
 
 def spread_shape(form: str, k: int, d: int) -> tuple[int, int]:
@@ -46,12 +52,15 @@ def log_densities(form: str, rows: Floats, means: Floats, whiten: Floats) -> Flo
     """rows (n, d), means (k, d), whitening -> (n, k) natural logarithms of the densities."""
     k, d = means.shape
     with np.errstate(over="ignore"):
-        if form == "full":
+        if form == "full" and d <= FEW_FEATURES:
+            far = _squared_deviations(rows, means, whiten).T
+            scale = _log_scales(whiten)
+        elif form == "full":
             far = np.empty((k, len(rows))).T
             for component in range(k):
                 deviations = (rows - means[component]) @ whiten[component]
                 np.einsum("ij,ij->i", deviations, deviations, out=far[:, component])
-            scale = np.log(np.diagonal(whiten, axis1=1, axis2=2)).sum(axis=1)
+            scale = _log_scales(whiten)
         elif form == "tied":
             far = squared_distances(rows @ whiten[0], means @ whiten[0])
             scale = np.log(np.diagonal(whiten[0])).sum()
@@ -68,8 +77,61 @@ def log_densities(form: str, rows: Floats, means: Floats, whiten: Floats) -> Flo
     return np.asarray(-0.5 * (d * math.log(2 * math.pi) + far) + scale)
 
 
+def _log_scales(whiten: Floats) -> Floats:
+    """whitening (k, d, d) of the full form -> (k,) natural logarithms of its determinants."""
+    return np.asarray(np.log(np.diagonal(whiten, axis1=1, axis2=2)).sum(axis=1))
+
+
+def _squared_deviations(rows: Floats, means: Floats, whiten: Floats) -> Floats:
+    """rows (n, d), means (k, d), whitening (k, d, d) of the full form -> (k, n) squared distances in standard
+    deviations, summed feature by feature: for few features that takes less time than products of matrices."""
+    columns, far = np.ascontiguousarray(rows.T), np.zeros((len(means), len(rows)))
+    for component, (mean, factors) in enumerate(zip(means, whiten, strict=True)):
+        gaps = columns - mean[:, None]
+        for feature in range(len(mean)):
+            deviation = gaps[0] * factors[0, feature]
+            for other in range(1, feature + 1):
+                deviation += gaps[other] * factors[other, feature]
+            far[component] += np.multiply(deviation, deviation, out=deviation)
+    return far
+
+
+def mixture_shares(form: str, rows: Floats, means: Floats, whiten: Floats, log_weights: Floats) -> tuple[Floats, float]:
+    """rows (n, d), means (k, d), whitening, logarithms of the weights (k,) -> (k, n) the shares of the components in
+    each row, which add up to 1, and the log-likelihood of the rows.
+
+    Both forms compute the same bits: of many features, from the same products of matrices.
+    """
+    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
+    if compiled is None:
+        shares = np.ascontiguousarray(log_densities(form, rows, means, whiten).T)
+        shares += log_weights[:, None]
+        peak = shares.max(axis=0)
+        np.exp(np.subtract(shares, peak, out=shares), out=shares)
+        totals = column_sums(shares)
+        shares *= 1.0 / totals
+    else:
+        n, d = rows.shape
+        peak, totals = np.empty(n), np.empty(n)
+        if form == "full" and d <= FEW_FEATURES:
+            shares, factors, scale = np.empty((len(means), n)), np.ascontiguousarray(whiten), _log_scales(whiten)
+        else:
+            shares = np.ascontiguousarray(log_densities(form, rows, means, whiten).T)
+            factors, scale = np.empty((0, d, d)), np.empty(0)
+        rows, means = np.ascontiguousarray(rows), np.ascontiguousarray(means)
+        compiled.mixture_shares(rows, means, factors, scale, log_weights, shares, peak, totals, compiled.loops)
+    return shares, float(peak.sum() + np.log(totals).sum())
+
+
 def second_moments(form: str, rows: Floats, shares: Floats) -> Floats:
     """rows (n, d), shares (n, k) adding up to 1 per row -> the second moments (c, m) of the form, as sums."""
+    d, k = rows.shape[1], shares.shape[1]
+    if form == "full" and (d <= FEW_FEATURES or (k > d and pair_count(d) <= PAIRS_MAX)):
+        total, height = np.zeros((k, pair_count(d))), BLOCK_ELEMENTS // pair_count(d)
+        for first in range(0, len(rows), height):
+            part = slice(first, first + height)
+            total += shares[part].T @ pair_products(np.ascontiguousarray(rows[part].T)).T
+        return total
     if form == "full":
         return pack_symmetric(np.stack([(share[:, None] * rows).T @ rows for share in shares.T]))
     if form == "tied":

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FLAT, Floats, squared_distances
+from shoal.kernels.distance import FLAT, Floats, column_sums, squared_distances
 
 SHARE_OF_LEARNING: Final = 0.01
 """time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
@@ -46,14 +46,8 @@ def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
         shares[:, on_centre] = far[:, on_centre] == 0.0
     if fuzzifier != 2.0:
         np.power(shares, 1.0 / (fuzzifier - 1.0), out=shares)
-    shares *= 1.0 / _sums_in_order(shares)
+    shares *= 1.0 / column_sums(shares)
     return np.asarray(shares.T)
-
-
-def _sums_in_order(table: Floats) -> Floats:
-    """(k, n) -> (n,) the sum of each column, its numbers added one by one in order."""
-    # Along the first axis, NumPy adds whole rows in order; but one column it adds in pairs.
-    return np.asarray(table.sum(axis=0) if table.shape[1] > 1 else table.cumsum(axis=0)[-1])
 
 
 def powers(shares: Floats, fuzzifier: float) -> Floats:

@@ -1,4 +1,4 @@
-"""Symmetric matrices stored as their upper halves."""
+"""Symmetric matrices stored as their upper halves, and products of pairs in the same order."""
 
 from __future__ import annotations
 
@@ -20,3 +20,16 @@ def unpack_symmetric(halves: Floats, d: int) -> Floats:
     out[:, above[0], above[1]] = halves
     out[:, above[1], above[0]] = halves
     return out
+
+
+def pair_products(rows: Floats) -> Floats:
+    """(k, n) -> (k (k + 1) / 2, n) the products of all pairs of rows, in the order of `numpy.triu_indices`."""
+    first, second = np.triu_indices(len(rows))
+    products: Floats = rows[first]
+    products *= rows[second]
+    return products
+
+
+def pair_count(n: int) -> int:
+    """Pairs of n things, each with itself included."""
+    return n * (n + 1) // 2

@@ -1,4 +1,4 @@
-"""Counts of cells, fuzzy weights and weights on landmarks: the same bits in both forms of the kernels."""
+"""Counts of cells, fuzzy weights, shares in components and weights on landmarks: the same bits in both forms."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pytest
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.simulation import bounding_box
-from shoal.kernels import cell_counts, forms
+from shoal.kernels import cell_counts, forms, gaussian
 from shoal.kernels.cell_counts import CellCounts
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.gaussian import mixture_shares, second_moments
 from shoal.kernels.landmarks import add_gram, nearest_weights
 from shoal.kernels.membership import fuzzy_weights
+from shoal.kernels.moments import unpack_symmetric
 from tests.conftest import without
 
 N = 300
@@ -122,6 +124,56 @@ def test_of_landmarks_that_are_equally_near_the_first_count(form: str, d: int, n
     assert square.tolist() == [0.0]
 
 
+def whitened(generator: np.random.Generator, form: str, k: int, d: int, extent: float) -> Floats:
+    """The whitening of k random components that are about as wide as the rows."""
+    if form == "diag":
+        return np.asarray(generator.uniform(1.0, 9.0, (k, d)) / extent)
+    if form == "spherical":
+        return np.asarray(generator.uniform(1.0, 9.0, (k, 1)) / extent)
+    upper = np.triu(generator.normal(size=(k if form == "full" else 1, d, d)))
+    np.einsum("kii->ki", upper)[:] = generator.uniform(1.0, 9.0, (len(upper), d))
+    return np.asarray(upper / extent)
+
+
+def shares_and_likelihood(form: str, *mixture: Floats) -> list[Any]:
+    return list(mixture_shares(form, *mixture))
+
+
+@pytest.mark.parametrize("form", gaussian.FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_in_components_have_the_same_bits_in_both_forms(kind: str, form: str, numba: None) -> None:
+    for d, k in product(WIDTHS, (1, 2, 9, 40)):
+        rows, means = rows_and_centres(kind, d, k)
+        generator = np.random.default_rng([d, k])
+        # A variance is at least the ridge of the model, so its square root has a square.
+        extent = max(float(np.abs(rows - rows[0]).max()), 1e-100)
+        whiten = whitened(generator, form, k, d, extent)
+        for n in COUNTS:
+            expected, found = in_both_forms(
+                shares_and_likelihood, form, rows[:n], means, whiten, np.log(generator.dirichlet(np.ones(k)))
+            )
+            assert found == expected, (d, k, n)
+
+
+@pytest.mark.parametrize("form", [NUMPY, COMPILED])
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_shares_and_second_moments_are_those_of_the_formulas(form: str, d: int, numba: None) -> None:
+    forms.PROCESS = FORMS[form]
+    generator = np.random.default_rng(d)
+    for k in (1, 3, 9):
+        rows, means = rows_and_centres("blobs", d, k)
+        whiten, weights = whitened(generator, "full", k, d, 1.0), generator.dirichlet(np.ones(k))
+        shares, likelihood = mixture_shares("full", rows, means, whiten, np.log(weights))
+        deviations = np.einsum("nkd,kde->nke", rows[:, None] - means, whiten)
+        heights = np.exp(-0.5 * np.square(deviations).sum(axis=2)) * np.linalg.det(whiten) * weights
+        heights /= (2 * np.pi) ** (d / 2)
+        totals = heights.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(shares.T, heights / totals, rtol=1e-9, atol=1e-300)
+        assert likelihood == pytest.approx(float(np.log(totals).sum()), rel=1e-12)
+        wanted = np.einsum("kn,nd,ne->kde", shares, rows, rows)
+        np.testing.assert_allclose(unpack_symmetric(second_moments("full", rows, shares.T), d), wanted, rtol=1e-12)
+
+
 @pytest.mark.parametrize(("d", "cells"), [(1, 7), (2, 32), (2, 300), (3, 90), (6, 4), (6, 1000)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cells_have_the_same_counts_in_both_forms(
@@ -170,7 +222,7 @@ def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(numba: None, mon
     assert counts.total()[1].tolist() == [1.0] * 1000
 
 
-@pytest.mark.parametrize("name", ["fcm", "ffcm", "tsk", "dbscan", "spectral"])
+@pytest.mark.parametrize("name", ["fcm", "ffcm", "gmm", "tsk", "dbscan", "spectral"])
 @pytest.mark.parametrize("d", [2, 5])
 def test_rounds_pass_from_one_form_to_the_other(name: str, d: int, numba: None) -> None:
     algorithm = rounds_algorithm(name)

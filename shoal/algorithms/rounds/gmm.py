@@ -8,7 +8,7 @@ parameters: that is `shoal.algorithms.rounds.gmm_local`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -56,6 +56,7 @@ from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import (
     FORMS,
     log_densities,
+    mixture_shares,
     second_moments,
     spherical_spread,
     spread_from_moments,
@@ -90,18 +91,15 @@ def answer(params: Params, rows: Rows) -> Stats:
     form = covariance_form(params)
     mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(form, k, d))
     n_rows, likelihood = 0, 0.0
-    densities = _densities(params)
+    mixture = _mixture(params)
     for block in row_blocks(rows, d, k):
-        centred, shares = densities(block)
-        peak = shares.max(axis=1, keepdims=True)
-        np.exp(np.subtract(shares, peak, out=shares), out=shares)
-        totals = shares.sum(axis=1, keepdims=True)
-        shares /= totals
-        mass += shares.sum(axis=0)
-        total += shares.T @ centred
-        second += second_moments(form, centred, shares)
+        centred = block - params["origin"]
+        shares, block_likelihood = mixture_shares(form, centred, *mixture)
+        mass += shares.sum(axis=1)
+        total += shares @ centred
+        second += second_moments(form, centred, shares.T)
         n_rows += len(block)
-        likelihood += float(peak.sum() + np.log(totals).sum())
+        likelihood += block_likelihood
     return {
         "mass": mass,
         "sum": total,
@@ -111,10 +109,10 @@ def answer(params: Params, rows: Rows) -> Stats:
     }
 
 
-def _densities(params: Params) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """-> a function from rows (n, d) to the rows relative to the origin, and (n, k) the log of weight times density."""
+def _mixture(params: Params) -> tuple[Floats, Floats, Floats]:
+    """-> means (k, d) relative to the origin, the whitening of the components, and logarithms of their weights (k,)."""
     k, d = params["centre"].shape
-    form, origin = covariance_form(params), params["origin"]
+    form = covariance_form(params)
     if params["spread"].shape != spread_shape(form, k, d):
         raise InvalidData(
             f"parameter spread must have shape {spread_shape(form, k, d)} for {form}; the round request is damaged"
@@ -123,15 +121,7 @@ def _densities(params: Params) -> Callable[[Floats], tuple[Floats, Floats]]:
         whiten = whitening(form, params["spread"], d)
     except np.linalg.LinAlgError:
         raise InvalidData("parameter spread holds a singular covariance; the round request is damaged") from None
-    means, log_weights = params["centre"] - origin, np.log(mixing_weights(params["weight"]))
-
-    def densities(block: Floats) -> tuple[Floats, Floats]:
-        centred = block - origin
-        logs = log_densities(form, centred, means, whiten)
-        logs += log_weights
-        return centred, logs
-
-    return densities
+    return params["centre"] - params["origin"], whiten, np.log(mixing_weights(params["weight"]))
 
 
 def covariance_form(params: Params) -> str:
@@ -265,9 +255,12 @@ def shift(before: Params, after: Params) -> float:
 
 def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
     """rows (n, d) -> (n,) the component with the largest share of each. Raises `InvalidData`."""
-    densities = _densities(params)
-    k, d = params["centre"].shape
-    return label_rows(rows, d, k, lambda block: densities(block)[1].argmax(axis=1))
+    form, origin, (means, whiten, log_weights) = covariance_form(params), params["origin"], _mixture(params)
+
+    def label(block: Floats) -> NDArray[np.int64]:
+        return np.asarray((log_densities(form, block - origin, means, whiten) + log_weights).argmax(axis=1))
+
+    return label_rows(rows, means.shape[1], len(means), label)
 
 
 GMM: Final = RoundsAlgorithm(

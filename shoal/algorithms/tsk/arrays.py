@@ -15,8 +15,9 @@ from shoal.algorithms.rounds.arrays import CENTRES, FLOAT, INT, Params, n_featur
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
-from shoal.kernels.fuzzy_rules import firing_strengths, pair_count
+from shoal.kernels.fuzzy_rules import firing_strengths
 from shoal.kernels.membership import fuzzy_weights
+from shoal.kernels.moments import pair_count
 
 STAGES: Final = ("conditions", "consequents")
 """what rounds are finding"""

@@ -7,7 +7,7 @@ import numpy as np
 from shoal.algorithms.rounds.arrays import Params, Stats, row_blocks
 from shoal.algorithms.streaming import Rows
 from shoal.algorithms.tsk.arrays import empty_sums, has_conditions, standardised, target_of, weighting
-from shoal.kernels.fuzzy_rules import pair_count, pair_products
+from shoal.kernels.moments import pair_count, pair_products
 
 
 def answer(params: Params, rows: Rows) -> Stats:

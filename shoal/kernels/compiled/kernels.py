@@ -7,6 +7,7 @@ from shoal.kernels.compiled import (
     caefc,
     cell_counts,
     density_tree,
+    gaussian,
     groups,
     keccak,
     landmarks,
@@ -45,5 +46,6 @@ def compiled_kernels() -> CompiledKernels:
         fuzzy_weights=membership.kernel(sources),
         nearest_weights=landmarks.weights_kernel(sources),
         add_gram=landmarks.gram_kernel(sources),
+        mixture_shares=gaussian.kernel(sources),
         loops=numpy_loops(),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.flat_distances import TILE, flat_distances, take_tile
+from shoal.kernels.compiled.tiles import TILE, flat_distances, take_tile
 from shoal.kernels.distance import FLAT
 
 ROWS = types.Array(types.float64, 2, "C", readonly=True)

@@ -1,4 +1,4 @@
-"""Distances of a tile of rows: sums of differences for few features, or taken from a matrix product."""
+"""Tiles: rows of few features as columns and their squared distances, or columns of a table computed before."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ TILE = 128
 
 
 @njit(forceinline=True)
-def flat_distances(rows: Any, centres: Any, columns: Any, far: Any) -> None:
-    """rows (n, d) of at most `FLAT` features, n at most `TILE`; centres (k, d) -> `far` (k, TILE), with the bits that
-    `squared_by_differences` has in `shoal.kernels.distance`. `columns` (FLAT, TILE) is overwritten."""
+def take_columns(rows: Any, columns: Any) -> None:
+    """Copy rows (n, d) of at most `FLAT` features, n at most `TILE`, into `columns` (FLAT, TILE), a feature in each."""
     n, d = rows.shape
     for i in range(n):
         for j in range(FLAT):
             if j < d:
                 columns[j, i] = rows[i, j]
+
+
+@njit(forceinline=True)
+def flat_distances(rows: Any, centres: Any, columns: Any, far: Any) -> None:
+    """rows (n, d) of at most `FLAT` features, n at most `TILE`; centres (k, d) -> `far` (k, TILE), with the bits that
+    `squared_by_differences` has in `shoal.kernels.distance`. `columns` (FLAT, TILE) is overwritten."""
+    take_columns(rows, columns)
     for c in range(len(centres)):
         line = far[c]
         line[:] = 0.0
-        for j in range(d):
+        for j in range(rows.shape[1]):
             place, column = centres[c, j], columns[j]
             for i in range(TILE):
                 gap = column[i] - place
