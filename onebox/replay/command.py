@@ -33,7 +33,7 @@ KEY = "noise.key"
 
 @click.command("replay", epilog="A replay that was stopped or killed continues when the same command is given again.")
 @config_option
-@click.argument("files", nargs=-1, required=True, type=FILES)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--client-column", required=True, help="Column with the client of each reading.")
 @click.option("--time-column", required=True, help="Column with its time: a timestamp, or seconds since 1970.")
 @click.option(
@@ -73,9 +73,9 @@ def replay_command(**options: Any) -> None:
     config = load_config(options["file"])
     check_models(config.contract)
     start_logging("replay", options["as_json"])
+    plan = _plan(config, options)
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())
     PROCESS.check()
-    plan = _plan(config, options)
     start = time.monotonic()
     with closing(open_engine(options["engine"], options["workers"] or usable_cores(), options["address"])) as engine:
         began = time.monotonic()

@@ -71,7 +71,9 @@ class ReadingsFile:
 
     @classmethod
     def open(cls, path: Path, columns: Sequence[str]) -> ReadingsFile:
-        """Read the footer. Raises `SettingsError` (no such file or column) and `InvalidData` (not Parquet)."""
+        """Read the footer. Raises `SettingsError` (a folder, no file or column) and `InvalidData` (not Parquet)."""
+        if path.is_dir():
+            raise SettingsError(f"{path}: a folder; name the files in it: {path / '*.parquet'}")
         if not path.is_file():
             raise SettingsError(f"{path}: no such file")
         with _explained(path), parquet.ParquetFile(path) as file:

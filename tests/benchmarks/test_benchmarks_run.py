@@ -100,7 +100,10 @@ def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: 
         assert case["rss_max_mib"] >= max(case["rss_by_stage_mib"])
         assert case["cpu_s_per_1000_readings"] > 0
     # Memory does not depend on how busy the machine is; a needless import shows here.
-    assert result["goal"]["reached"] == {"distributions": None, "installed_mb": None, "resident_mb": True}
+    reached = result["goal"]["reached"]
+    assert reached.pop("import_s") in {True, False}  # a time is judged by whoever runs the benchmark
+    assert reached == {"distributions": None, "installed_mb": None, "resident_mb": True}
+    assert result["import_s"] > 0
 
 
 def test_the_shares_of_a_client_step_sum_to_one(tmp_path: Path) -> None:

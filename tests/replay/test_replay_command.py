@@ -179,6 +179,7 @@ def test_progress_has_the_time_left(tmp_path: Path, plant: Path, key: Path, file
     assert progress[-1]["readings"] == progress[-1]["total"] == 120 * len(CLIENTS)
     assert progress[-1]["left_s"] == 0.0
     assert len(progress) == 5
+    assert all(0 < event["readings"] < event["total"] and event["left_s"] >= 0.0 for event in progress[1:-1])
 
 
 def test_without_a_key_a_secret_one_is_drawn_and_kept(
@@ -243,13 +244,16 @@ def test_a_file_that_cannot_be_replayed_is_an_error_with_advice(
     assert advice in message
 
 
-def test_a_file_that_is_missing_or_no_parquet_is_named(tmp_path: Path, plant: Path, key: Path) -> None:
+def test_a_file_that_is_missing_a_folder_or_no_parquet_is_named(tmp_path: Path, plant: Path, key: Path) -> None:
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 and nothing else PAR1")
     code, message = error_of(run(*words(plant, key, tmp_path / "replay", [broken])))
     assert (code, "broken.parquet: not a Parquet file, or damaged" in message) == (3, True)
     code, message = error_of(run(*words(plant, key, tmp_path / "replay", [tmp_path / "absent.parquet"])))
     assert (code, "absent.parquet: no such file" in message) == (2, True)
+    (tmp_path / "days").mkdir()
+    code, message = error_of(run(*words(plant, key, tmp_path / "replay", [tmp_path / "days"])))
+    assert (code, f"days: a folder; name the files in it: {tmp_path}/days/*.parquet" in message) == (2, True)
     assert not (tmp_path / "replay").exists()
 
 

@@ -121,7 +121,7 @@ class Nodes:
         stamps, ids = saved.read_ints("stamp", (k,), least=1), saved.read_ints("node_id", (k,))
         saved.check(bool((sigmas > 0).all()), "sigma holds numbers that are not positive")
         saved.check(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
-        saved.check(len(np.unique(stamps)) == k, "two nodes have the same stamp")
+        saved.check(len(set(stamps.tolist())) == k, "two nodes have the same stamp")
         nodes = cls(width, max(FIRST_CAPACITY, k))
         for array, values in zip(nodes.arrays, (weights, sigmas, counts, stamps, ids), strict=True):
             array[:k] = values
