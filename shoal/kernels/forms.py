@@ -58,6 +58,9 @@ class Forms:
         self._choice = choice
         self._rows = 0.0
         self._lock = threading.Lock()
+        """held while the kernels are loaded, which can take a minute"""
+        self._starting = threading.Lock()
+        """held for a moment by who starts the thread that loads them: whoever computes asks again at each call"""
         self._loading: threading.Thread | None = None
         self._kernels: CompiledKernels | None = None
         self.why_numpy: str | None = None
@@ -121,7 +124,7 @@ class Forms:
 
     def _load_in_background(self) -> None:
         # The thread is awaited when the process ends: a compiler that is cut off can crash the interpreter.
-        with self._lock:
+        with self._starting:
             if self._loading is None:
                 self._loading = threading.Thread(target=self._try_to_load, name="shoal-kernels")
                 self._loading.start()

@@ -87,6 +87,30 @@ def test_few_rows_load_nothing_and_many_load_in_the_background(numba: None) -> N
     assert isinstance(choice.compiled_for(1), CompiledKernels)
 
 
+def test_nobody_who_computes_waits_while_the_kernels_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, compiled, found = threading.Event(), threading.Event(), list[CompiledKernels | None]()
+
+    def load() -> object:
+        begun.set()
+        compiled.wait()
+        return "compiled kernels"
+
+    monkeypatch.setattr(forms, "load_compiled", load)
+    choice = Forms(AUTO)
+    assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
+    try:
+        assert begun.wait(60)
+        asking = threading.Thread(target=lambda: found.append(choice.compiled_for(1)))
+        asking.start()
+        asking.join(60)
+        assert found == [None], "NumPy's form goes on"
+    finally:
+        compiled.set()
+    asking.join()
+    wait_until_loaded(choice)
+    assert choice.compiled_for(1) == "compiled kernels"
+
+
 def test_without_numba_a_process_computes_with_numpy_and_says_so_only_when_asked(no_numba: None) -> None:
     choice, problems = Forms(AUTO), list[str]()
     choice.on_problem = problems.append
