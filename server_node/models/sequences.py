@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import DIGEST_BYTES
@@ -31,7 +28,6 @@ class Content(NamedTuple):
 
 NO_CONTENT = Content()
 UNKNOWN: Final = bytes(DIGEST_BYTES)
-NO_NUMBERS: Final = np.empty(0, dtype=np.int64)
 
 
 class SequenceWindow:
@@ -47,7 +43,7 @@ class SequenceWindow:
         ahead: Iterable[int] = (),
         may_jump: bool = True,
         first: int = 1,
-        numbers: NDArray[np.int64] = NO_NUMBERS,
+        numbers: Sequence[int] = (),
         digests: bytes = b"",
         newest_made_at: float = -math.inf,
     ) -> None:
@@ -64,7 +60,7 @@ class SequenceWindow:
         self.first = first
         """numbers below it are of no update of this run"""
         parts = (digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES))
-        self._contents = dict(zip(numbers.tolist(), parts, strict=True))
+        self._contents = dict(zip(numbers, parts, strict=True))
         """number -> digest of the newest updates, in the order in which they came"""
         self._newest_made_at = newest_made_at
 
@@ -119,14 +115,13 @@ class SequenceWindow:
     def state(self) -> list[Any]:
         """Plain values for `SequenceWindow(*state)`."""
         # A list of pairs would cost more than all else that a checkpoint keeps of a client.
-        numbers, digests = np.array(list(self._contents), dtype=np.int64), b"".join(self._contents.values())
         return [
             self._seen_below,
             sorted(self._ahead),
             self.may_jump,
             self.first,
-            numbers,
-            digests,
+            list(self._contents),
+            b"".join(self._contents.values()),
             self._newest_made_at,
         ]
 

@@ -34,7 +34,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """of the newest snapshot, in the mean time that one takes"""
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 
 class StreamingModel:

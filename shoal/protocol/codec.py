@@ -120,8 +120,10 @@ def _array_out(value: Any) -> Any:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         raise TypeError(f"cannot pack a {type(value).__name__}")
-    little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(value.shape)
-    form = little.dtype.str
+    little, form = value, value.dtype.str
+    if form not in DTYPES or not value.flags.c_contiguous:
+        little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(value.shape)
+        form = little.dtype.str
     if form not in DTYPES or little.ndim > DIMENSIONS_MAX:
         raise TypeError(f"cannot pack an array of {value.dtype} with {value.ndim} dimensions")
     header = form.encode() + struct.pack(f"<B{little.ndim}Q", little.ndim, *little.shape)
