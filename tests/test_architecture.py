@@ -1,4 +1,4 @@
-"""The floors of the house, and the habits that keep it small: each imports only downwards, nothing in a circle."""
+"""The layers of the project: each imports from itself and those before it, nothing in a circle; and limits of size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 from tests.house.small_federation import create_federation
 
-HOUSE = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent
 PACKAGES = ("shoal", "producers", "client_nodes", "server_node", "onebox")
-FLOORS = """
+LAYERS = """
 databases errors files plugins | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators evaluation cli
 producers client_nodes server_node | onebox
 """
-"""docs/explanation/design.md has this list; a floor between two bars imports from itself and from those before."""
+"""docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from those before."""
 PROCESSES = {"producers", "client_nodes", "server_node"}
 EDGE = {
     *("shoal", "client_nodes", "numpy", "msgpack", "click", "prometheus_client"),
@@ -41,16 +41,16 @@ LONGER_FUNCTIONS = {
 """functions with more lines than `FUNCTION_LINES_MAX`, and the reason; a docstring does not count"""
 PRINTS = {"producers/progress.py": "the line of progress on a terminal"}
 
-FILES = sorted(path for package in PACKAGES for path in (HOUSE / package).rglob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def name_of(path: Path) -> str:
     """shoal/privacy/laplace.py -> shoal.privacy.laplace"""
-    return ".".join(path.relative_to(HOUSE).with_suffix("").parts)
+    return ".".join(path.relative_to(PROJECT).with_suffix("").parts)
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """The folder that a module is in, without "shoal.": privacy, protocol, client_nodes; shoal itself is the top."""
     first, *rest = module.split(".")
     if first != "shoal":
@@ -67,64 +67,63 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
             assert node.level == 0, "imports name the whole way"
             assert node.module is not None
             for alias in node.names:
-                path = HOUSE.joinpath(*node.module.split("."), alias.name)
+                path = PROJECT.joinpath(*node.module.split("."), alias.name)
                 is_module = path.is_dir() or path.with_suffix(".py").exists()
                 yield f"{node.module}.{alias.name}" if is_module else node.module
 
 
 def within(path: Path) -> set[str]:
-    """The other rooms a file imports from."""
-    own = room_of(name_of(path))
-    found = {room_of(module) for module in imports_of(TREES[path]) if module.split(".")[0] in PACKAGES}
+    """The other packages that a file imports from."""
+    own = package_of(name_of(path))
+    found = {package_of(module) for module in imports_of(TREES[path]) if module.split(".")[0] in PACKAGES}
     return found - {own}
 
 
-FLOOR = {
-    room: number
-    for number, rooms in enumerate(FLOORS.replace("\n", "|").strip("|").split("|"))
-    for room in rooms.split()
+LAYER_OF = {
+    package: number
+    for number, packages in enumerate(LAYERS.replace("\n", "|").strip("|").split("|"))
+    for package in packages.split()
 }
 VERSION_ONLY = {"shoal"}
-"""`from shoal import __version__` is the one import from the top that every floor may have"""
+"""`from shoal import __version__` is the one import from the top that every layer may have"""
 
 
-def test_there_is_a_house_to_look_at() -> None:
+def test_the_files_of_all_packages_are_found() -> None:
     assert len(FILES) > 80
-    assert {"protocol", "transports", "client_nodes"} <= {room_of(name_of(path)) for path in FILES}
+    assert {"protocol", "transports", "client_nodes"} <= {package_of(name_of(path)) for path in FILES}
 
 
-def test_the_floors_are_those_of_the_documentation() -> None:
-    page = (HOUSE / "docs" / "explanation" / "design.md").read_text(encoding="utf-8")
-    assert FLOORS.strip() in page
+def test_the_layers_are_those_of_the_documentation() -> None:
+    page = (PROJECT / "docs" / "explanation" / "design.md").read_text(encoding="utf-8")
+    assert LAYERS.strip() in page
 
 
-def test_every_folder_is_on_a_floor() -> None:
-    assert {room_of(name_of(path)) for path in FILES} - {"shoal"} == set(FLOOR)
+def test_every_package_is_in_a_layer() -> None:
+    assert {package_of(name_of(path)) for path in FILES} - {"shoal"} == set(LAYER_OF)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_file_imports_only_downwards(path: Path) -> None:
-    own = FLOOR.get(room_of(name_of(path)), len(FLOOR))
-    upwards = {room for room in within(path) - VERSION_ONLY if FLOOR[room] > own}
-    assert not upwards
+def test_a_file_imports_from_no_later_layer(path: Path) -> None:
+    own = LAYER_OF.get(package_of(name_of(path)), len(LAYER_OF))
+    later = {package for package in within(path) - VERSION_ONLY if LAYER_OF[package] > own}
+    assert not later
 
 
 def test_the_process_packages_never_import_each_other() -> None:
     for path in FILES:
-        room = room_of(name_of(path))
-        if room in PROCESSES:
+        if package_of(name_of(path)) in PROCESSES:
             assert not within(path) & (PROCESSES | {"onebox"}), path
 
 
-def test_no_rooms_import_each_other_in_a_circle() -> None:
+def test_no_packages_import_each_other_in_a_circle() -> None:
     edges: dict[str, set[str]] = {}
     for path in FILES:
-        edges.setdefault(room_of(name_of(path)), set()).update(within(path) - VERSION_ONLY)
+        edges.setdefault(package_of(name_of(path)), set()).update(within(path) - VERSION_ONLY)
     left = dict(edges)
     while left:
-        leaves = {room for room, below in left.items() if not below & set(left)}
+        leaves = {package for package, below in left.items() if not below & set(left)}
         assert leaves, f"these import each other in a circle: {sorted(left)}"
-        left = {room: below for room, below in left.items() if room not in leaves}
+        left = {package: below for package, below in left.items() if package not in leaves}
 
 
 def test_the_files_of_a_process_do_not_import_each_other_in_a_circle() -> None:
@@ -137,7 +136,7 @@ def test_the_files_of_a_process_do_not_import_each_other_in_a_circle() -> None:
             left = {name: below for name, below in left.items() if name not in leaves}
 
 
-AT_HOME = """
+AT_THE_EDGE = """
 import sys
 before = {name.split(".")[0] for name in sys.modules}
 from pathlib import Path
@@ -153,11 +152,13 @@ print(*sorted(loaded))
 """
 
 
-def test_a_client_at_the_edge_loads_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+def test_a_client_loads_no_package_but_those_that_it_needs(tmp_path: Path) -> None:
     file = tmp_path / "plant.toml"
-    example = (HOUSE / "shoal" / "config" / "example.toml").read_text(encoding="utf-8")
+    example = (PROJECT / "shoal" / "config" / "example.toml").read_text(encoding="utf-8")
     file.write_text(example.replace("[client]\n", "[client]\nlabel = true\n"), encoding="utf-8")
-    told = subprocess.run([sys.executable, "-c", AT_HOME, file], capture_output=True, text=True, check=False, cwd=HOUSE)
+    told = subprocess.run(
+        [sys.executable, "-c", AT_THE_EDGE, file], capture_output=True, text=True, check=False, cwd=PROJECT
+    )
     assert told.returncode == 0, told.stderr
     loaded = {name for name in told.stdout.split() if not name.startswith("_")} - {"cython_runtime"}
     assert "numpy" in loaded
@@ -183,7 +184,7 @@ def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> No
     file = create_federation(tmp_path, ["attic"], readings=120)
     file.write_text(file.read_text(encoding="utf-8").replace("label = true\n", ""), encoding="utf-8")
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_LABELS, file], capture_output=True, text=True, check=False, cwd=HOUSE
+        [sys.executable, "-c", WITHOUT_LABELS, file], capture_output=True, text=True, check=False, cwd=PROJECT
     )
     assert ran.returncode == 0, ran.stderr
     loaded = set(ran.stdout.split())
@@ -193,13 +194,13 @@ def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> No
 
 
 def test_the_edge_may_load_what_the_project_says_it_needs() -> None:
-    project = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = {line.split(">")[0].replace("-", "_") for line in project["dependencies"]}
     assert needed < EDGE
 
 
 def test_every_package_is_shipped() -> None:
-    shipped = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    shipped = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     there = {name_of(path).removesuffix(".__init__") for path in FILES if path.name == "__init__.py"}
     assert set(shipped) == there
     assert {name_of(path.parent / "x").removesuffix(".x") for path in FILES} == there, "each folder is a package"
@@ -209,24 +210,24 @@ def test_every_package_is_shipped() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_file_is_one_thing(path: Path) -> None:
+def test_a_file_has_a_limited_number_of_lines(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LINES_MAX or str(path.relative_to(HOUSE)) in LONGER, f"{lines} lines"
+    assert lines <= LINES_MAX or str(path.relative_to(PROJECT)) in LONGER, f"{lines} lines"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_function_fits_a_screen(path: Path) -> None:
+def test_a_function_has_a_limited_number_of_lines(path: Path) -> None:
     for node in ast.walk(TREES[path]):
         if not isinstance(node, ast.FunctionDef):
             continue
         body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
         lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
-        name = f"{path.relative_to(HOUSE)}:{node.name}"
+        name = f"{path.relative_to(PROJECT)}:{node.name}"
         assert lines <= FUNCTION_LINES_MAX or name in LONGER_FUNCTIONS, f"{name} has {lines} lines"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_whatever_is_public_says_what_it_is(path: Path) -> None:
+def test_everything_public_has_a_docstring(path: Path) -> None:
     tree = TREES[path]
     if tree.body:
         assert ast.get_docstring(tree), "the file itself"
@@ -236,7 +237,7 @@ def test_whatever_is_public_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_code_that_catches_everything_passes_it_on(path: Path) -> None:
+def test_code_that_catches_every_exception_raises_it_again(path: Path) -> None:
     for node in ast.walk(TREES[path]):
         if not isinstance(node, ast.ExceptHandler):
             continue
@@ -250,9 +251,9 @@ def test_every_exception_from_lint_and_types_has_its_reason_beside_it() -> None:
     reason = re.compile(r"(?::[\s\w,]*?[A-Z]\d+|\[[\w, -]+\])(?:\s+-\s+|\s+#\s*)\w")
     folders = (*PACKAGES, "benchmarks", "deploy", "examples", "tests")
     without = [
-        f"{path.relative_to(HOUSE)}:{number}"
+        f"{path.relative_to(PROJECT)}:{number}"
         for folder in folders
-        for path in sorted((HOUSE / folder).rglob("*.py"))
+        for path in sorted((PROJECT / folder).rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if (found := exception.search(line)) and not reason.match(found["rest"])
     ]
@@ -261,7 +262,7 @@ def test_every_exception_from_lint_and_types_has_its_reason_beside_it() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_nothing_is_printed_in_passing(path: Path) -> None:
-    if str(path.relative_to(HOUSE)) in PRINTS:
+    if str(path.relative_to(PROJECT)) in PRINTS:
         return
     calls = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.Call)]
     assert not [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
