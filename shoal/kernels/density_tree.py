@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.kernels import forms
 from shoal.kernels.distance import Floats
+from shoal.kernels.forms import CompiledKernels
 from shoal.kernels.sketching import Positions, Singles
 
 BLOCK_ROWS = 64
@@ -35,25 +36,45 @@ def core_distances(squared: Singles, masses: Floats, mass_within: float) -> Sing
     The mass of a point counts half at its own distance and grows linearly between two neighbours, so that how the
     readings were cut into points matters little. Where there is less mass in all, the distance to the farthest point.
     """
-    (cores,) = core_distances_of_each(squared, masses, [mass_within])
+    (cores,) = Neighbours(squared).core_distances(masses, [mass_within])
     return np.asarray(cores)
 
 
-def core_distances_of_each(squared: Singles, masses: Floats, masses_within: Sequence[float]) -> Singles:
-    """squared distances (k, k), masses (k,), w masses -> (w, k) squared core distances, from one search for neighbours.
+class Neighbours:
+    """The nearest points of each of k points. They are looked for once and counted as often as core distances are
+    wanted, of whatever masses."""
 
-    The same as those of one mass after another.
-    """
-    k, wanted = len(masses), np.array(masses_within, dtype=np.float64)
-    expected = float(wanted.max()) * k / max(float(masses.sum()), 1e-300)
-    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
-    if compiled is not None and k > 1:
-        cores, squared = np.empty((len(wanted), k), dtype=np.float32), np.ascontiguousarray(squared)
-        first = min(k, 4 + int(expected))
-        compiled.core_distances(squared, squared.view(np.int32), masses, wanted, first, cores)
-        return cores
-    q = min(k, 8 + int(2.5 * expected))
-    return np.concatenate([_cores(squared[rows], masses, masses_within, q) for rows in blocks(k)], axis=1)
+    def __init__(self, squared: Singles) -> None:
+        """Squared distances (k, k), which must not change."""
+        self._squared = np.ascontiguousarray(squared)
+        self._near: list[Positions] = []
+        """(n, q) the positions of the nearest of each point of a block, in their order"""
+        self._keys: tuple[NDArray[np.int32], Positions] | None = None
+        """the same as the compiled kernel keeps them, (k, q), and how many there are of each point, (k,)"""
+
+    def core_distances(self, masses: Floats, masses_within: Sequence[float]) -> Singles:
+        """masses (k,), w of them -> (w, k) squared core distances: the same as those of one mass after another."""
+        k, wanted = len(masses), np.array(masses_within, dtype=np.float64)
+        expected = float(wanted.max()) * k / max(float(masses.sum()), 1e-300)
+        compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
+        if compiled is not None and k > 1:
+            return self._compiled(compiled, masses, wanted, min(k, 4 + int(expected)))
+        if not self._near:
+            q = min(k, 8 + int(2.5 * expected))
+            self._near = [_nearest(self._squared[rows], q) for rows in blocks(k)]
+        parts = zip(blocks(k), self._near, strict=True)
+        return np.concatenate(
+            [_cores(self._squared[rows], masses, masses_within, near) for rows, near in parts], axis=1
+        )
+
+    def _compiled(self, compiled: CompiledKernels, masses: Floats, wanted: Floats, first: int) -> Singles:
+        k, squared = len(masses), self._squared
+        if self._keys is None:
+            # The kernel finds up to half as many again as it looks for.
+            self._keys = np.empty((k, first + first // 2), dtype=np.int32), np.zeros(k, dtype=np.int64)
+        cores = np.empty((k, len(wanted)), dtype=np.float32)
+        compiled.core_distances(squared, squared.view(np.int32), masses, wanted, first, *self._keys, cores)
+        return np.ascontiguousarray(cores.T)
 
 
 def blocks(n: int) -> Iterator[slice]:
@@ -61,18 +82,20 @@ def blocks(n: int) -> Iterator[slice]:
     return (slice(first, min(first + BLOCK_ROWS, n)) for first in range(0, n, BLOCK_ROWS))
 
 
-def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], q: int) -> Singles:
-    """(n, k), (k,), w masses -> (w, n) squared core distances; the q nearest are looked at first."""
+def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], near: Positions) -> Singles:
+    """(n, k), (k,), w masses, the nearest of each (n, q) -> (w, n) squared core distances. More are looked for where
+    these do not hold the masses."""
     k = len(masses)
     cores, left = np.empty((len(wanted), len(squared)), dtype=np.float32), np.arange(len(squared))
     while len(left):
-        rows = squared[left]
-        near = _nearest(rows, q)
+        rows, q = squared[left], near.shape[1]
         far, mass, enough = np.take_along_axis(rows, near, axis=1), masses[near], np.ones(len(left), dtype=np.bool_)
         for number, each in enumerate(wanted):
             cores[number, left], is_reached = _reached(far, mass, each)
             enough &= is_reached
-        left, q = left[~enough & (q < k)], min(k, 3 * q)
+        left = left[~enough & (q < k)]
+        if len(left):
+            near = _nearest(squared[left], min(k, 3 * q))
     return cores
 
 

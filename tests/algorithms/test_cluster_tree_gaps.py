@@ -10,7 +10,7 @@ import pytest
 
 from shoal.algorithms.cluster_tree.gaps import cores_of_few, gap_significance, spread
 from shoal.algorithms.cluster_tree.joining import Joining, Weights
-from shoal.kernels.density_tree import core_distances, core_distances_of_each
+from shoal.kernels.density_tree import Neighbours, core_distances
 from shoal.kernels.sketching import Positions, Singles
 
 
@@ -84,7 +84,7 @@ def test_a_small_group_far_from_all_others_is_one_of_its_own(
     lately = np.concatenate([ones[:100], np.full(n, recent)])
     weights = Weights(ones, lately, dependence * ones, dependence * ones, ones, np.zeros(len(at), dtype=np.int64))
     squared = squared_of(at)
-    cores = cores_of_few(squared, *core_distances_of_each(squared, ones, [27.0, 10.0]))
+    cores = cores_of_few(squared, *Neighbours(squared).core_distances(ones, [27.0, 10.0]))
     joining = Joining(weights, squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True)
     first = np.arange(len(at) - 1)
     edges: Positions = np.stack([first, first + 1], axis=1)

@@ -14,8 +14,8 @@ from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels import density_tree, forms, groups, sketching
 from shoal.kernels.density_tree import (
+    Neighbours,
     core_distances,
-    core_distances_of_each,
     exact_masses,
     mass_around,
     spanning_tree,
@@ -88,6 +88,16 @@ def cases(kind: str, d: int) -> list[tuple[Floats, Floats]]:
     return [(KINDS[kind](generator, n, d), mass(generator, n)) for n in SIZES for mass in MASSES.values()]
 
 
+def counted_anew(squared: NDArray[np.float32], mass: Floats, within: float) -> list[NDArray[np.float32]]:
+    """Core distances of neighbours that were looked for with other masses, which are those of a search for each."""
+    neighbours, found = Neighbours(squared), []
+    for share in (1.0, 0.3, 7.0):
+        changed = np.where(np.arange(len(mass)) % 3, mass, share * mass)
+        found.append(neighbours.core_distances(changed, [within]))
+        assert bits(found[-1][0]) == bits(core_distances(squared, changed, within))
+    return found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: Callable[..., Any]) -> None:
     for d in (1, 2, 16):
@@ -95,8 +105,9 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
             squared = squared_among(frame_of(points).of(points))
             for within in (0.5, 20.0, 1e6):
                 cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023 - called at once
-                both = by_form(lambda: core_distances_of_each(squared, mass, [within, 3.0]))  # noqa: B023 - called at once
+                both = by_form(lambda: Neighbours(squared).core_distances(mass, [within, 3.0]))  # noqa: B023 - called at once
                 assert bits(both) == bits(np.stack([cores, core_distances(squared, mass, 3.0)]))
+                by_form(lambda: counted_anew(squared, mass, within))  # noqa: B023 - called at once
                 by_form(lambda: spanning_tree(squared, cores))  # noqa: B023 - called at once
                 by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023 - called at once
 

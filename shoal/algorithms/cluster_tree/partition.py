@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.gaps import FEW_READINGS, cores_of_few
 from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
-from shoal.kernels.density_tree import core_distances, core_distances_of_each, mass_around, spanning_tree
+from shoal.kernels.density_tree import Neighbours, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Positions, Singles, frame_of, squared_among
 
@@ -62,11 +62,12 @@ def partition(
         return Partition(np.zeros(k, dtype=np.int64), {}, np.full(k, np.inf))
     frame = frame_of(cells.centres)
     squared = squared_among(frame.of(cells.centres))
-    cores = _cores(squared, cells.mass, within, few)
+    neighbours = Neighbours(squared)
+    cores = _cores(squared, neighbours, cells.mass, within, few)
     present = still_present(cells, active, squared, cores, dependence)
     mass = cells.mass * present
     if (present < 1.0).any():
-        cores = _cores(squared, mass, within, few)
+        cores = _cores(squared, neighbours, mass, within, few)
     unchanged = settled & ~receives_readings(cells)
     edges, lengths = _tree_of(np.flatnonzero(~unchanged), squared, cores)
     weights = Weights(mass, cells.recent, dependence, slow_dependence, cells.mass, cells.cluster)
@@ -78,10 +79,10 @@ def partition(
     return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * frame.scale)
 
 
-def _cores(squared: Singles, mass: Floats, within: float, few: float) -> Singles:
+def _cores(squared: Singles, neighbours: Neighbours, mass: Floats, within: float, few: float) -> Singles:
     if few >= within:
-        return core_distances(squared, mass, within)
-    return cores_of_few(squared, *core_distances_of_each(squared, mass, [within, few]))
+        return np.asarray(neighbours.core_distances(mass, [within])[0])
+    return cores_of_few(squared, *neighbours.core_distances(mass, [within, few]))
 
 
 def receives_readings(cells: Cells) -> NDArray[np.bool_]:

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.cpython.unsafe.numbers import trailing_zeros
 
 TABLE = types.Array(types.float32, 2, "C", readonly=True)
 SINGLES = types.Array(types.float32, 1, "C", readonly=True)
 FLOATS = types.Array(types.float64, 1, "C", readonly=True)
 BITS = types.Array(types.int32, 2, "C", readonly=True)
 PLACES = types.Array(types.int64, 1, "C", readonly=True)
-CORES = types.void(TABLE, BITS, FLOATS, FLOATS, types.int64, types.float32[:, ::1])
+LISTED = types.int32[:, ::1]
+CORES = types.void(TABLE, BITS, FLOATS, FLOATS, types.int64, LISTED, types.int64[::1], types.float32[:, ::1])
 AROUND = types.void(TABLE, PLACES, SINGLES, TABLE, types.float32[:, ::1])
 TREE = types.void(TABLE, BITS, SINGLES, types.int64[::1], types.int64[:, ::1], types.float32[::1])
 LIMIT_MAX = 0x7FFFFFFF
@@ -25,8 +27,10 @@ TWICE_AS_FAR = 1 << 24
 """added to the bits of a squared distance, it is four times that distance"""
 NEARLY = 1 << 22
 """the same for a distance that is larger by a fifth"""
+COUNTED_MAX = 128
+"""numbers of which each is compared with all others to sort them"""
 GAPS = (301, 132, 57, 23, 10, 4, 1)
-"""of Shell's sort (Ciura 2001)"""
+"""of Shell's sort of more of them (Ciura 2001)"""
 CHUNK = 64
 """numbers of which the least is found before it is looked for"""
 
@@ -43,22 +47,35 @@ def kept(keys: Any, n: Any, limit: Any) -> Any:
 
 
 @njit(forceinline=True)
-def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, keys: Any) -> Any:
+def keys_within(bits: Any, position: Any, limit: Any, hits: Any, keys: Any) -> Any:
+    """Set keys[:n] to the keys of a row that are at most `limit`, in the order of their places. Returns n.
+
+    All are compared first, many at a time, and eight that lie beyond the limit are passed over at once.
+    """
+    k, n, eights = len(bits), 0, hits.view(np.uint64)
+    for at in range(k):
+        hits[at] = ((bits[at] & ~position) | np.int32(at)) <= limit
+    for eight in range(len(eights)):
+        left = eights[eight]
+        while left:
+            at = 8 * eight + (trailing_zeros(left) >> 3)
+            keys[n] = (bits[at] & ~position) | np.int32(at)
+            n += 1
+            left &= left - np.uint64(1)
+    return n
+
+
+@njit(forceinline=True)
+def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, hits: Any, keys: Any) -> Any:
     """Set keys[:n] to the smallest keys of a row, in any order: from `least` to `most` of them. Returns n and a limit.
 
     A key is a distance with its last bits replaced by the place in the row, so no two are equal. `limit` is a guess of
     the largest one wanted.
     """
-    k, n = len(bits), 0
-    while True:
-        n = 0
-        for at in range(k):
-            key = (bits[at] & ~position) | np.int32(at)
-            keys[n] = key
-            n += key <= limit
-        if n >= least:
-            break
+    n = keys_within(bits, position, limit, hits, keys)
+    while n < least:
         limit = min(limit + TWICE_AS_FAR, LIMIT_MAX)
+        n = keys_within(bits, position, limit, hits, keys)
     low, high = 0, limit
     while n > most:
         limit = (low + high) // 2
@@ -73,15 +90,26 @@ def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, ke
 
 
 @njit(forceinline=True)
-def put_in_order(keys: Any, n: Any) -> None:
-    """Sort keys[:n]."""
+def put_in_order(keys: Any, n: Any, ordered: Any) -> None:
+    """Set ordered[:n] to keys[:n], sorted. No two are equal, so each comes after as many as are smaller.
+
+    Few are counted faster, many at a time, than they are moved one by one.
+    """
+    if n <= COUNTED_MAX:
+        for at in range(n):
+            key, before = keys[at], np.int32(0)
+            for other in range(n):
+                before += np.int32(keys[other] < key)
+            ordered[before] = key
+        return
+    ordered[:n] = keys[:n]
     for gap in GAPS:
         for at in range(gap, n):
-            key, place = keys[at], at
-            while place >= gap and keys[place - gap] > key:
-                keys[place] = keys[place - gap]
+            key, place = ordered[at], at
+            while place >= gap and ordered[place - gap] > key:
+                ordered[place] = ordered[place - gap]
                 place -= gap
-            keys[place] = key
+            ordered[place] = key
 
 
 @njit(forceinline=True)
@@ -186,30 +214,51 @@ def tree_kernel(sources: str) -> Any:
     return spanning_tree
 
 
+@njit(forceinline=True)
+def reached_by(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any, number: Any, cores: Any) -> Any:
+    """Set cores[number:] (w,) as far as the n nearest hold the masses wanted. Returns the first that they do not."""
+    while number < len(wanted):
+        core = reached(row, keys, n, position, masses, wanted[number])
+        if core < 0.0:
+            break
+        cores[number] = core
+        number += 1
+    return number
+
+
 def cores_kernel(sources: str) -> Any:
-    """squared (k, k), its bits, masses (k,), masses wanted (w,), neighbours to look at first -> sets cores (w, k)."""
+    """squared (k, k), its bits, masses (k,), masses wanted (w,), neighbours to look at first -> sets cores (k, w).
+
+    `listed` (k, q) and `n_listed` (k,), at first 0: the keys of the nearest of each point, in order, as far as they are
+    known. Those that are looked for first are put there.
+    """
 
     @njit(CORES, cache=True, error_model="numpy")
-    def core_distances(squared: Any, bits: Any, masses: Any, wanted: Any, first: Any, cores: Any) -> None:
+    def core_distances(
+        squared: Any, bits: Any, masses: Any, wanted: Any, first: Any, listed: Any, n_listed: Any, cores: Any
+    ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         k = len(masses)
         position = np.int32(1)
         while position < k - 1:
             position = np.int32(2 * position + 1)
-        keys, guesses = np.empty(k + 1, np.int32), np.zeros(k, np.int32)
+        keys, ordered, guesses = np.empty(k + 1, np.int32), np.empty(k + 1, np.int32), np.zeros(k, np.int32)
+        hits = np.zeros((k + 7) // 8 * 8, np.uint8)
         limit = LIMIT_MAX
         for at in range(k):
-            least, number = min(first, k), 0
+            n, number, least = n_listed[at], 0, min(first, k)
+            if n > 0:
+                number = reached_by(squared[at], listed[at], n, position, masses, wanted, 0, cores[at])
+                least = min(max(first, 2 * n), k)
             limit = guesses[at] if guesses[at] > 0 else limit
+            n = 0
             while number < len(wanted):
-                n, limit = nearest_keys(bits[at], position, limit, least, least + least // 2, keys)
-                put_in_order(keys, n)
-                while number < len(wanted):
-                    core = reached(squared[at], keys, n, position, masses, wanted[number])
-                    if core < 0.0:
-                        break
-                    cores[number, at] = core
-                    number += 1
+                n, limit = nearest_keys(bits[at], position, limit, least, least + least // 2, hits, keys)
+                put_in_order(keys, n, ordered)
+                if n_listed[at] == 0 and n <= listed.shape[1]:
+                    listed[at, :n] = ordered[:n]
+                    n_listed[at] = n
+                number = reached_by(squared[at], ordered, n, position, masses, wanted, number, cores[at])
                 least = min(3 * least, k)
             # Near points have about the same number of points within a limit.
             for near in range(n):
