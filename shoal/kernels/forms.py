@@ -39,6 +39,7 @@ class CompiledKernels(NamedTuple):
     near_pairs: Callable[..., None]
     unite: Callable[..., None]
     merge_points: Callable[..., int]
+    all_exceed: Callable[..., bool]
     find_valleys: Callable[..., None]
     count_window: Callable[..., None]
     count_in_table: Callable[..., None]

@@ -42,8 +42,24 @@ class Frame(NamedTuple):
         return np.asarray((points - self.middle) / self.scale)
 
 
+class Located(NamedTuple):
+    """n points in the frame around their range."""
+
+    frame: Frame
+    points: Floats
+    """(n, d) in the frame"""
+
+
+def located(points: Floats) -> Located:
+    """points (n, d) -> the same in their frame."""
+    frame = frame_of(points)
+    return Located(frame, frame.of(points))
+
+
 def frame_of(points: Floats) -> Frame:
-    """points (n, d), n > 0 -> the frame around their range."""
+    """points (n, d) -> the frame around their range."""
+    if not len(points):
+        return Frame(np.zeros(points.shape[1]), 1.0)
     low, high = points.min(axis=0), points.max(axis=0)
     return Frame(low / 2 + high / 2, float((high / 2 - low / 2).max()) or 1.0)
 
@@ -75,7 +91,7 @@ def squared_between(points: Floats, others: Floats) -> Singles:
 
     By a matrix product: absolute error about 1e-15 d, so that distances below 1e-7 of the range are not resolved.
     """
-    left, right = _left(points), _right(others)
+    left, right = _left(points, _lengths(points)), _right(others, _lengths(others))
     out = np.empty((len(points), len(others)), dtype=np.float32)
     # By blocks, because a table of doubles of this size would neither fit a core's cache nor be given memory cheaply.
     for first in range(0, len(points), BLOCK_ROWS):
@@ -85,12 +101,25 @@ def squared_between(points: Floats, others: Floats) -> Singles:
     return out
 
 
+def nearest_to(points: Floats, others: Floats) -> Positions:
+    """points (n, d), (m, d) in one frame -> (n,) the nearest of the others; of those that nearly coincide any."""
+    left, right = _left(points, _lengths(points)), _right(others, _lengths(others))
+    found = np.empty(len(points), dtype=np.int64)
+    for first in range(0, len(points), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
+        squared = (left[rows] @ right.T).astype(np.float32)
+        _raise_to_zero(squared)
+        found[rows] = squared.argmin(axis=1)
+    return found
+
+
 def squared_among(points: Floats) -> Singles:
     """points (n, d) in a frame -> (n, n) squared distances, as `squared_between`; each is computed once for both.
 
     That of a point from itself is 0.
     """
-    left, right = _left(points), _right(points)
+    lengths = _lengths(points)
+    left, right = _left(points, lengths), _right(points, lengths)
     out = np.empty((len(points), len(points)), dtype=np.float32)
     for first in range(0, len(points), BLOCK_ROWS):
         rows, rest = slice(first, first + BLOCK_ROWS), slice(first + BLOCK_ROWS, None)
@@ -108,19 +137,24 @@ def _raise_to_zero(squared: Singles) -> None:
         np.copyto(bits, 0, where=bits < 0)
 
 
-def _left(points: Floats) -> Floats:
-    """points (n, d) -> (n, d + 2); a row of it times one of `_right` is a squared distance."""
+def _lengths(points: Floats) -> Floats:
+    """points (n, d) -> (n,) squared."""
+    return np.asarray(np.einsum("ij,ij->i", points, points))
+
+
+def _left(points: Floats, lengths: Floats) -> Floats:
+    """points (n, d), their squared lengths (n,) -> (n, d + 2); a row times one of `_right` is a squared distance."""
     n, d = points.shape
     left = np.empty((n, d + 2))
     np.multiply(points, -2.0, out=left[:, :d])
-    left[:, d], left[:, d + 1] = 1.0, np.einsum("ij,ij->i", points, points)
+    left[:, d], left[:, d + 1] = 1.0, lengths
     return left
 
 
-def _right(points: Floats) -> Floats:
+def _right(points: Floats, lengths: Floats) -> Floats:
     n, d = points.shape
     right = np.empty((n, d + 2))
-    right[:, :d], right[:, d], right[:, d + 1] = points, np.einsum("ij,ij->i", points, points), 1.0
+    right[:, :d], right[:, d], right[:, d + 1] = points, lengths, 1.0
     return right
 
 
@@ -150,7 +184,7 @@ def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Position
     if len(light) < 2:
         return into
     own, points = mass[light], sketch.points[light]
-    apart = squared_among(frame_of(points).of(points))
+    apart = squared_among(located(points).points)
     near_to = min(NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, len(light) - 1)
     own_groups = None if groups is None else groups[light]
     into[light] = light[_merged_with(apart, own, own_groups, near_to, n - n_left, mass_max)]

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.kernels import forms
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import row_hashes
 
@@ -15,6 +16,8 @@ VALUES_MIN: Final = 4
 VALUES_SHARE_MAX: Final = 0.7
 TIED_SHARE_MIN: Final = 0.5
 """a column is coarse where at least so many rows share their value, and different values are at most so many of them"""
+MARKS_PER_ROW: Final = 3
+"""places for the marks of different values: few of them meet"""
 
 
 def spread_ties(rows: Floats) -> Floats:
@@ -23,6 +26,12 @@ def spread_ties(rows: Floats) -> Floats:
     The step is the median difference of neighbouring values. What is added to a value is drawn from the bits of its
     row and of how many equal rows stand before it: a function of the rows alone.
     """
+    compiled = forms.PROCESS.compiled_for(0.0)
+    if compiled is not None:
+        marks = np.empty(1 << (MARKS_PER_ROW * len(rows)).bit_length(), dtype=np.uint8)
+        bits = np.ascontiguousarray(rows).view(np.uint64)
+        if compiled.all_exceed(bits, VALUES_SHARE_MAX * len(rows), marks):
+            return rows
     # The values of a column side by side: they are sorted and compared twice as fast.
     ordered = np.sort(np.ascontiguousarray(rows.T), axis=1)
     fresh = np.ones(ordered.shape, dtype=np.bool_)

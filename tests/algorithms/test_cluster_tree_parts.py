@@ -13,7 +13,7 @@ from shoal.algorithms.cluster_tree.joining import Joining, Weights
 from shoal.algorithms.cluster_tree.partition import Partition, still_present
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.distance import squared_by_differences
-from shoal.kernels.sketching import Sketch, empty_sketch
+from shoal.kernels.sketching import Sketch, empty_sketch, located
 
 
 def cells_of(mass: list[float], cluster: list[int]) -> Cells:
@@ -135,6 +135,6 @@ def test_the_nearest_cell_of_a_late_point_is_its_own_or_that_which_it_has_become
         cells.add(points, 100)
         block = block.with_more(points)
     latest = block.points[100:]
-    near = nearest_of_latest(latest, cells)
+    near = nearest_of_latest(latest, cells, located(cells.centres))
     assert 0 < np.count_nonzero((cells.centres[near] == latest).all(axis=1)) < len(latest)
     np.testing.assert_array_equal(near, squared_by_differences(latest, cells.centres).argmin(axis=1))

@@ -25,6 +25,7 @@ from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.kernels.groups import Meeting, groups_of
 from shoal.kernels.sketching import Sketch, frame_of, merge_targets, merged, squared_among
+from shoal.kernels.spreading import spread_ties
 from tests.conftest import without
 
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
@@ -148,6 +149,18 @@ def test_the_same_points_are_merged_and_have_the_same_bits(kind: str, by_form: C
             for group in (None, np.arange(len(mass)) % 3):
                 into = by_form(lambda: merge_targets(sketch, len(mass) // 3, 12.0, group))  # noqa: B023 - called at once
                 assert by_form(lambda: merged(sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())  # noqa: B023 - called at once
+
+
+def test_columns_of_coarse_values_are_found_and_spread_alike(by_form: Callable[..., Any]) -> None:
+    generator, found = np.random.default_rng(3), set()
+    for n in (1, 4, 10, 250, 256):
+        for values in (1, 3, 4, int(0.7 * n) - 1, int(0.7 * n), int(0.7 * n) + 1, n):
+            fine, coarse = generator.random(n), generator.permutation(np.arange(n) % max(1, values)) / 8.0
+            signed = np.where(coarse == 0.0, generator.choice([-0.0, 0.0], n), coarse)
+            for rows in (coarse[:, None], np.stack([fine, signed], axis=1), np.stack([fine, -fine], axis=1)):
+                spread = by_form(lambda: spread_ties(rows))  # noqa: B023 - called at once
+                found.add(bits(spread) == bits(rows))
+    assert found == {True, False}
 
 
 def stream(d: int) -> list[Floats]:

@@ -25,7 +25,7 @@ from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Positions, Sketch, empty_sketch, frame_of, squared_between
+from shoal.kernels.sketching import Located, Positions, Sketch, empty_sketch, frame_of, nearest_to, squared_between
 
 SAMPLE_POINTS = 200
 """points of a block whose neighbours are counted"""
@@ -52,16 +52,20 @@ class Dependence:
         self._earlier = empty_sketch(width)
         """points and the readings absorbed that each stands for"""
 
-    def compare(self, block: Sketch, time: Floats, cells: Cells, cores: Floats, identities: Identities) -> Positions:
+    def compare(
+        self, block: Sketch, time: Floats, cells: Cells, centres: Located, cores: Floats, identities: Identities
+    ) -> Positions:
         """Measure the excess of each cluster in a block of n > 0 points -> (n,) the nearest cell of each point.
 
-        `time` (n,): when in its update each point came, 0 to 1. `cores` (k,): core distances of the cells.
+        `time` (n,): when in its update each point came, 0 to 1. `centres` (k, d) and `cores` (k,): those of the cells.
         """
         mass = block.mass
-        near = nearest_of_latest(block.points, cells)
+        near = nearest_of_latest(block.points, cells, centres)
         sample = np.linspace(0, len(mass) - 1, min(len(mass), SAMPLE_POINTS)).astype(np.int64)
         if len(self._earlier.mass) and np.isfinite(cores).all():
-            counts = _Counts(block, cells.cluster[near], sample, cores[near[sample]] ** 2, self._earlier, cells)
+            earlier_cluster = cells.cluster[_nearest(self._earlier.points, centres)]
+            within = cores[near[sample]] ** 2
+            counts = _Counts(block, cells.cluster[near], sample, within, self._earlier, earlier_cluster)
             _learn_each(identities, counts, *counts.excess(time))
             _learn_each(identities, counts, *counts.slow_excess(), slow=True)
         few = np.linspace(0, len(mass) - 1, min(len(mass), KEPT_OF_BLOCK)).astype(np.int64)
@@ -84,11 +88,17 @@ class _Counts:
     """Which readings of a block of n points, and of m earlier ones, lie near s sampled points in the same cluster."""
 
     def __init__(
-        self, block: Sketch, cluster: Positions, sample: Positions, within: Floats, earlier: Sketch, cells: Cells
+        self,
+        block: Sketch,
+        cluster: Positions,
+        sample: Positions,
+        within: Floats,
+        earlier: Sketch,
+        earlier_cluster: Positions,
     ) -> None:
-        """`cluster` (n,) that of each point, `sample` (s,) positions, `within` (s,) squared distances."""
+        """`cluster` (n,), `earlier_cluster` (m,) those of the points, `sample` (s,) positions, `within` (s,) squared
+        distances."""
         own = cluster[sample]
-        earlier_cluster = cells.cluster[_nearest(earlier.points, cells.centres)]
         self.mass, self.cluster, self.sample, self.earlier_mass = block.mass, cluster, sample, earlier.mass
         self.same, self.same_before = own[:, None] == cluster, own[:, None] == earlier_cluster
         self.close = (_apart(block.points[sample], block.points) <= within[:, None]) & self.same
@@ -140,7 +150,7 @@ def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:
         cluster.compared, cluster.excess = compared, (1.0 - rate) * cluster.excess + rate * measured
 
 
-def nearest_of_latest(points: Floats, cells: Cells) -> Positions:
+def nearest_of_latest(points: Floats, cells: Cells, centres: Located) -> Positions:
     """points (n, d), the latest that became cells, in their order -> (n,) the nearest cell of each.
 
     Only of those that have been merged with others, or removed, it has to be looked for.
@@ -149,14 +159,13 @@ def nearest_of_latest(points: Floats, cells: Cells) -> Positions:
     place = np.minimum(np.searchsorted(cells.ids, ids), len(cells) - 1)
     moved = np.flatnonzero((cells.ids[place] != ids) | (cells.centres[place] != points).any(axis=1))
     if len(moved):
-        place[moved] = _nearest(points[moved], cells.centres)
+        place[moved] = _nearest(points[moved], centres)
     return place
 
 
-def _nearest(points: Floats, centres: Floats) -> Positions:
-    """points (n, d), centres (k, d) -> (n,) the nearest centre; of centres that nearly coincide any of them."""
-    frame = frame_of(centres)
-    return np.asarray(squared_between(frame.of(points), frame.of(centres)).argmin(axis=1), dtype=np.int64)
+def _nearest(points: Floats, centres: Located) -> Positions:
+    """points (n, d) -> (n,) the nearest centre; of centres that nearly coincide any of them."""
+    return nearest_to(centres.frame.of(points), centres.points)
 
 
 def _apart(one: Floats, other: Floats) -> Floats:

@@ -133,7 +133,7 @@ class Joining:
         if light.mass >= LIGHTEST * self._within and (pair is not None or is_countable):
             found = self._by_density(light, heavy, length, is_slow)
         if has_gap and not is_countable:
-            found = max(found, min(self._by_gap(side, math.sqrt(length), is_slow) for side in (light, heavy)))
+            found = max(found, self._by_gap(light, heavy, math.sqrt(length), is_slow, above=found))
         if pair is not None:
             refused = self._remain_apart(pair, found)
         else:
@@ -167,8 +167,13 @@ class Joining:
             return found
         return min(found, self._significance(heavy, self._typical(heavy, length), is_slow))
 
-    def _by_gap(self, side: _Side, gap: float, is_slow: bool) -> float:
-        """By how much a side is denser than the gap, in which there is nothing."""
+    def _by_gap(self, light: _Side, heavy: _Side, gap: float, is_slow: bool, above: float) -> float:
+        """By how much the less dense side is denser than the gap, in which there is nothing. The heavier side, whose
+        spread takes longer to find, is only looked at where the lighter one is by more than `above`."""
+        found = self._beside_gap(light, gap, is_slow)
+        return min(found, self._beside_gap(heavy, gap, is_slow)) if found > above else found
+
+    def _beside_gap(self, side: _Side, gap: float, is_slow: bool) -> float:
         if len(side.members) < 2:
             return 0.0
         mass, within, few = self._weights.mass, self._within, self._few

@@ -19,7 +19,7 @@ from shoal.algorithms.cluster_tree.gaps import FEW_READINGS, cores_of_few
 from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
 from shoal.kernels.density_tree import Neighbours, mass_around, spanning_tree
 from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Positions, Singles, frame_of, squared_among
+from shoal.kernels.sketching import Located, Positions, Singles, squared_among
 
 MASS_WITHIN_MIN = 20.0
 """smallest number of readings within a core distance: a smaller count is not nearly normal"""
@@ -42,6 +42,7 @@ class Partition(NamedTuple):
 
 def partition(
     cells: Cells,
+    centres: Located,
     active: NDArray[np.bool_],
     settled: NDArray[np.bool_],
     dependence: Floats,
@@ -49,19 +50,19 @@ def partition(
     split_significance: float,
     remain_apart: RemainApart,
 ) -> Partition:
-    """cells, (k,) whether a cell's cluster is active, (k,) how many of its readings count as one -> groups of cells.
+    """cells, their centres, (k,) whether a cell's cluster is active, (k,) its dependence -> groups of cells.
 
-    `settled` (k,): whether its cluster is shown as itself, and nothing else as it; `slow_dependence` (k,): dependence
-    over thousands of readings. A settled cluster that receives no readings remains as it is. A join within one known
-    cluster is refused from `split_significance` on, a join of two known clusters when `remain_apart` is true.
+    Dependence: how many readings count as one; `slow_dependence` (k,): over thousands of readings. `settled` (k,):
+    whether its cluster is shown as itself, and nothing else as it; a settled cluster that receives no readings remains
+    as it is. A join within one known cluster is refused from `split_significance` on, a join of two known clusters when
+    `remain_apart` is true.
     """
     k, total = len(cells), float(cells.mass.sum())
     mean = float(cells.mass @ dependence) / total if k else 1.0
     within, few = max(MASS_WITHIN_MIN, RESOLUTION * math.sqrt(total * math.sqrt(mean))), FEW_READINGS * mean
     if k < 3 or total < 2.0 * within:
         return Partition(np.zeros(k, dtype=np.int64), {}, np.full(k, np.inf))
-    frame = frame_of(cells.centres)
-    squared = squared_among(frame.of(cells.centres))
+    squared = squared_among(centres.points)
     neighbours = Neighbours(squared)
     cores = _cores(squared, neighbours, cells.mass, within, few)
     present = still_present(cells, active, squared, cores, dependence)
@@ -74,9 +75,9 @@ def partition(
     joining = Joining(weights, squared, cores, within, few, split_significance, remain_apart)
     order = np.argsort(lengths, kind="stable")
     group, significance = joining.join(edges[order], lengths[order])
-    _, first, place = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
-    group[unchanged] = np.flatnonzero(unchanged)[first][place]
-    return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * frame.scale)
+    _, first, known = np.unique(cells.cluster[unchanged], return_index=True, return_inverse=True)
+    group[unchanged] = np.flatnonzero(unchanged)[first][known]
+    return Partition(group, significance, np.sqrt(cores.astype(np.float64)) * centres.frame.scale)
 
 
 def _cores(squared: Singles, neighbours: Neighbours, mass: Floats, within: float, few: float) -> Singles:

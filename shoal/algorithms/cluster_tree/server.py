@@ -21,7 +21,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
-from shoal.kernels.sketching import Positions, Sketch, empty_sketch
+from shoal.kernels.sketching import Positions, Sketch, empty_sketch, located
 
 STATE_VERSION = 1
 
@@ -105,8 +105,10 @@ class ClusterTreeServer:
         def remain_apart(pair: Pair, significance: float) -> bool:
             return identities.remain_apart(pair, significance, readings)
 
+        centres = located(cells.centres)
         found = partition(
             cells,
+            centres,
             identities.active(cells.cluster),
             identities.settled(cells.cluster),
             identities.dependence(cells.cluster),
@@ -117,7 +119,7 @@ class ClusterTreeServer:
         identities.assign(cells, found, readings)
         identities.settle(readings)
         if len(self._block.mass):
-            near = self._dependence.compare(self._block, self._block_time, cells, found.cores, identities)
+            near = self._dependence.compare(self._block, self._block_time, cells, centres, found.cores, identities)
             identities.count_recent(identities.shown(cells.cluster[near]), self._block.mass)
         self._block, self._block_time = empty_sketch(self._width or 0), np.empty(0)
         dependence = identities.dependence(cells.cluster)

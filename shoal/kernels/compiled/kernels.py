@@ -15,6 +15,7 @@ from shoal.kernels.compiled import (
     lloyd,
     membership,
     sketching,
+    spreading,
     valleys,
     window,
 )
@@ -39,6 +40,7 @@ def compiled_kernels() -> CompiledKernels:
         near_pairs=sketching.pairs_kernel(sources),
         unite=sketching.unite_kernel(sources),
         merge_points=sketching.merge_kernel(sources),
+        all_exceed=spreading.kernel(sources),
         find_valleys=valleys.kernel(sources),
         count_window=window.kernel(sources),
         count_in_table=cell_counts.table_kernel(sources),

@@ -20,7 +20,7 @@ MERGE = types.int64(POINTS, FLOATS, PLACES, types.float64[:, ::1], types.float64
 INFINITE = 0x7F800000
 """the bits of an infinite 32-bit float; floats that are not negative have the order of their bits"""
 CHUNK = 64
-"""distances of which the least is found before it is looked for: whole numbers are compared many at a time"""
+"""distances whose least is kept: whole numbers are compared many at a time"""
 
 
 @njit(forceinline=True)
@@ -35,19 +35,25 @@ def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any) -> No
 
 
 @njit(forceinline=True)
-def place_of_least(bits: Any) -> Any:
-    """The place of the least of numbers (n,), the first of a tie."""
-    n, least, chunk = len(bits), np.int32(INFINITE), 0
-    for start in range(0, n, CHUNK):
-        part, lowest = bits[start : start + CHUNK], np.int32(INFINITE)
-        for at in range(len(part)):
-            lowest = min(lowest, part[at])
-        if lowest < least:
-            least, chunk = lowest, start
-    for at in range(chunk, min(chunk + CHUNK, n)):
-        if bits[at] == least:
-            return at
-    return 0
+def least_of(bits: Any, chunk: Any) -> Any:
+    """The least of the numbers (n,) in a chunk."""
+    part, lowest = bits[CHUNK * chunk : CHUNK * chunk + CHUNK], np.int32(INFINITE)
+    for at in range(len(part)):
+        lowest = min(lowest, part[at])
+    return lowest
+
+
+@njit(forceinline=True)
+def place_of_least(bits: Any, lowest: Any) -> Any:
+    """The place of the least of numbers (n,), the first of a tie. `lowest`: the least number in each chunk."""
+    chunk = 0
+    for other in range(1, len(lowest)):
+        if lowest[other] < lowest[chunk]:
+            chunk = other
+    at = CHUNK * chunk
+    while bits[at] != lowest[chunk]:
+        at += 1
+    return at
 
 
 def pairs_kernel(sources: str) -> Any:
@@ -62,14 +68,18 @@ def pairs_kernel(sources: str) -> Any:
         n, q = near.shape
         far, gap = np.empty(n, np.float32), np.empty(1, np.float32)
         bits, gap_bits = far.view(np.int32), gap.view(np.int32)
+        lowest = np.empty((n + CHUNK - 1) // CHUNK, np.int32)
         for own in range(n):
             set_distances(squared[own], own, groups, tie, far)
+            for chunk in range(len(lowest)):
+                lowest[chunk] = least_of(bits, chunk)
             for place in range(q):
-                other = place_of_least(bits)
+                other = place_of_least(bits, lowest)
                 mass, others = masses[own], masses[other]
                 gap[0] = np.float32(np.float64(far[other]) * (mass * others / (mass + others)))
                 near[own, place], keys[own, place] = other, (np.int64(gap_bits[0]) << 32) | (own * q + place)
                 bits[other] = INFINITE
+                lowest[other // CHUNK] = least_of(bits, other // CHUNK)
 
     return near_pairs
 
