@@ -36,6 +36,7 @@ class CompiledKernels(NamedTuple):
     mass_around: Callable[..., None]
     spanning_tree: Callable[..., None]
     join_groups: Callable[..., tuple[int, int, int]]
+    locate: Callable[..., float]
     near_pairs: Callable[..., None]
     unite: Callable[..., None]
     merge_points: Callable[..., int]

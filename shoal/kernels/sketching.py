@@ -52,6 +52,11 @@ class Located(NamedTuple):
 
 def located(points: Floats) -> Located:
     """points (n, d) -> the same in their frame."""
+    compiled = forms.PROCESS.compiled_for(0.0)
+    if compiled is not None and len(points):
+        middle, placed = np.empty(points.shape[1]), np.empty(points.shape)
+        scale = compiled.locate(np.ascontiguousarray(points), middle, placed)
+        return Located(Frame(middle, scale), placed)
     frame = frame_of(points)
     return Located(frame, frame.of(points))
 
@@ -61,7 +66,8 @@ def frame_of(points: Floats) -> Frame:
     if not len(points):
         return Frame(np.zeros(points.shape[1]), 1.0)
     low, high = points.min(axis=0), points.max(axis=0)
-    return Frame(low / 2 + high / 2, float((high / 2 - low / 2).max()) or 1.0)
+    # Plus 0, so that of 0 and -0 it is 0, whichever of the two was found to be the lowest.
+    return Frame(low / 2 + high / 2 + 0.0, float((high / 2 - low / 2).max()) or 1.0)
 
 
 class Sketch(NamedTuple):

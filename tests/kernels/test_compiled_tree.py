@@ -24,7 +24,7 @@ from shoal.kernels.density_tree import (
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.kernels.groups import Meeting, groups_of
-from shoal.kernels.sketching import Sketch, frame_of, merge_targets, merged, squared_among
+from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, squared_among
 from shoal.kernels.spreading import spread_ties
 from tests.conftest import without
 
@@ -111,6 +111,15 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
                 by_form(lambda: counted_anew(squared, mass, within))  # noqa: B023 - called at once
                 by_form(lambda: spanning_tree(squared, cores))  # noqa: B023 - called at once
                 by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_points_have_the_same_bits_in_their_frame(kind: str, by_form: Callable[..., Any]) -> None:
+    for d in (1, 2, 16):
+        for points, _ in cases(kind, d):
+            frame, placed = by_form(lambda: located(points))  # noqa: B023 - called at once
+            assert bits((frame, placed)) == bits((frame_of(points), frame_of(points).of(points)))
+            assert np.abs(placed).max() <= 1.0 + 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,6 +37,7 @@ def compiled_kernels() -> CompiledKernels:
         mass_around=density_tree.around_kernel(sources),
         spanning_tree=density_tree.tree_kernel(sources),
         join_groups=groups.kernel(sources),
+        locate=sketching.locate_kernel(sources),
         near_pairs=sketching.pairs_kernel(sources),
         unite=sketching.unite_kernel(sources),
         merge_points=sketching.merge_kernel(sources),

@@ -16,19 +16,55 @@ POINTS = types.Array(types.float64, 2, "C", readonly=True)
 PLACES = types.Array(types.int64, 1, "C", readonly=True)
 PAIRS = types.void(TABLE, PLACES, FLOATS, types.float64, types.int64[:, ::1], types.int64[:, ::1])
 UNITE = types.void(PLACES, types.int64[:, ::1], types.int64, types.float64, types.float64[::1], types.int64[::1])
+LOCATE = types.float64(POINTS, types.float64[::1], types.float64[:, ::1])
 MERGE = types.int64(POINTS, FLOATS, PLACES, types.float64[:, ::1], types.float64[::1])
 INFINITE = 0x7F800000
 """the bits of an infinite 32-bit float; floats that are not negative have the order of their bits"""
+TIED = 0x38000000
+"""the bits of 2^-15: what decides a tie is below 1e-12, and does not change so large a 32-bit float"""
 CHUNK = 64
 """distances whose least is kept: whole numbers are compared many at a time"""
 
 
+def locate_kernel(sources: str) -> Any:
+    """points (n, d), n > 0 -> sets `middle` (d,) of their range, and `placed` (n, d) to them in their frame; returns
+    its scale."""
+
+    @njit(LOCATE, cache=True, error_model="numpy")
+    def locate(points: Any, middle: Any, placed: Any) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        n, d = points.shape
+        low, high, scale = points[0].copy(), points[0].copy(), 0.0
+        for at in range(1, n):
+            for feature in range(d):
+                value = points[at, feature]
+                low[feature] = value if value < low[feature] else low[feature]
+                high[feature] = value if value > high[feature] else high[feature]
+        for feature in range(d):
+            middle[feature] = low[feature] / 2 + high[feature] / 2 + 0.0
+            scale = max(scale, high[feature] / 2 - low[feature] / 2)
+        scale = scale if scale > 0.0 else 1.0
+        for at in range(n):
+            for feature in range(d):
+                placed[at, feature] = (points[at, feature] - middle[feature]) / scale
+        return scale
+
+    return locate
+
+
 @njit(forceinline=True)
-def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any) -> None:
-    """squared (n,) -> sets `far` (n,) to the distances² of `own` with ties decided; infinite: not to be merged."""
-    for other in range(len(squared)):
-        far[other] = np.float32(np.float64(squared[other]) + np.float64(np.int32(own) ^ np.int32(other)) * tie)
+def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any, bits: Any) -> None:
+    """squared (n,) -> sets `far` (n,), whose bits are `bits`, to the distances² of `own` with ties decided; infinite:
+    not to be merged."""
+    lowest = np.int32(INFINITE)
+    far[:] = squared
     far[own] = np.float32(math.inf)
+    for other in range(len(squared)):
+        lowest = min(lowest, bits[other])
+    if lowest < TIED:
+        for other in range(len(squared)):
+            far[other] = np.float32(np.float64(squared[other]) + np.float64(np.int32(own) ^ np.int32(other)) * tie)
+        far[own] = np.float32(math.inf)
     if len(groups):
         for other in range(len(squared)):
             far[other] = far[other] if groups[other] == groups[own] else np.float32(math.inf)
@@ -70,7 +106,7 @@ def pairs_kernel(sources: str) -> Any:
         bits, gap_bits = far.view(np.int32), gap.view(np.int32)
         lowest = np.empty((n + CHUNK - 1) // CHUNK, np.int32)
         for own in range(n):
-            set_distances(squared[own], own, groups, tie, far)
+            set_distances(squared[own], own, groups, tie, far, bits)
             for chunk in range(len(lowest)):
                 lowest[chunk] = least_of(bits, chunk)
             for place in range(q):
