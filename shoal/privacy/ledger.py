@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from shoal.databases import FULL, LOCKED, primary_code, writing
-from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
+from shoal.databases import explained, writing
+from shoal.errors import InvalidState
 from shoal.privacy.spending import Spending, nano, spending, unreadable
 from shoal.privacy.unit import UnitName
 
@@ -58,7 +59,8 @@ class Release(NamedTuple):
 class Ledger:
     """An SQLite file in the client's folder. Every charge is flushed to the disk before `charge` returns.
 
-    Every method raises `InvalidState` for a damaged file, and `LogUnavailable` when the disk is full or fails.
+    Every method raises `InvalidState` for a damaged file, `SettingsError` when this user may not write it, and
+    `LogUnavailable` when the disk is full or fails.
     """
 
     def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
@@ -191,21 +193,5 @@ class Ledger:
         with self._explained(), writing(self._file):
             yield self._file
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turns errors of SQLite into ours, except for the use of a closed ledger, which is a programming error."""
-        try:
-            yield
-        except sqlite3.ProgrammingError:
-            raise
-        except sqlite3.Error as error:
-            code = primary_code(error)
-            if code in LOCKED:
-                raise CheckpointInUse(
-                    f"{self._path}: in use by another process; is this client running already?"
-                ) from None
-            if code in FULL:
-                raise LogUnavailable(
-                    f"{self._path}: cannot be written: {error}; make room or repair the disk"
-                ) from None
-            raise unreadable(self._path, str(error)) from None
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self._path, "this client", partial(unreadable, self._path))

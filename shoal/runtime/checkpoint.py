@@ -13,16 +13,16 @@ import hashlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import msgpack
 
-from shoal.databases import FULL, LOCKED, NO_ACCESS, primary_code, writing
-from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable, MessageRejected, SettingsError
+from shoal.databases import explained, writing
+from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.files import atomic_file
 from shoal.protocol.codec import PART, Part, Refer, Resolve, pack, unpack
 from shoal.transports.base import Headers
@@ -213,32 +213,8 @@ class Checkpoint:
                 "give each process a folder of its own"
             )
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turns errors of SQLite into ours, except for the use of a closed checkpoint, which is a programming error."""
-        try:
-            yield
-        except sqlite3.ProgrammingError:
-            raise
-        except sqlite3.Error as error:
-            code = primary_code(error)
-            if code in LOCKED:
-                raise CheckpointInUse(
-                    f"{self._path}: in use by another process; is {self._owner} running already?"
-                ) from None
-            if code in FULL:
-                raise LogUnavailable(
-                    f"{self._path}: cannot be written: {error}; make room or repair the disk"
-                ) from None
-            if code in NO_ACCESS:
-                raise SettingsError(
-                    f"{self._path}: cannot be opened ({error}); it must be a file that this user may write, in a "
-                    "folder that this user may write"
-                ) from None
-            raise self._damaged(str(error)) from None
-        except UnicodeDecodeError:
-            # SQLite's error text quotes a damaged name.
-            raise self._damaged("its names are not text") from None
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self._path, self._owner, self._damaged)
 
     def _taken_apart(self, state: dict[str, Any]) -> tuple[bytes, _References, list[tuple[int, bytes, bytes]]]:
         """The packed state with references to its parts, all of these, and the rows of those that are not stored."""
