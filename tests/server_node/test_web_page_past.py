@@ -263,6 +263,15 @@ def test_the_regions_below_are_shown_as_a_tree(browser: Browser) -> None:
         fits_everywhere(tab)
 
 
+def test_tables_of_four_features_fit_on_paper(browser: Browser) -> None:
+    with shown(browser, the_status()) as (tab, _):
+        tab.resize(718, 1000)  # what A4 leaves within the browser's margins
+        tab.prefer("light", "print")
+        tab.until("matchMedia('print').matches && innerWidth === 718")
+        tab.until("document.querySelectorAll('#clusters tbody tr').length > 0")
+        assert tab.value_of(OVERFLOWING) == []
+
+
 def test_without_regions_there_is_nothing_of_them(browser: Browser) -> None:
     with shown(browser, the_status()) as (tab, _):
         tab.until("document.querySelectorAll('#clients tbody tr').length === 3")
