@@ -47,14 +47,18 @@ class Quotas:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        left = [[*key, *spent] for key, spent in sorted(self._left.items())]
-        return {"names": sorted(self._names), "left": left}
+        # In columns, as a checkpoint looks through every list by itself.
+        rows = ((*key, *spent) for key, spent in sorted(self._left.items()))
+        columns = list(map(list, zip(*rows, strict=True))) or [[], [], [], []]
+        return {"names": sorted(self._names), "left": columns}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
             self._names = set(state["names"])
-            self._left = {(partition, client): (left, at) for partition, client, left, at in state["left"]}
+            self._left = {
+                (partition, client): (left, at) for partition, client, left, at in zip(*state["left"], strict=True)
+            }
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's quotas are damaged: {broken}") from None
 

@@ -15,7 +15,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 
 Models = Mapping[str, ServedModel]
 

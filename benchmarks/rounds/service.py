@@ -79,9 +79,9 @@ def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, 
 
 def _turn(federation: _Federation, windows: Sequence[Rows]) -> dict[str, float]:
     """Seconds of a round and of its parts for each answer, beside those of the arithmetic alone."""
-    used, clock = time.process_time(), time.perf_counter()
+    used, clock = time.thread_time(), time.perf_counter()
     each = federation.round(1)
-    whole, waited = time.process_time() - used, time.perf_counter() - clock
+    whole, waited = time.thread_time() - used, time.perf_counter() - clock
     together = federation.round(TOGETHER)
     answering, combining = federation.arithmetic(windows)
     parts = {
@@ -140,17 +140,17 @@ class _Federation:
 
     def round(self, together: int) -> _Used:
         """Run one round, from an open request to the next one; so many answers are flushed at a time."""
-        used, before = _Used(), time.process_time()
+        used, before = _Used(), time.thread_time()
         for number, (client, snapshots) in enumerate(zip(self._clients, self._snapshots, strict=True), 1):
             snapshots.follow()
-            read = time.process_time()
+            read = time.thread_time()
             made = client.make_answers(time.time()).updates
-            answered = time.process_time()
+            answered = time.thread_time()
             for record in (record for update in made for record in update.records):
                 self._log.publish(record.topic, record.value, record.key, record.headers)
             if number % together == 0 or number == len(self._clients):
                 self._log.flush()
-            flushed = time.process_time()
+            flushed = time.thread_time()
             used.request += read - before
             used.answer += answered - read
             used.flush += flushed - answered
@@ -158,20 +158,20 @@ class _Federation:
         round_before = self._closed()
         while self._closed() == round_before:
             self._server.step()
-        used.server = time.process_time() - before
+        used.server = time.thread_time() - before
         return used
 
     def arithmetic(self, windows: Sequence[Rows]) -> tuple[float, float]:
         """Processor seconds of the same answers, and of their sum, alone."""
         snapshot = self._server.models()[MODEL].snapshot
         assert snapshot is not None
-        began = time.process_time()
+        began = time.thread_time()
         answers = [
             Answer(f"{n:06}", 0, self._algorithm.answer(snapshot.arrays, rows)) for n, rows in enumerate(windows)
         ]
-        answered = time.process_time()
+        answered = time.thread_time()
         self._algorithm.combine(snapshot.arrays, select_answers(Policy(), PolicyState(), answers, 0)[1])
-        return answered - began, time.process_time() - answered
+        return answered - began, time.thread_time() - answered
 
     def _closed(self) -> int:
         snapshot = self._server.models()[MODEL].snapshot
