@@ -167,7 +167,7 @@ def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
 
 def _reason(refused: Exception) -> str:
     if isinstance(refused, OSError) and refused.errno == errno.EADDRINUSE:
-        return "the port is in use; stop what uses it, or choose another (0 for any free one)"
+        return "the port is in use; stop what uses it, or choose another by [server] port (0: any free one)"
     if isinstance(refused, OSError) and refused.errno == errno.EACCES:
         return "ports below 1024 need special rights; choose another"
     return f"{refused}; choose another"
