@@ -125,7 +125,7 @@ def median(numbers: Any) -> Any:
     if n > SORTED_FROM:
         numbers.sort()
         return 0.5 * (numbers[below] + numbers[above])
-    low, high = -math.inf, -math.inf
+    low, high, low_known, high_known = -math.inf, -math.inf, False, False
     for i in range(n):
         number, smaller = numbers[i], 0
         for j in range(n):
@@ -134,4 +134,9 @@ def median(numbers: Any) -> Any:
             low = max(low, number)
         if smaller <= above:
             high = max(high, number)
+        # Just so many smaller ones: it is at that place. With ties there may be no such number.
+        low_known |= smaller == below
+        high_known |= smaller == above
+        if low_known and high_known:
+            break
     return 0.5 * (low + high)
