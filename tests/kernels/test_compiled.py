@@ -93,11 +93,14 @@ def test_both_forms_end_in_the_same_bits(half: type[Network], kind: str, monkeyp
 def test_sums_of_any_number_of_features_are_numpys(
     half: type[Network], d: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, compiled = half(d), half(d)
     rows = blobs(np.random.default_rng(d), d)
-    learn_by(NUMPY, plain, rows, monkeypatch)
-    learn_by(COMPILED, compiled, rows, monkeypatch)
-    assert bits(plain) == bits(compiled)
+    # Full with 8 nodes: a row of another blob looks for the nearest one at any distance.
+    for options in ({}, {"nodes_max": 8}):
+        plain, compiled = half(d, **options), half(d, **options)
+        learn_by(NUMPY, plain, rows, monkeypatch)
+        learn_by(COMPILED, compiled, rows, monkeypatch)
+        assert bits(plain) == bits(compiled), options
+        assert not options or compiled.saturated > 0
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -164,7 +167,7 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
     margin = real[MARGIN]
     assert 0 < margin < d * 1e-2
     for row in rows:
-        screen.bound(row, parts, whole, real)
+        screen.bound(row, parts, whole, real, screen.LOWEST)
         exact = np.exp(-((row - weights) ** 2) / (2 * sigma**2)).sum(axis=1)
         assert (bounds[:37] + margin >= exact).all()
         assert (bounds[:37] - margin <= screen.CHORD_RATIO * exact).all()

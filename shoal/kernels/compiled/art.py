@@ -26,11 +26,18 @@ from shoal.kernels.compiled.places import (
     VIGILANCE,
 )
 from shoal.kernels.compiled.recent import recent_bandwidth
-from shoal.kernels.compiled.screen import at_least, blocks, bound, just_below, least_of_nearest
+from shoal.kernels.compiled.screen import (
+    LOWEST,
+    PART,
+    at_least,
+    blocks,
+    bound,
+    just_below,
+    least_of_nearest,
+    lowest_bound,
+)
 from shoal.kernels.workspace import BLOCK
 
-LOWEST = np.float32(-1.0)
-"""a bound that every node reaches"""
 EXCLUDED = np.float32(-2.0)
 """below all bounds"""
 
@@ -67,7 +74,7 @@ def two_nearest(
     first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
     d = len(row)
     scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
-    lowest = just_below(least - real[MARGIN]) if real[MARGIN] >= 0.0 else LOWEST
+    lowest = lowest_bound(least, real)
     n = find_reaching(bounds, lowest, whole, found)
     # A single node needs no exponential where its bound shows that it is near enough.
     if n == 1 and (furthest == math.inf or at_least(bounds[found[0]], real) >= least):
@@ -115,6 +122,9 @@ def nearest_of_all(
 ) -> Any:
     """The nearest node at any distance, for a row that would be a new node in a network that is full."""
     whole[SATURATED] += 1
+    if len(row) > PART:
+        # Bounds of nodes beyond the vigilance were left early.
+        bound(row, screen, whole, real, LOWEST)
     least = least_of_nearest(screen, whole, real)
     return two_nearest(row, weights, whole, real, screen, least, math.inf, loops, terms, found)[0]
 
@@ -159,7 +169,7 @@ def set_vigilance(weights: Any, whole: Any, real: Any, screen: Any, loops: Any, 
     smallest = np.ones(size)
     for k in range(size):
         row = weights[k]
-        bound(row, screen, whole, real)
+        bound(row, screen, whole, real, LOWEST)
         bounds[k] = EXCLUDED
         least = least_of_nearest(screen, whole, real)
         other = two_nearest(row, weights, whole, real, screen, least, math.inf, loops, terms, found)[0]

@@ -10,7 +10,7 @@ from shoal.kernels.compiled.art import add_node, least_within, move, nearest_of_
 from shoal.kernels.compiled.intrinsics import borrowed
 from shoal.kernels.compiled.places import COUNTER, KEPT, NEIGHBOUR, NODES_MAX, SIZE, VIGILANCE
 from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
-from shoal.kernels.compiled.screen import bound, open_screen, put, set_margin
+from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, set_margin
 from shoal.kernels.workspace import FOUND, NEWER, OLDER, ORIGIN, TERMS, Workspace
 
 WHOLE, REAL = types.int64[::1], types.float64[::1]
@@ -51,8 +51,8 @@ def learn_rows(
         order_by_stamp(stamps, whole[SIZE], newer, older)
     for i in range(len(rows)):
         row = rows[i]
-        bound(row, screen, whole, real)
         least, vigilance = least_within(real, d), real[VIGILANCE]
+        bound(row, screen, whole, real, lowest_bound(least, real))
         first, second = two_nearest(row, weights, whole, real, screen, least, vigilance, loops, terms, found)
         if first < 0 and whole[SIZE] == limits[NODES_MAX]:
             first = nearest_of_all(row, weights, whole, real, screen, loops, terms, found)

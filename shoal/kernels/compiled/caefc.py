@@ -37,7 +37,7 @@ from shoal.kernels.compiled.places import (
     VIGILANCE,
 )
 from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
-from shoal.kernels.compiled.screen import bound, open_screen, put, put_all, set_margin
+from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
 SIGNATURE = types.int64(ROWS, NODES, EDGES, WORKSPACE, WHOLE, REAL, WHOLE, REAL, WHOLE)
@@ -237,8 +237,8 @@ def learn_rows(
     for i in range(len(rows)):
         row, first, second = rows[i], -1, -1
         if whole[SIZE] >= limits[N_ACTIVE]:
-            bound(row, screen, whole, real)
             least, far = least_within(real, d), real[VIGILANCE]
+            bound(row, screen, whole, real, lowest_bound(least, real))
             first, second = two_nearest(row, weights, whole, real, screen, least, far, loops, terms, found)
             if first < 0 and whole[SIZE] == limits[NODES_MAX]:
                 first = nearest_of_all(row, weights, whole, real, screen, loops, terms, found)

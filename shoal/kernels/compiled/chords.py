@@ -36,36 +36,43 @@ def _chords(builder: Any, differences: Any, steepness: Any) -> Any:
 
 
 @intrinsic
-def bound_block(context: Any, columns: Any, block: Any, point: Any, steepness: Any, bounds: Any) -> Any:
-    """columns (blocks, d, 16), point (d,) -> bounds[16 block:][:16]: for each node the sum over features of chords."""
+def add_chords(
+    context: Any, columns: Any, block: Any, point: Any, first: Any, end: Any, steepness: Any, bounds: Any
+) -> Any:
+    """columns (blocks, d, 16), point (d,) -> add to bounds[16 block:][:16] the chords of some features of each node.
+
+    They are the features from `first` to before `end`; from the first of all on, sums begin at 0.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         columns, point, bounds = (
-            context.make_array(signature.args[place])(context, builder, arguments[place]) for place in (0, 2, 4)
+            context.make_array(signature.args[place])(context, builder, arguments[place]) for place in (0, 2, 6)
         )
-        d, width = point.nitems, arguments[1].type(BLOCK)
-        start = builder.mul(arguments[1], builder.mul(d, width))
-        steepness = splat(builder, arguments[3], FLOATS)
-        sums = cgutils.alloca_once_value(builder, _all(0.0))
+        first, end = arguments[3:5]
+        place, steepness = builder.mul(arguments[1], first.type(BLOCK)), splat(builder, arguments[5], FLOATS)
+        start = builder.mul(place, point.nitems)
+        before = load(builder, bounds.data, place, FLOATS)
+        is_new = builder.icmp_signed("==", first, first.type(0))
+        sums = cgutils.alloca_once_value(builder, builder.select(is_new, _all(0.0), before))
 
         def chords(feature: Any) -> Any:
-            place = builder.add(start, builder.mul(feature, width))
+            weights = load(builder, columns.data, builder.add(start, builder.mul(feature, first.type(BLOCK))), FLOATS)
             here = splat(builder, builder.load(builder.gep(point.data, [feature])), FLOATS)
-            return _chords(builder, builder.fsub(here, load(builder, columns.data, place, FLOATS)), steepness)
+            return _chords(builder, builder.fsub(here, weights), steepness)
 
         # Four features first, then their sum to the others: one addition in four waits for the one before.
-        four = d.type(4)
-        with cgutils.for_range(builder, builder.sdiv(d, four)) as fours:
-            first = builder.mul(fours.index, four)
-            terms = [chords(builder.add(first, d.type(number))) for number in range(4)]
+        rest = builder.srem(builder.sub(end, first), first.type(4))
+        middle = builder.sub(end, rest)
+        with cgutils.for_range_slice(builder, first, middle, first.type(4), first.type) as (four, _):
+            terms = [chords(builder.add(four, first.type(number))) for number in range(4)]
             pairs = builder.fadd(terms[0], terms[1]), builder.fadd(terms[2], terms[3])
             builder.store(builder.fadd(builder.load(sums), builder.fadd(*pairs)), sums)
-        with cgutils.for_range_slice(builder, builder.sub(d, builder.srem(d, four)), d, d.type(1), d.type) as (last, _):
+        with cgutils.for_range_slice(builder, middle, end, first.type(1), first.type) as (last, _):
             builder.store(builder.fadd(builder.load(sums), chords(last)), sums)
-        store(builder, builder.load(sums), bounds.data, builder.mul(arguments[1], width))
+        store(builder, builder.load(sums), bounds.data, place)
         return context.get_dummy_value()
 
-    return types.void(columns, types.intp, point, types.float32, bounds), generate
+    return types.void(columns, types.intp, point, types.intp, types.intp, types.float32, bounds), generate
 
 
 @intrinsic

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.kernels.compiled.chords import MANTISSA, bound_block
+from shoal.kernels.compiled.chords import MANTISSA, add_chords, reaching
 from shoal.kernels.compiled.intrinsics import borrowed
 from shoal.kernels.compiled.places import FAR, FAR_AT_ALL, KEPT, MARGIN, MEAN_SIGMA, SIZE
 from shoal.kernels.workspace import BLOCK
@@ -26,6 +26,10 @@ FURTHEST = 1e18
 """of a coordinate from the origin of the screen, so that no square overflows in 32 bits"""
 STEEPEST = 1e30
 """largest 1 / (2 sigma^2 ln 2), so that it is finite in 32 bits"""
+PART = 32
+"""features after which a block may be left"""
+LOWEST = np.float32(-1.0)
+"""a bound that every node reaches"""
 FAR_KEPT = 30.0
 """of a coordinate from an origin that is kept, times the root of the slope: it adds as much to the margin as y does"""
 
@@ -121,6 +125,12 @@ def largest(bounds: Any) -> Any:
 
 
 @njit(forceinline=True)
+def lowest_bound(least: Any, real: Any) -> Any:
+    """What the bound of a node whose sum is at least `least` is at least; without a screen, a bound that all reach."""
+    return just_below(least - real[MARGIN]) if real[MARGIN] >= 0.0 else LOWEST
+
+
+@njit(forceinline=True)
 def just_below(number: Any) -> Any:
     """A 32-bit float that is not above a number."""
     return np.float32(number - 1e-6 * abs(number))
@@ -139,13 +149,21 @@ def blocks(whole: Any) -> Any:
 
 
 @njit(forceinline=True)
-def bound(row: Any, screen: Any, whole: Any, real: Any) -> None:
-    """row (d,) -> the bounds of the screen: of d times the correntropy of the row and each node, from above."""
+def bound(row: Any, screen: Any, whole: Any, real: Any, lowest: Any) -> None:
+    """row (d,) -> the bounds of the screen: of d times the correntropy of the row and each node, from above.
+
+    A block is left as soon as none of its nodes can reach `lowest`, as no chord is above 1; its bounds then are below.
+    """
     columns, bounds, origin, point = screen
     if real[MARGIN] < 0.0:
         return
     for j in range(len(point)):
         point[j] = np.float32(row[j] - origin[j])
     steepness = np.float32(slope(real) * MANTISSA)
+    d = len(point)
     for block in range(blocks(whole)):
-        bound_block(columns, block, point, steepness, bounds)
+        for first in range(0, d, PART):
+            end = min(first + PART, d)
+            add_chords(columns, block, point, first, end, steepness, bounds)
+            if end < d and not reaching(bounds, block, just_below(lowest - (d - end))):
+                break
