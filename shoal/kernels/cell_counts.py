@@ -18,8 +18,10 @@ TABLE_MAX: Final = 1 << 16
 """cells up to which a grid is counted in a table of all its cells"""
 MERGE_MIN: Final = 1 << 16
 """cells that are collected at least before equal ones are added up"""
-SLOTS: Final = (1 << 10, 1 << 20)
+SLOTS: Final = (1 << 12, 1 << 18)
 """of the hash table, at first and at most: powers of 2. A slot takes 16 bytes"""
+GROWTH: Final = 4
+"""by which factor the hash table becomes larger"""
 FREE: Final = -1
 """in a slot that holds no cell"""
 SHARE_OF_LEARNING: Final = 0.002
@@ -73,8 +75,8 @@ class CellCounts:
         return self._number, self._count
 
     def _enlarge_slots(self) -> None:
-        """Collect what is in the hash table, and begin one of twice as many slots."""
-        size = min(max(2 * len(self._slots), SLOTS[0]), SLOTS[1])
+        """Collect what is in the hash table, and begin a larger one."""
+        size = min(max(GROWTH * len(self._slots), SLOTS[0]), SLOTS[1])
         self._empty_slots()
         self._slots, self._room = np.full((size, 2), FREE, dtype=np.int64), size // 2
 

@@ -24,9 +24,11 @@ def unpack_symmetric(halves: Floats, d: int) -> Floats:
 
 def pair_products(rows: Floats) -> Floats:
     """(k, n) -> (k (k + 1) / 2, n) the products of all pairs of rows, in the order of `numpy.triu_indices`."""
-    first, second = np.triu_indices(len(rows))
-    products: Floats = rows[first]
-    products *= rows[second]
+    products, first = np.empty((pair_count(len(rows)), rows.shape[1])), 0
+    for number, row in enumerate(rows):
+        last = first + len(rows) - number
+        np.multiply(row, rows[number:], out=products[first:last])
+        first = last
     return products
 
 

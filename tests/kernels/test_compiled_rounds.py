@@ -211,14 +211,14 @@ def test_a_step_that_is_too_small_to_divide_by_puts_rows_on_the_edges(form: str,
 
 
 def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_counts, "SLOTS", (4, 64))
+    monkeypatch.setattr(cell_counts, "SLOTS", (4, 256))
     forms.PROCESS = FORMS[COMPILED]
     counts, sizes = CellCounts(1000, np.zeros(2), np.ones(2)), set()
     places = np.random.default_rng(0).permutation(1000)
     for part in np.array_split(np.stack([places, places[::-1]], axis=1) + 0.5, 50):
         counts.add(part)
         sizes.add(len(counts._slots))
-    assert sizes == {32, 64}
+    assert sizes == {64, 256}
     assert counts.total()[1].tolist() == [1.0] * 1000
 
 
