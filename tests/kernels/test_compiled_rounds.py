@@ -183,9 +183,10 @@ def test_cells_have_the_same_counts_in_both_forms(
     monkeypatch.setattr(cell_counts, "SLOTS", (4, 64))
     monkeypatch.setattr(cell_counts, "MERGE_MIN", 50)
     rows = KINDS[kind](np.random.default_rng([d, cells]), d)
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    # Some rows are beyond the grid, some on its edges, and the last feature has no range.
-    step = (low / 2 + high / 2 - low) / cells
+    # Rows are below the grid and above it, and in three features or more the last one has no range.
+    least, most = rows.min(axis=0), rows.max(axis=0)
+    low = least + (most - least) / 4
+    step = (most - least) / 2 / cells
     step[-1] *= d < 3
     found = set()
     for turns in ((NUMPY,), (COMPILED,), (NUMPY, COMPILED), (COMPILED, NUMPY)):
