@@ -152,6 +152,11 @@ def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measur
         assert each["round_to_arithmetic"]["median"] > 1
     assert [each["rows"] for each in result["memory"]] == [50_000, 200_000]
     assert all(each["beyond_mib"] < each["rows_mib"] + 8 for each in result["memory"])
+    for each in result["service"]:
+        # Every part takes processor time; what is left of answering beyond its arithmetic can be rounded away.
+        assert min(each[f"{part}_us"]["median"] for part in ("request", "flush_each", "flush_together", "server")) > 0
+    assert result["live"]["rows"] == 200
+    assert result["live"]["answer_us"]["low"] > 0
 
 
 def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
