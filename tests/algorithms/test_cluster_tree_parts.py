@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
-from shoal.algorithms.cluster_tree.cells import Cells
+from shoal.algorithms.cluster_tree.cells import Cells, merged_mass_max
 from shoal.algorithms.cluster_tree.dependence import nearest_of_latest
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.cluster_tree.joining import Joining, Weights
@@ -27,6 +27,19 @@ def test_memory_is_bounded_in_independent_readings() -> None:
     cells = cells_of([300.0, 300.0, 4000.0], [0, 0, 1])
     cells.limit_mass(200.0, 1000.0, np.array([1.0, 1.0, 10.0]))
     np.testing.assert_allclose(cells.mass, [100.0, 100.0, 2000.0])
+
+
+@pytest.mark.parametrize(("d", "raised"), [(16, False), (64, True)])
+def test_merged_cells_are_hardly_heavier_than_the_limit_where_no_pairs_are_left_below_it(d: int, raised: bool) -> None:
+    generator = np.random.default_rng([0, d])
+    centres, cells, heaviest = generator.random((10, d)), Cells.empty(d), 0.0
+    for _ in range(30):
+        before, rows = len(cells), centres[generator.integers(10, size=100)] + generator.normal(0, 0.02, (100, d))
+        cells.add(Sketch(rows, np.ones(100)), 400)
+        if len(cells) < before + 100:
+            heaviest = max(heaviest, float(cells.mass.max()) / merged_mass_max(float(cells.mass.sum()), 400))
+    assert (heaviest > 1.0) is raised
+    assert heaviest <= 1.3
 
 
 def dependences(rows: np.ndarray) -> list[tuple[float, float]]:

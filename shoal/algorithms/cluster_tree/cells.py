@@ -21,6 +21,9 @@ NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
 """share of recent readings, and multiple of the share in all cells, from which readings lie where none were before"""
 FREE_SHARE = 0.25
 """share of `cells_max` that is freed at once: merging costs one table of distances, however much is merged"""
+LIMIT_STEP = 1.25
+"""by how much the limit of a cell's mass is raised where no cells can be merged below it: in many features most pairs
+of near cells are soon too heavy, and cells of twice the limit would be denser than the readings that they stand for"""
 MASS_MIN = 0.1
 """mass, in readings, below which a cell is removed"""
 
@@ -77,14 +80,14 @@ class Cells:
     def _merge(self, cells_max: int) -> None:
         """Merge near cells of the same cluster. No cell may become heavier than the neighbourhood it is counted in."""
         wanted, total = int((1.0 - FREE_SHARE) * cells_max), float(self.mass.sum())
-        mass_max = max(0.2 * math.sqrt(total), 2.0 * total / cells_max, 2.0)
+        mass_max = merged_mass_max(total, cells_max)
         while len(self) > wanted:
             into = merge_targets(self.sketch, wanted, mass_max, self.cluster)
             stays = into == np.arange(len(into))
             if not stays.all():
                 self._merge_into(into, stays)
             elif mass_max < total:
-                mass_max *= 2.0
+                mass_max *= LIMIT_STEP
             else:  # more clusters than cells: the lightest cells are removed
                 heaviest = np.argsort(-self.mass, kind="stable")[:wanted]
                 self.keep(np.isin(np.arange(len(self)), heaviest))
@@ -132,3 +135,8 @@ class Cells:
         saved.check(bool((recent >= 0).all()), "a recent mass is negative")
         saved.check(bool((np.diff(ids) > 0).all()), "cell_id does not ascend")
         return cls(*sketch, recent, cluster, ids, n_created)
+
+
+def merged_mass_max(total: float, cells_max: int) -> float:
+    """The mass up to which cells are merged, of a mass of `total` in all."""
+    return max(0.2 * math.sqrt(total), 2.0 * total / cells_max, 2.0)
