@@ -26,6 +26,8 @@ FLAT: Final = 3
 DOUBTFUL: Final = 0.125
 """share of rows for which rounding could decide; above it, lengths are taken relative to the centres"""
 ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
+UNDERFLOW: Final = 16 * float(np.finfo(np.float64).smallest_subnormal)
+"""for each feature: more than products that are too small for 64 bits change in the difference of two distances"""
 
 
 def block_rows(n_centres: int, d: int) -> int:
@@ -75,7 +77,7 @@ def _far_uncentred(rows: Floats, centres: Floats) -> tuple[Floats, float]:
     far = -2.0 * gaps @ rows.T
     far += np.einsum("ij,ij->i", gaps, centres + middle)[:, None]
     furthest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) + np.abs(centres).max()
-    return far, (d + 4) * ROUNDING * d * float(furthest) ** 2
+    return far, (d + 4) * (ROUNDING * d * float(furthest) ** 2 + UNDERFLOW)
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
@@ -95,7 +97,7 @@ def nearest_mask(rows: Floats, centres: Floats) -> tuple[NDArray[np.bool_], Floa
     else:
         out, lengths, reach = _by_product(rows, centres)
         least, scale = out.min(axis=0), lengths + reach
-        own = out <= least + (rows.shape[1] + 4) * ROUNDING * scale
+        own = out <= least + (rows.shape[1] + 4) * (ROUNDING * scale + UNDERFLOW)
         least += lengths
         doubt = least < NEAR * scale
     if np.count_nonzero(own) > len(rows):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ from shoal.kernels import forms
 from shoal.kernels.compiled.places import MARGIN
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.kernels.workspace import ORIGIN, Workspace
-from tests.conftest import without
 
 Floats = NDArray[np.float64]
 Network = CAPlus | CAEFC
@@ -25,10 +23,7 @@ FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 """made once: to load the compiled form takes longer than to learn the rows"""
 
 
-@pytest.fixture(autouse=True)
-def numba() -> None:
-    if importlib.util.find_spec("numba") is None:
-        without("numba", "it is not installed")
+pytestmark = pytest.mark.usefixtures("numba")
 
 
 def blobs(generator: np.random.Generator, d: int, spread: float = 0.02) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -19,17 +18,13 @@ from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.kernels.valleys import find_valleys
 from shoal.privacy.count_noise import count_noise
-from tests.conftest import without
 
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 NOISE = count_noise(4.0)
 WINDOW = 400
 
 
-@pytest.fixture(autouse=True)
-def numba() -> None:
-    if importlib.util.find_spec("numba") is None:
-        without("numba", "it is not installed")
+pytestmark = pytest.mark.usefixtures("numba")
 
 
 HISTOGRAMS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -12,39 +9,10 @@ from shoal.algorithms.rounds.kmeans import answer
 from shoal.kernels import forms, lloyd
 from shoal.kernels.distance import FLAT, Floats, nearest_labels, squared_by_differences
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
-from tests.conftest import without
+from tests.kernels.kinds import KINDS, N
 
-N = 300
-"""more than one tile of the compiled form, and not a whole number of them"""
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 WIDTHS = [1, 2, 3, 4, 5, 7, 16, 33]
-
-
-@pytest.fixture
-def numba() -> None:
-    if importlib.util.find_spec("numba") is None:
-        without("numba", "it is not installed")
-
-
-def blobs(generator: np.random.Generator, d: int) -> Floats:
-    return np.asarray(generator.random((6, d))[generator.integers(6, size=N)] + generator.normal(0, 0.1, (N, d)))
-
-
-KINDS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
-    "blobs": blobs,
-    # Most rows are half-way between centres.
-    "lattice": lambda generator, d: generator.integers(0, 3, size=(N, d)) / 7.0 + 0.3,
-    "all equal": lambda generator, d: np.full((N, d), 0.3),
-    "offset": lambda generator, d: blobs(generator, d) + 1000.0,
-    "far offset": lambda generator, d: blobs(generator, d) + 1e9,
-    "heavy tails": lambda generator, d: generator.standard_cauchy((N, d)) ** 3,
-    "tiny": lambda generator, d: blobs(generator, d) * 1e-140,
-    "below 32 bits": lambda generator, d: blobs(generator, d) * 1e-40,
-    "beyond 32 bits": lambda generator, d: blobs(generator, d) * 1e25,
-    "huge": lambda generator, d: blobs(generator, d) * 1e140,
-    "every size": lambda generator, d: blobs(generator, d) * 10.0 ** generator.integers(-30, 30, size=(N, 1)),
-    "signed zeros": lambda generator, d: np.where(generator.random((N, d)) < 0.9, -0.0, 1.0),
-}
 
 
 def rows_and_centres(kind: str, d: int, k: int) -> tuple[Floats, Floats]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -21,43 +20,18 @@ from shoal.kernels.gaussian import mixture_shares, second_moments
 from shoal.kernels.landmarks import add_gram, nearest_weights
 from shoal.kernels.membership import fuzzy_weights
 from shoal.kernels.moments import unpack_symmetric
-from tests.conftest import without
+from tests.kernels.kinds import KINDS, N, blobs
 
-N = 300
-"""more than two tiles of the compiled forms, and not a whole number of them"""
 COUNTS = [0, 1, 2, 128, N]
 """of rows"""
 WIDTHS = [1, 2, 3, 4, 16]
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 
 
-@pytest.fixture
-def numba() -> None:
-    if importlib.util.find_spec("numba") is None:
-        without("numba", "it is not installed")
-
-
 @pytest.fixture(autouse=True)
 def process(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy, unless the test chooses; restored after it."""
     monkeypatch.setattr(forms, "PROCESS", FORMS[NUMPY])
-
-
-def blobs(generator: np.random.Generator, d: int) -> Floats:
-    return np.asarray(generator.random((6, d))[generator.integers(6, size=N)] + generator.normal(0, 0.1, (N, d)))
-
-
-KINDS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
-    "blobs": blobs,
-    # Most rows are as far from one centre as from another, and many are on a centre.
-    "lattice": lambda generator, d: generator.integers(0, 3, size=(N, d)) / 7.0 + 0.3,
-    "all equal": lambda generator, d: np.full((N, d), 0.3),
-    "far offset": lambda generator, d: blobs(generator, d) + 1e9,
-    "heavy tails": lambda generator, d: generator.standard_cauchy((N, d)) ** 3,
-    "denormal squares": lambda generator, d: blobs(generator, d) * 1e-160,
-    "huge": lambda generator, d: blobs(generator, d) * 1e140,
-    "signed zeros": lambda generator, d: np.where(generator.random((N, d)) < 0.9, -0.0, 1.0),
-}
 
 
 def rows_and_centres(kind: str, d: int, k: int) -> tuple[Floats, Floats]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +25,6 @@ from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.kernels.groups import Meeting, groups_of
 from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, squared_among
 from shoal.kernels.spreading import spread_ties
-from tests.conftest import without
 
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
 SIZES = (2, 3, 9, 70, 300)
@@ -53,10 +51,7 @@ MASSES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def numba() -> None:
-    if importlib.util.find_spec("numba") is None:
-        without("numba", "it is not installed")
+pytestmark = pytest.mark.usefixtures("numba")
 
 
 @pytest.fixture

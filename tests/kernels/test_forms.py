@@ -21,13 +21,6 @@ from shoal.kernels import forms
 from shoal.kernels.compiled import numpy_loops, sources
 from shoal.kernels.compiled.sources import digest_of_sources
 from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, CompiledKernels, Forms
-from tests.conftest import without
-
-
-@pytest.fixture
-def numba() -> None:
-    if importlib.util.find_spec("numba") is None:
-        without("numba", "it is not installed")
 
 
 @pytest.fixture
