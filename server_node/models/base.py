@@ -149,7 +149,7 @@ class ServedModel(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Plain values and arrays: everything a restart needs."""
+        """Everything a restart needs: plain values, arrays and `Part`s. `restore` takes it as a checkpoint loads it."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:

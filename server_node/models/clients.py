@@ -120,7 +120,7 @@ class Clients:
         return [(client, *refused) for client, refused in self._conflicts.items()]
 
     def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
+        """Plain values and parts; `restore` takes them as a checkpoint loads them."""
         for client in self._sequences.keys() - self._parts.keys():
             self._parts[client] = Part([self._sequences[client].state(), list(self._totals[client])])
         known = {client: self._parts[client] for client in self.names()}

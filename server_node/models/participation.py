@@ -130,7 +130,7 @@ class Participation:
         return next((request for request in drawn if self.expected(contract, request, known)), first)
 
     def state(self) -> dict[str, Any]:
-        """Plain values for `restore_participation`."""
+        """Plain values and parts; `restore_participation` takes them as a checkpoint loads them."""
         answers = self.received.values()
         received = {
             "clients": list(self.received),

@@ -9,6 +9,7 @@ import pytest
 
 from shoal.config.settings import LogSettings
 from shoal.errors import InvalidState, LogError
+from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot
 from tests.server_node.server_fixture import ServerFixture, models_of, pool_site, states_of
 from tests.small_plant import a_snapshot, an_update, plant
@@ -161,7 +162,7 @@ def test_restoring_twice_gives_the_saved_model(tmp_path: Path) -> None:
     with site.server() as server:
         (model,) = server.models().values()
         before = states_of(server)
-        model.restore(model.state())
+        model.restore(unpack(pack(model.state())))
         assert states_of(server) == before
 
 
