@@ -1,6 +1,7 @@
 """A federation of one size, in this process: `python -m benchmarks.grown_federation SIZE`, SIZE a `Size` as JSON.
 
-Its clients run one after the other and the server after each block of readings, and it prints the `Cost` as JSON.
+Its clients run one after the other and the server after each block of readings, and it prints the `Cost` as JSON. With
+regions, each is such a federation, and contributes to another one, which has no other clients.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,11 @@ from benchmarks.process import footprint_of
 from benchmarks.streams import Blobs
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
+from server_node.hierarchy.bridge import open_bridge
+from server_node.hierarchy.hierarchy import Above
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
+from shoal.config.upstream import load_upstream
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
@@ -38,6 +42,17 @@ UPDATE_ROWS = 500
 """as `publish_readings` has it"""
 SNAPSHOT_UPDATES = 20
 DAY_S = 86_400.0
+LOG_FILES = "federation.db*"
+CONTRIBUTE_READINGS = 5_000
+"""of a region, between two of its contributions"""
+UPSTREAM = "upstream"
+"""name of the federation above regions"""
+_UPSTREAM_SECTION = f"""
+[upstream]
+file = "../{UPSTREAM}/federation.toml"
+publish_readings = {CONTRIBUTE_READINGS}
+publish_s = 86400.0
+"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,8 @@ class Size:
     clusters: int = 32
     """blobs in the stream"""
     models: int = 1
+    regions: int = 0
+    """federations of so many clients each, which contribute to an upstream federation; 0: one, which does not"""
     epsilon_per_feature: float = 20.0
     """at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
 
@@ -64,7 +81,9 @@ class Cost:
     client_s: float
     """processor time of the steps of all clients"""
     server_s: float
-    """processor time of the steps of the server"""
+    """processor time of the steps of the server, or of those of all regions"""
+    upstream_s: float
+    """processor time to copy the regions' contributions, and of the steps of the upstream server"""
     memory_mib: float
     """most resident memory of the process"""
     client_bytes: int
@@ -72,9 +91,9 @@ class Cost:
     readings_bytes: int
     """of the readings logs"""
     server_bytes: int
-    """of the server's folder"""
+    """of the server's folder, or of all regions'"""
     log_bytes: int
-    """of the federation's log"""
+    """of the federation's log, or of all regions'"""
     update_bytes: int
     """of all updates, keys and headers included"""
     absorbed: int
@@ -85,35 +104,77 @@ class Cost:
     """in it"""
 
 
+@dataclass
+class Federation:
+    """A federation that runs in this process."""
+
+    config: Config
+    server: ServerNode
+    client_s: float = 0.0
+    """processor time of its clients so far"""
+    server_s: float = 0.0
+
+
 def cost_of(size: Size, folder: Path) -> Cost:
-    """Run a new federation in `folder`."""
-    file = folder / "federation.toml"
-    file.write_text(_federation_file(size), encoding="utf-8")
-    config = load_config(file)
-    client_s = server_s = 0.0
-    with open_server(config) as server:
-        for number in range(1, size.clients + 1):
-            for block in _blocks(size, config, number):
-                with open_client(config, f"client-{number}") as client:
-                    block()
-                    client_s += _stepped_s(client.step)
-                server_s += _stepped_s(server.step)
-        nodes, clusters = _sizes(server)
-        absorbed = sum(client.readings for client in server.status().clients)
-    clients, readings = _folder_bytes(config.client.folder), _folder_bytes(config.client.folder, "readings.db*")
+    """Run a new federation in `folder`, or regions and the federation above them."""
+    federations: list[Federation] = []
+    upstream_s = 0.0
+    with ExitStack() as stack:
+        above = _opened(stack, folder, UPSTREAM, size) if size.regions else None
+        for number in range(1, size.regions + 1) if above else [0]:
+            federation = _opened(stack, folder, f"federation-{number}", size, _UPSTREAM_SECTION if above else "")
+            copy = _bridge_step(stack, federation.config) if above else None
+            for _ in _steps(federation, size):
+                if copy is not None and above is not None:
+                    upstream_s += _stepped_s(copy) + _stepped_s(above.server.step)
+            federations.append(federation)
+        nodes, clusters = _sizes((above or federations[0]).server)
+        absorbed = sum(client.readings for each in federations for client in each.server.status().clients)
+    clients = sum(_folder_bytes(each.config.client.folder) for each in federations)
+    readings = sum(_folder_bytes(each.config.client.folder, "readings.db*") for each in federations)
     return Cost(
-        client_s=client_s,
-        server_s=server_s,
+        client_s=sum(each.client_s for each in federations),
+        server_s=sum(each.server_s for each in federations),
+        upstream_s=upstream_s,
         memory_mib=footprint_of(_own_process()).peak_mib,
         client_bytes=clients - readings,
         readings_bytes=readings,
-        server_bytes=_folder_bytes(config.server.folder),
-        log_bytes=sum(path.stat().st_size for path in folder.glob("federation.db*")),
-        update_bytes=_update_bytes(config),
+        server_bytes=sum(_folder_bytes(each.config.server.folder) for each in federations),
+        log_bytes=sum(_folder_bytes(each.config.server.folder.parent, LOG_FILES, False) for each in federations),
+        update_bytes=sum(_update_bytes(each.config) for each in federations),
         absorbed=absorbed,
         nodes=nodes,
         clusters=clusters,
     )
+
+
+def _opened(stack: ExitStack, folder: Path, name: str, size: Size, upstream: str = "") -> Federation:
+    """A new federation with its server, in a folder of its own."""
+    file = folder / name / "federation.toml"
+    file.parent.mkdir()
+    file.write_text(_federation_file(size, name) + upstream, encoding="utf-8")
+    config = load_config(file)
+    found = load_upstream(config)
+    above = None if found is None else Above(found, config.upstream)
+    return Federation(config, stack.enter_context(open_server(config, above=above)))
+
+
+def _bridge_step(stack: ExitStack, region: Config) -> Callable[[], bool]:
+    """One step of the bridge of a region."""
+    upstream = load_upstream(region)
+    assert upstream is not None
+    return stack.enter_context(open_bridge(region, upstream.config, lambda snapshot: None)).step
+
+
+def _steps(federation: Federation, size: Size) -> Iterator[None]:
+    """Let each client learn each block of its readings, and the server absorb what it has published."""
+    for number in range(1, size.clients + 1):
+        for block in _blocks(size, federation.config, number):
+            with open_client(federation.config, f"client-{number}") as client:
+                block()
+                federation.client_s += _stepped_s(client.step)
+            federation.server_s += _stepped_s(federation.server.step)
+            yield
 
 
 def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], None]]:
@@ -149,8 +210,10 @@ def _sizes(server: ServerNode) -> tuple[int, int]:
     return (0, 0) if snapshot is None else (snapshot.nodes, snapshot.clusters)
 
 
-def _folder_bytes(folder: Path, pattern: str = "*") -> int:
-    return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
+def _folder_bytes(folder: Path, pattern: str = "*", within: bool = True) -> int:
+    """Of the files in a folder, and in those within it."""
+    paths = folder.rglob(pattern) if within else folder.glob(pattern)
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _update_bytes(config: Config) -> int:
@@ -171,14 +234,14 @@ def _own_process() -> int:
     return int(Path("/proc/self").resolve().name)
 
 
-def _federation_file(size: Size) -> str:
+def _federation_file(size: Size, name: str) -> str:
     features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(size.features))
     models = "".join(
         f'[[models]]\nname = "model-{number}"\nalgorithm = "fcac"\noptions = {{ nodes_max = {size.nodes} }}\n'
         for number in range(1, size.models + 1)
     )
     return (
-        f'[federation]\nname = "grown"\n{features}'
+        f'[federation]\nname = "{name}"\n{features}'
         f'[privacy]\nmode = "formal"\nepsilon_per_reading = {size.epsilon_per_feature * size.features}\n{models}'
         '[log]\naddress = "sqlite:federation.db"\n'
         f'[client]\nfolder = "clients"\npublish_readings = {UPDATE_ROWS}\npublish_s = 86400.0\n'

@@ -1,4 +1,4 @@
-"""How time, memory, disk and bytes grow with readings, clients, nodes, features, clusters and models."""
+"""How time, memory, disk and bytes grow with readings, clients, nodes, features, clusters, models and regions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from benchmarks.grown_federation import Size
+from benchmarks.grown_federation import CONTRIBUTE_READINGS, Size
 from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD
 from benchmarks.results import rounded, table, write
@@ -28,6 +28,7 @@ TOLERANCE = 0.15
 HEADS = {
     "client_s": "clients, CPU s",
     "server_s": "server, CPU s",
+    "upstream_s": "upstream, CPU s",
     "memory_mib": "memory, MiB",
     "client_bytes": "state of clients, KiB",
     "server_bytes": "state of the server, KiB",
@@ -55,6 +56,7 @@ class Axis(NamedTuple):
 
 
 LINEAR = dict.fromkeys(("client_s", "server_s", "memory_mib", "client_bytes", "server_bytes", "log_bytes"), 1.0)
+REGIONS = "regions"
 BOUNDED = {"memory_mib": 0.0, "client_bytes": 0.0, "server_bytes": 0.0}
 AXES = (
     # The log keeps updates until its retention removes them; nothing else may hold on to readings.
@@ -65,6 +67,7 @@ AXES = (
     Axis("features", (2, 4), (2, 8, 32, 128), (512,), Size(), LINEAR),
     Axis("clusters", (4, 8), (8, 32, 128), (512,), Size(nodes=1_000), LINEAR),
     Axis("models", (1, 2), (1, 2, 4, 8), (16,), Size(readings=50_000), LINEAR),
+    Axis(REGIONS, (1, 2), (1, 2, 4, 8), (16,), Size(readings=10_000, clients=4), LINEAR | {"upstream_s": 1.0}),
 )
 QUICK_READINGS = 1_500
 """of each client, on all axes but that of readings"""
@@ -113,7 +116,9 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
     points = []
     for number in sizes:
         size = replace(base, **{axis.size: number})
-        points.append({"size": number, "readings": size.readings * size.clients} | run(size, kernels))
+        points.append(
+            {"size": number, "readings": size.readings * size.clients * max(1, size.regions)} | run(size, kernels)
+        )
         click.echo(f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s")
     slopes = {cost: slope(sizes, [point[cost] for point in points]) for cost in axis.exponents}
     return {
@@ -158,7 +163,9 @@ def markdown(result: dict[str, Any]) -> str:
         "![Costs by size](growth.svg)\n",
         *(_axis_table(axis) for axis in result["axes"]),
         "A federation of FCAC with formal privacy on the embedded log, in one process: each client learns readings of "
-        "one day in blocks of 20 000, and the server absorbs what it has published. Memory is the peak of this "
+        "one day in blocks of 20 000, and the server absorbs what it has published. Each region has four clients and "
+        f"contributes after {rounded(CONTRIBUTE_READINGS)} readings; times and states of servers, and logs, are those "
+        "of all regions, nodes and clusters the upstream server's. Memory is the peak of the "
         f"process; state is what is on the disk. Kernels: {result['kernels']}.\n",
         f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n",
         one_line(result["machine"]) + "\n",
@@ -167,15 +174,16 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _axis_table(axis: dict[str, Any]) -> str:
+    heads = {cost: head for cost, head in HEADS.items() if cost != "upstream_s" or axis["axis"] == REGIONS}
     lines = [
-        [rounded(point["size"]), *(_shown(cost, point) for cost in HEADS), str(point["nodes"]), str(point["clusters"])]
+        [rounded(point["size"]), *(_shown(cost, point) for cost in heads), str(point["nodes"]), str(point["clusters"])]
         for point in axis["points"]
     ]
     slopes, may = axis["slopes"], axis["exponents"]
-    lines.append(["**slope**", *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in HEADS), "", ""])
-    lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in HEADS), "", ""])
+    lines.append(["**slope**", *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in heads), "", ""])
+    lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in heads), "", ""])
     return f"## {axis['axis'].capitalize()}\n\n" + table(
-        [axis["axis"], *HEADS.values(), "nodes of the server", "clusters"], lines
+        [axis["axis"], *heads.values(), "nodes of the server", "clusters"], lines
     )
 
 

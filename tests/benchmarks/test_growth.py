@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import growth
 from benchmarks.grown_federation import Size
-from benchmarks.growth import AXES, HEADS, Axis, slope
+from benchmarks.growth import AXES, HEADS, REGIONS, Axis, slope
 from tests.benchmarks.test_benchmarks_run import run
 
 
@@ -38,7 +38,9 @@ def test_every_size_of_a_federation_is_varied_and_all_of_its_readings_are_absorb
         assert axis["slopes"].keys() == axis["exponents"].keys()
         for point in axis["points"]:
             assert point["absorbed"] == point["readings"]
-            assert all(point[cost] > 0 for cost in HEADS)
+            assert all(point[cost] > 0 for cost in HEADS if cost != "upstream_s")
+            assert (point["upstream_s"] > 0) == (axis["axis"] == REGIONS)
+            assert point["clusters"] > 0, "the upstream server of regions has learnt from them"
     one, two = next(axis["points"] for axis in result["axes"] if axis["axis"] == "clients")
     assert two["client_bytes"] > 1.5 * one["client_bytes"], "each client has a folder of its own"
     one, two = next(axis["points"] for axis in result["axes"] if axis["axis"] == "nodes")
