@@ -14,8 +14,10 @@ help: ## list the commands
 demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live page
 	@$(BIN)/shoal demo $(DEMO)
 
+# Kernels are compiled once, meanwhile: otherwise every process that needs them first would compile them for itself.
 # Long tests wait for processes more than they compute, so more workers than two cores gain time.
-test: $(VENV)/.dev lint check-types ## lint, check types, run all tests
+test: $(VENV)/.dev ## lint, check types, run all tests
+	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(VENV)/.dev lint check-types ## in two minutes, while you work: lint, types, and the tests that need no other program

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import click
 
+from benchmarks.forms import FORMS, use
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
@@ -44,8 +45,8 @@ PARTS: dict[str, tuple[Any, str]] = {
 def main(quick: bool, out: Path) -> None:
     """Drive a client node in this process over readings of 16 features with formal privacy. About half a minute."""
     readings = 2_000 if quick else 40_000
-    machine = facts(("shoal", "numpy", "msgpack"))
-    cases = [measure(case, readings) for case in CASES]
+    machine = facts(("shoal", "numpy", "msgpack", "numba"))
+    cases = [measure(case, readings, form) for form in FORMS for case in CASES]
     result = {
         "made_by": "python -m benchmarks.client_step" + " --quick" * quick,
         "machine": machine,
@@ -54,12 +55,14 @@ def main(quick: bool, out: Path) -> None:
     }
     write(out, "client_step", result, markdown(result))
     for case in cases:
-        click.echo(f"{case['name']}: {case['nodes']} nodes, {rounded(case['readings_per_cpu_s'])} readings per CPU s")
+        rate = rounded(case["readings_per_cpu_s"])
+        click.echo(f"{case['name']}, {case['kernels']}: {case['nodes']} nodes, {rate} readings per CPU s")
     click.echo(f"written to {out}/client_step.json and {out}/client_step.md")
 
 
-def measure(case: Case, readings: int) -> dict[str, Any]:
-    """Run the client over readings that are all in its log, as fast as possible."""
+def measure(case: Case, readings: int, form: str) -> dict[str, Any]:
+    """Run the client over readings that are all in its log, as fast as possible, in one form of the kernels."""
+    use(form)
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder) / "site", case)
         site.write(readings)
@@ -72,6 +75,7 @@ def measure(case: Case, readings: int) -> dict[str, Any]:
     shares = {part: seconds / used for part, seconds in spent.items()}
     return {
         "name": case.name,
+        "kernels": form,
         "epsilon_per_feature": case.epsilon_per_feature,
         "nodes": nodes,
         "readings_per_cpu_s": readings / used,
@@ -96,7 +100,7 @@ def markdown(result: dict[str, Any]) -> str:
     cases = result["cases"]
     head = [
         f"{rounded(result['stream']['readings'])} readings, d = {result['stream']['d']}",
-        *(case["name"] for case in cases),
+        *(f"{case['name']}, {case['kernels']}" for case in cases),
     ]
     lines = [
         ["nodes", *(str(case["nodes"]) for case in cases)],
@@ -109,7 +113,8 @@ def markdown(result: dict[str, Any]) -> str:
             f"# A whole client step\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, lines),
             "Shares are of the processor time; the wait for the disk, for every checkpoint and update, is only "
-            "in the wall-clock figure.\n",
+            "in the wall-clock figure. `shoal client` has NumPy's form of the kernels by default; the compiled one, "
+            "with `SHOAL_KERNELS`, was loaded before.\n",
             one_line(result["machine"]) + "\n",
         ]
     )
