@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
@@ -27,6 +27,9 @@ from shoal.runtime.signed_snapshots import open_federation_log
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
+NOISE_KEY: Final = "noise.key"
+"""file of the noise key in the client's folder"""
+
 
 @contextmanager
 def open_client(
@@ -43,13 +46,14 @@ def open_client(
     template = config.client.signing_key_file
     signing_key = None if template is None else read_keys(client_file(template, client))[0]
     with ExitStack() as stack:
+        is_new = not (folder / NOISE_KEY).exists()
         checkpoint, noise_key = _open_checkpoint_and_key(stack, folder, checkpoint_owner(config, client))
         readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_federation_log(config)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         ledger = _open_ledger(stack, config.contract, folder, checkpoint_owner(config, client), noise_key)
-        resources = ClientResources(readings, checkpoint, noise_key, signing_key, ledger)
+        resources = ClientResources(readings, checkpoint, noise_key, signing_key, is_new, ledger)
         node = ClientNode(
             config.contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max
         )
@@ -68,7 +72,7 @@ def _open_checkpoint_and_key(stack: ExitStack, folder: Path, owner: str) -> tupl
     The checkpoint is created first, so an empty one without a key is left by a kill, and a used one without a key is
     a loss.
     """
-    path, key = folder / "checkpoint.db", folder / "noise.key"
+    path, key = folder / "checkpoint.db", folder / NOISE_KEY
     if key.exists() and not path.exists():
         raise InvalidState(_incomplete(key, path))
     checkpoint = stack.enter_context(Checkpoint(path, owner))

@@ -90,7 +90,7 @@ class ClientNode:
         self._local_results = LocalResults(resources.readings, self._labels)
         self._labels_to_publish: list[OutboxRecord] = []
         """that go to the outbox with the state they belong to"""
-        self._own_updates = OwnUpdates(log, contract, client, resources.noise_key)
+        self._own_updates = OwnUpdates(log, contract, client, resources.noise_key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
         self._outbox = Outbox(resources.checkpoint, log, headers)
         self._totals: Counter[str] = Counter()

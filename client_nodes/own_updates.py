@@ -36,10 +36,14 @@ WAIT_S: Final = 10.0
 class OwnUpdates:
     """Marks what one client publishes, and looks for it in the log."""
 
-    def __init__(self, log: Log, contract: Contract, client: str, noise_key: bytes | None) -> None:
-        """`noise_key` None: nothing is marked and nothing is looked for."""
+    def __init__(
+        self, log: Log, contract: Contract, client: str, noise_key: bytes | None, key_is_new: bool = False
+    ) -> None:
+        """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is marked with it yet,
+        so a new client need not read what all others have published."""
         self._log, self._contract, self._client = log, contract, client
         self._key = None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
+        self._key_is_new = key_is_new
         self._seen: Positions = {}
         """where the log ended some time ago; everything of this client before was looked at"""
         self._seen_at: float | None = None
@@ -59,7 +63,7 @@ class OwnUpdates:
             return
         ends = {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
         try:
-            for record in self._records(ends):
+            for record in () if self._key_is_new else self._records(ends):
                 self._check_record(record, published)
         except LogError as forbidden:
             log_event("own_updates_unread", logging.WARNING, detail=str(forbidden))

@@ -19,5 +19,7 @@ class ClientResources(NamedTuple):
     """None in privacy mode `off`, which adds no noise"""
     signing_key: bytes | None = None
     """None: updates are not signed"""
+    noise_key_is_new: bool = False
+    """made at this start, so that nothing can be published with it yet"""
     ledger: Ledger | None = None
     """None in a mode without a guarantee"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports import open_log
+from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import readings
 
 FILE = """
@@ -84,6 +87,27 @@ def test_a_client_continues_where_it_was(config: Config) -> None:
 def test_every_client_has_a_noise_key_of_its_own(config: Config) -> None:
     folders = [folder_of_a_used_client(config, name) for name in ("attic", "cellar")]
     assert len({(folder / "noise.key").read_bytes() for folder in folders}) == 2
+
+
+def test_a_new_client_does_not_read_what_others_have_published_and_an_old_one_does(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many clients, each of which starts for the first time, the starts would take a time of clients squared."""
+    folder_of_a_used_client(config, "attic", config.client.publish_readings)
+    read: list[str] = []
+    plain = SqliteLog.read
+
+    def reading(log: SqliteLog, topic: str, *arguments: Any, **named: Any) -> Any:
+        read.append(topic)
+        return plain(log, topic, *arguments, **named)
+
+    monkeypatch.setattr(SqliteLog, "read", reading)
+    with open_client(config, "cellar"):
+        assert config.contract.updates_topic not in read
+    (config.client.folder / "cellar" / "checkpoint.db").unlink()
+    Checkpoint(config.client.folder / "cellar" / "checkpoint.db", "client cellar of plant").close()
+    with open_client(config, "cellar"):
+        assert config.contract.updates_topic in read, "the key may have been used before the checkpoint was lost"
 
 
 def test_a_second_process_of_the_same_client_is_refused(config: Config) -> None:
