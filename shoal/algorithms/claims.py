@@ -3,7 +3,7 @@
 The receiver of an update knows neither the rows behind it nor whether its sender is honest. It knows how many readings
 the update is said to be from, and the box in which the contract and its privacy mode let rows lie. Sums, masses and
 moments of so many rows from that box keep to the bounds below; an update beyond them is from no rows at all. The bounds
-hold for rows with noise too, since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
+hold for noisy rows too, since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Counter(Protocol):
         ...
 
     def adopt(self, snapshot: Arrays) -> None:
-        """Count under the plan of this snapshot from now on."""
+        """Count under the plan of this snapshot from now on. Raises `InvalidData` for a plan that cannot be one."""
         ...
 
     def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> Counted:
@@ -67,7 +67,7 @@ def _takes_no_rows(options: Mapping[str, Any], dimensions: int | None) -> NoRetu
 
 @dataclass(frozen=True, kw_only=True)
 class CountingAlgorithm(StreamingAlgorithm):
-    """A streaming algorithm whose clients publish private counts of windows instead of learning private rows.
+    """A streaming algorithm whose clients publish private counts of windows instead of learning noisy rows.
 
     `server` and `counter` take two options more than people set: `noise_variance`, of one published count, and
     `window_readings`.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidState
+
+COUNT_MAX: Final = 2**53
+"""largest whole number of a state: kernels count on in 64 bits, and floats are exact up to here"""
 
 
 class StateReader:
@@ -28,8 +32,8 @@ class StateReader:
 
     def read_int(self, name: str, least: int = 0) -> int:
         value = self._entry(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InvalidState(f"{name} must be a whole number, at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= COUNT_MAX:
+            raise InvalidState(f"{name} must be a whole number from {least} to {COUNT_MAX}")
         return value
 
     def read_optional_int(self, name: str, least: int = 0) -> int | None:
@@ -57,6 +61,28 @@ class StateReader:
         self.check(bool((array >= least).all()), f"{name} holds numbers below {least}")
         return array
 
+    def read_arrays(self, name: str, table: Mapping[str, ArraySpec], d: int) -> dict[str, NDArray[Any]]:
+        """The arrays of a table, for d features. Copies.
+
+        They have the declared names, types and shapes, finite values, and positions that exist.
+        """
+        arrays = self._entry(name)
+        if not isinstance(arrays, Mapping) or arrays.keys() != table.keys():
+            raise InvalidState(f"{name} must consist of {', '.join(table)}")
+        found, sizes = {}, {"d": d}
+        for each, spec in table.items():
+            shape = tuple(size if isinstance(size, int) else sizes.get(size) for size in spec.shape)
+            array = found[each] = _checked(each, arrays[each], np.dtype(spec.dtype), shape)
+            sizes |= {size: n for size, n in zip(spec.shape, array.shape, strict=True) if isinstance(size, str)}
+            if not np.isfinite(array).all():
+                raise InvalidState(f"{each} holds numbers that are not finite")
+            if spec.not_empty and not len(array):
+                raise InvalidState(f"{each} is empty")
+        for each, spec in table.items():
+            if spec.points_into and ((found[each] < 0) | (found[each] >= sizes[spec.points_into])).any():
+                raise InvalidState(f"{each} holds a position that does not exist")
+        return found
+
     def read_names(self, name: str) -> list[str]:
         value = self._entry(name)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
@@ -68,14 +94,18 @@ class StateReader:
             raise InvalidState(f"saved state contradicts itself: {problem}")
 
     def _array(self, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
-        array = self._entry(name)
-        if not isinstance(array, np.ndarray) or array.dtype != dtype:
-            raise InvalidState(f"{name} must be an array of {dtype}")
-        if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
-            raise InvalidState(f"{name} has shape {array.shape}, expected {shape}")
-        return array.copy()
+        return _checked(name, self._entry(name), dtype, shape)
 
     def _entry(self, name: str) -> Any:
         if name not in self._state:
             raise InvalidState(f"saved state lacks {name}")
         return self._state[name]
+
+
+def _checked(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """A copy of an array, which must have this type and shape; None in `shape` is any size. Raises `InvalidState`."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        raise InvalidState(f"{name} must be an array of {dtype}")
+    if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+        raise InvalidState(f"{name} has shape {array.shape}, expected {shape}")
+    return array.copy()

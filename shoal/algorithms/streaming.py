@@ -1,6 +1,6 @@
 """The contract of streaming algorithms: clients and server learn continuously, and no one waits for another.
 
-A streaming algorithm has two halves in one file or folder. The client half learns from private rows and contributes
+A streaming algorithm has two halves in one file or folder. The client half learns from noisy rows and contributes
 named arrays. The server half absorbs contributions and gives a snapshot, again named arrays. Both halves save and
 restore their whole state as plain values and arrays (no pickle), so that a process can be killed at any time and
 continue bit for bit.
@@ -20,7 +20,7 @@ from shoal.algorithms.claims import Claims
 from shoal.algorithms.view import ClusteringView, Summary
 
 Rows = NDArray[np.float64]
-"""(n, d) private rows"""
+"""(n, d) noisy rows"""
 Arrays = Mapping[str, NDArray[Any]]
 """named arrays that travel, declared by a table of `ArraySpec`"""
 State = dict[str, Any]
@@ -38,6 +38,8 @@ class ArraySpec:
     dtype: str
     shape: tuple[int | str, ...]
     """sizes, or names of sizes: equal names in one table are equal sizes, and "d" is the number of features"""
+    not_empty: bool = False
+    """its first size is above 0, as that of centres that rows are assigned to"""
     at_least_one: bool = False
     """no value is below 1, as in counts"""
     squared_divisor: bool = False

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.kernels.distance import Floats
 from shoal.kernels.nearest_screen import screened
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Scratch = tuple[Floats, Floats]
 """two buffers (k, d) that a kernel may overwrite"""

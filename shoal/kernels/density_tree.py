@@ -204,7 +204,7 @@ def exact_masses(masses: Floats) -> Singles:
 def _mass_within(squared: Singles, rows: Positions | None, within: Singles, masses: Singles) -> Singles:
     """squared distances (n, k), m of its rows or all; limits (m,), exact masses (w, k) -> (w, m) masses within them."""
     held = np.empty((len(masses), len(within)), dtype=np.float32)
-    compiled = forms.PROCESS.compiled_for(0.0)
+    compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
         rows = np.arange(len(squared)) if rows is None else np.ascontiguousarray(rows)
         compiled.mass_around(np.ascontiguousarray(squared), rows, within, masses, held)

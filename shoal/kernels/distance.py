@@ -17,11 +17,11 @@ Floats = NDArray[np.float64]
 
 BLOCK_ELEMENTS: Final = 1 << 16
 """half a megabyte of distances at a time, which stays in a core's cache"""
-FLAT_ELEMENTS: Final = 1 << 14
+FEW_FEATURES_BLOCK_ELEMENTS: Final = 1 << 14
 """fewer where distances cost little: blocks of this size reuse memory that is not returned to the system in between"""
 NEAR: Final = 1e-4
 """below this share of the squared lengths, a distance is computed from differences: its relative error stays 1e-11"""
-FLAT: Final = 3
+FEW_FEATURES: Final = 3
 """features up to which differences are as fast as a product"""
 DOUBTFUL: Final = 0.125
 """share of rows for which rounding could decide; above it, lengths are taken relative to the centres"""
@@ -32,12 +32,12 @@ UNDERFLOW: Final = 16 * float(np.finfo(np.float64).smallest_subnormal)
 
 def block_rows(n_centres: int, d: int) -> int:
     """Rows per block, so that the arrays computed from a block stay in the cache."""
-    return max(1, (FLAT_ELEMENTS if d <= FLAT else BLOCK_ELEMENTS) // max(1, n_centres, d))
+    return max(1, (FEW_FEATURES_BLOCK_ELEMENTS if d <= FEW_FEATURES else BLOCK_ELEMENTS) // max(1, n_centres, d))
 
 
 def squared_distances(rows: Floats, centres: Floats) -> Floats:
     """rows (n, d), centres (k, d) -> (n, k), never negative, 0 exactly where a row is a centre."""
-    if rows.shape[1] <= FLAT:
+    if rows.shape[1] <= FEW_FEATURES:
         return squared_by_differences(rows, centres)
     out, lengths, reach = _by_product(rows, centres)
     out += lengths
@@ -50,11 +50,11 @@ def squared_distances(rows: Floats, centres: Floats) -> Floats:
 def nearest_labels(rows: Floats, centres: Floats) -> NDArray[np.int64]:
     """rows (n, d), centres (k, d) -> (n,) the centre of the least distance² that `squared_by_differences` gives, the
     lowest of a tie; faster than `nearest` while the rows are not far from 0, relative to their spread."""
-    if rows.shape[1] <= FLAT:
-        far, margin = squared_by_differences(rows, centres).T, 0.0
+    if rows.shape[1] <= FEW_FEATURES:
+        relative, margin = squared_by_differences(rows, centres).T, 0.0
     else:
-        far, margin = _far_uncentred(rows, centres)
-    own = far <= far.min(axis=0) + margin
+        relative, margin = _relative_squared(rows, centres)
+    own = relative <= relative.min(axis=0) + margin
     several = np.count_nonzero(own) - len(rows)
     if several > DOUBTFUL * len(rows) or not margin < np.inf:
         return nearest(rows, centres)[0]
@@ -67,17 +67,17 @@ def nearest_labels(rows: Floats, centres: Floats) -> NDArray[np.int64]:
     return labels.astype(np.int64)
 
 
-def _far_uncentred(rows: Floats, centres: Floats) -> tuple[Floats, float]:
+def _relative_squared(rows: Floats, centres: Floats) -> tuple[Floats, float]:
     """rows (n, d), centres (k, d) -> (k, n) distances² less a number for each row; what rounding can change in them.
 
     With the mean m of the centres, |x - c|² - |x - m|² is (c - m)·(c + m) - 2 x·(c - m).
     """
     middle, d = centres.mean(axis=0), rows.shape[1]
     gaps = centres - middle
-    far = -2.0 * gaps @ rows.T
-    far += np.einsum("ij,ij->i", gaps, centres + middle)[:, None]
+    relative = -2.0 * gaps @ rows.T
+    relative += np.einsum("ij,ij->i", gaps, centres + middle)[:, None]
     furthest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) + np.abs(centres).max()
-    return far, (d + 4) * (ROUNDING * d * float(furthest) ** 2 + UNDERFLOW)
+    return relative, (d + 4) * (ROUNDING * d * float(furthest) ** 2 + UNDERFLOW)
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
@@ -89,10 +89,10 @@ def nearest(rows: Floats, centres: Floats) -> tuple[NDArray[np.int64], Floats]:
 def nearest_mask(rows: Floats, centres: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """rows (n, d), centres (k, d) -> (k, n) true at each row's nearest centre, the lowest of a tie, and (n,) its
     distance²."""
-    if rows.shape[1] <= FLAT:
-        far = squared_by_differences(rows, centres).T
-        least = far.min(axis=0)
-        own = far == least
+    if rows.shape[1] <= FEW_FEATURES:
+        squared = squared_by_differences(rows, centres).T
+        least = squared.min(axis=0)
+        own = squared == least
         doubt = np.zeros(len(rows), dtype=bool)
     else:
         out, lengths, reach = _by_product(rows, centres)

@@ -23,6 +23,9 @@ AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
 ROWS_BEFORE_LOADING: Final = 5000
 """rows that CA+ learns with NumPy before a process loads the compiled form: fewer take less time than loading does"""
 
+NO_FOLDER: Final = "no locator available"
+"""what Numba says where it finds no folder for its cache"""
+
 
 class CompiledKernels(NamedTuple):
     """The compiled kernels, and the addresses of NumPy's loops that they call."""
@@ -48,7 +51,7 @@ class CompiledKernels(NamedTuple):
     fuzzy_weights: Callable[..., None]
     nearest_weights: Callable[..., None]
     add_gram: Callable[..., None]
-    mixture_shares: Callable[..., None]
+    mixture_responsibilities: Callable[..., None]
     loops: NDArray[np.int64]
 
 
@@ -99,10 +102,11 @@ class Forms:
         if self._choice is None and not os.environ.get(VARIABLE):
             self._choice = NUMPY
 
-    def compiled_for(self, rows: float) -> CompiledKernels | None:
+    def compiled_for(self, rows: float = 0.0) -> CompiledKernels | None:
         """The compiled kernels; None where NumPy's form is to do the work, which takes CA+'s time for `rows` rows.
 
-        With "compiled" it waits until they are loaded, and raises `MissingExtra` without Numba.
+        0: the caller's work is counted already. With "compiled" it waits until they are loaded, and raises
+        `MissingExtra` without Numba.
         """
         if self._kernels is not None or self.why_numpy is not None:
             return self._kernels
@@ -132,14 +136,21 @@ class Forms:
                 self._loading.start()
 
     def _try_to_load(self) -> None:
+        # NumPy's form computes on, with the same results.
         try:
             self.load()
         except MissingExtra as problem:
             self.why_numpy = str(problem)
         except ShoalError as problem:
-            # NumPy's form computes on, with the same results.
-            self.why_numpy = str(problem)
-            self.on_problem(self.why_numpy)
+            self._report(str(problem))
+        except Exception as problem:
+            # Nothing above this line would report it, and every call would look for a thread that has ended.
+            self._report(f"{type(problem).__name__}: {problem}")
+            raise
+
+    def _report(self, why: str) -> None:
+        self.why_numpy = why
+        self.on_problem(why)
 
     def leave_to_numpy(self) -> None:
         """In a child that was forked while its parent loaded the kernels, the lock of the loader is never released."""
@@ -156,14 +167,23 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
+        from numba.core.errors import NumbaError  # noqa: PLC0415 - see above
+    except (ImportError, OSError, RuntimeError) as problem:
+        raise ShoalError(f"Numba cannot be used: {problem}") from problem
+    try:
         from shoal.kernels.compiled.kernels import compiled_kernels  # noqa: PLC0415 - see above
 
         return compiled_kernels()
-    except RuntimeError as problem:
-        # Numba has found no folder for its cache.
-        raise ShoalError(f"{problem}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER") from problem
-    except (ImportError, OSError) as problem:
-        raise ShoalError(f"Numba cannot be used: {problem}") from problem
+    except (NumbaError, ImportError, OSError, RuntimeError) as problem:
+        raise ShoalError(_why_not_compiled(problem)) from problem
+
+
+def _why_not_compiled(problem: Exception) -> str:
+    """What Numba says, on one line, and what to do about it."""
+    said = " ".join(str(problem).split())
+    if NO_FOLDER in said:
+        return f"{said}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER"
+    return f'Numba cannot compile the kernels: {said}; {VARIABLE}="{NUMPY}" computes the same results without it'
 
 
 PROCESS = Forms()

@@ -15,7 +15,7 @@ SHARE_OF_LEARNING: Final = 0.05
 """time to add an edge, relative to that in which CA+ learns a row"""
 
 
-class Meeting(NamedTuple):
+class HeavyMerge(NamedTuple):
     """An edge whose two groups are both heavy. The first is that of the denser point."""
 
     edge: int
@@ -28,10 +28,10 @@ class Meeting(NamedTuple):
 class Groups(Protocol):
     """Groups of k points, at first one for each. The root of a group is its densest point: least in core distance."""
 
-    def add(self, first: int, *, heavy_too: bool = False) -> Meeting | None:
+    def add(self, first: int, *, even_if_heavy: bool = False) -> HeavyMerge | None:
         """Add the edges from number `first` on, up to one of two heavy groups; None: all have been added.
 
-        With `heavy_too`, the first of them is added whatever its groups weigh.
+        With `even_if_heavy`, the first of them is added whatever its groups weigh.
         """
         ...
 
@@ -59,9 +59,9 @@ class _ListedGroups:
         self._root = list(range(len(masses)))
         self._members = [[at] for at in self._root]
 
-    def add(self, first: int, *, heavy_too: bool = False) -> Meeting | None:
+    def add(self, first: int, *, even_if_heavy: bool = False) -> HeavyMerge | None:
         root, core, mass, members = self._root, self._core, self._mass, self._members
-        added_anyway = first if heavy_too else -1
+        forced_edge = first if even_if_heavy else -1
         for number in range(first, len(self._edges)):
             a, b = self._edges[number]
             while root[a] != a:
@@ -70,8 +70,8 @@ class _ListedGroups:
                 root[b] = b = root[root[b]]
             if core[a] > core[b]:
                 a, b = b, a
-            if number != added_anyway and min(mass[a], mass[b]) >= self._heavy[number]:
-                return Meeting(number, (a, b), (np.array(members[a]), np.array(members[b])))
+            if number != forced_edge and min(mass[a], mass[b]) >= self._heavy[number]:
+                return HeavyMerge(number, (a, b), (np.array(members[a]), np.array(members[b])))
             root[b] = a
             mass[a] += mass[b]
             if len(members[a]) <= len(members[b]):
@@ -97,16 +97,16 @@ class _CompiledGroups:
         self._root = at.copy()
         self._lists = np.stack([np.ones_like(at), at, at])
         """of each root: how many members it has, and the last of them; of each member: the one after it"""
-        self._met = np.empty((2, len(masses)), dtype=np.int64)
+        self._members = np.empty((2, len(masses)), dtype=np.int64)
 
-    def add(self, first: int, *, heavy_too: bool = False) -> Meeting | None:
-        added_anyway = first if heavy_too else -1
+    def add(self, first: int, *, even_if_heavy: bool = False) -> HeavyMerge | None:
+        forced_edge = first if even_if_heavy else -1
         state = self._mass, self._core, self._root, self._lists
-        number, a, b = self._compiled.join_groups(self._edges, first, added_anyway, self._heavy, state, self._met)
+        number, a, b = self._compiled.join_groups(self._edges, first, forced_edge, self._heavy, state, self._members)
         if number == len(self._edges):
             return None
         sizes = self._lists[0]
-        return Meeting(number, (a, b), (self._met[0, : sizes[a]].copy(), self._met[1, : sizes[b]].copy()))
+        return HeavyMerge(number, (a, b), (self._members[0, : sizes[a]].copy(), self._members[1, : sizes[b]].copy()))
 
     def roots(self) -> Positions:
         return _followed(self._root)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FLAT, Floats, nearest, squared_distances
+from shoal.kernels.distance import FEW_FEATURES, Floats, nearest, squared_distances
 from shoal.kernels.lloyd import best_kmeans
 
 Ints = NDArray[np.int64]
@@ -36,9 +36,9 @@ SHARE_OF_LEARNING: Final = 0.03
 
 def landmark_bandwidth(landmarks: Floats, factor: float) -> float:
     """landmarks (q, d) -> `factor` times the median distance to the nearest other one; 1 where there is no other."""
-    far = squared_distances(landmarks, landmarks)
-    np.fill_diagonal(far, np.inf)
-    nearest = np.sqrt(far.min(axis=1, initial=np.inf))
+    squared = squared_distances(landmarks, landmarks)
+    np.fill_diagonal(squared, np.inf)
+    nearest = np.sqrt(squared.min(axis=1, initial=np.inf))
     positive = nearest[(nearest > 0) & np.isfinite(nearest)]
     return factor * float(np.median(positive)) if len(positive) else 1.0
 
@@ -51,16 +51,16 @@ def nearest_weights(rows: Floats, landmarks: Floats, bandwidth: float, near: int
     which, squares = np.empty((n, width), dtype=np.int64), np.empty((n, width))
     if compiled is not None:
         weights, least, rows = squares, np.empty(n), np.ascontiguousarray(rows)
-        is_flat = rows.shape[1] <= FLAT
-        far = np.empty((0, 0)) if is_flat else np.ascontiguousarray(squared_distances(rows, landmarks).T)
+        is_flat = rows.shape[1] <= FEW_FEATURES
+        squared = np.empty((0, 0)) if is_flat else np.ascontiguousarray(squared_distances(rows, landmarks).T)
         landmarks = np.ascontiguousarray(landmarks)
-        compiled.nearest_weights(rows, landmarks, far, scale, which, weights, least, compiled.loops)
+        compiled.nearest_weights(rows, landmarks, squared, scale, which, weights, least, compiled.loops)
         return which, weights, least
-    far, at = np.ascontiguousarray(squared_distances(rows, landmarks)), np.arange(n)
+    squared, at = np.ascontiguousarray(squared_distances(rows, landmarks)), np.arange(n)
     for place in range(width):
-        which[:, place] = far.argmin(axis=1)
-        squares[:, place] = far[at, which[:, place]]
-        far[at, which[:, place]] = np.inf
+        which[:, place] = squared.argmin(axis=1)
+        squares[:, place] = squared[at, which[:, place]]
+        squared[at, which[:, place]] = np.inf
     with np.errstate(over="ignore"):
         # Relative to the nearest, so that rows far from all landmarks have weights too.
         weights = np.exp((squares[:, :1] - squares) / scale)
@@ -74,7 +74,7 @@ def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
     The products of a pair of places are added up row by row, one pair after the other, and then added to `gram`.
     """
     q, width = len(gram), which.shape[1]
-    compiled = forms.PROCESS.compiled_for(0.0)
+    compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
         sums = np.zeros((q, q))
         compiled.add_gram(sums, np.ascontiguousarray(which), np.ascontiguousarray(weights))
@@ -84,18 +84,6 @@ def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
     these, those, own, other = which.T[first], which.T[second], weights.T[first], weights.T[second]
     cells = np.minimum(these, those) * q + np.maximum(these, those)
     gram += np.bincount(cells.ravel(), (own * other).ravel(), q * q).reshape(q, q)
-
-
-def packed(gram: Floats) -> Floats:
-    """(q, q) -> (q (q + 1) / 2,) its upper triangle, row by row."""
-    return np.asarray(gram[np.triu_indices(len(gram))])
-
-
-def unpacked(triangle: Floats, q: int) -> Floats:
-    """(q (q + 1) / 2,) -> (q, q) symmetric."""
-    gram = np.zeros((q, q))
-    gram[np.triu_indices(q)] = triangle
-    return np.asarray(gram + np.triu(gram, 1).T)
 
 
 def laplacian_spectrum(gram: Floats) -> tuple[Floats, Floats]:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FLAT, Floats, block_rows, nearest, nearest_labels, nearest_mask
+from shoal.kernels.distance import FEW_FEATURES, Floats, block_rows, nearest, nearest_labels, nearest_mask
+from shoal.kernels.golden_ratio import GOLDEN_RATIO
 
 Words = NDArray[np.uint64]
 
@@ -20,7 +21,6 @@ SHARE_OF_LEARNING: Final = 0.01
 """time to assign a row, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
 FEW_CENTRES: Final = 1 << 12
 """values per centre above which a sum for each centre takes less time than all together"""
-_STEP: Final = 0x9E3779B97F4A7C15
 
 
 def assign(rows: Floats, centres: Floats, weights: Floats | None = None) -> tuple[Floats, Floats, float]:
@@ -68,7 +68,7 @@ def assign_block(block: Floats, centres: Floats, weights: Floats | None = None) 
 def sums_by_label(rows: Floats, labels: NDArray[np.int64], k: int) -> Floats:
     """rows (n, d), labels (n,) -> (k, d) the sum of the rows of each label, added one by one in order."""
     n, d = rows.shape
-    if d <= FLAT:
+    if d <= FEW_FEATURES:
         return np.stack([np.bincount(labels, rows[:, feature], k) for feature in range(d)], axis=1)
     if n * d < FEW_CENTRES * k:
         places = labels[:, None] * d + np.arange(d)
@@ -160,13 +160,13 @@ def row_hashes(rows: Floats, seed: int) -> Words:
 
 def _exponential(words: Words, step: int) -> Floats:
     """64 bits each -> exponentially distributed numbers above 0, different ones for every step."""
-    uniform = (_mix64(words + np.uint64(_STEP * (step + 1) % 2**64)) >> np.uint64(11)).astype(np.float64)
+    uniform = (_mix64(words + np.uint64(GOLDEN_RATIO * (step + 1) % 2**64)) >> np.uint64(11)).astype(np.float64)
     return np.asarray(-np.log((uniform + 0.5) * 2.0**-53))
 
 
 def _mix64(words: Words) -> Words:
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every input bit changes half of the output bits."""
-    words = words + np.uint64(_STEP)
+    words = words + np.uint64(GOLDEN_RATIO)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

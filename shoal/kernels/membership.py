@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from shoal.kernels import forms
-from shoal.kernels.distance import FLAT, Floats, column_sums, squared_distances
+from shoal.kernels.distance import FEW_FEATURES, Floats, column_sums, squared_distances
 
 SHARE_OF_LEARNING: Final = 0.01
 """time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
@@ -22,7 +22,7 @@ def fuzzy_weights(rows: Floats, centres: Floats, fuzzifier: float) -> Floats:
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if fuzzifier == 2.0 else None
     if compiled is None:
         return powers(memberships(squared_distances(rows, centres), fuzzifier), fuzzifier).T
-    if rows.shape[1] <= FLAT:
+    if rows.shape[1] <= FEW_FEATURES:
         weights = np.empty((len(centres), len(rows)))
     else:
         weights = np.ascontiguousarray(squared_distances(rows, centres).T)
@@ -37,13 +37,13 @@ def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
     to the row's smallest one, so no power can overflow however near the fuzzifier is to 1.
     """
     # A centre in each line: NumPy is slow at many short rows.
-    far = np.ascontiguousarray(squared_distances.T)
-    least = far.min(axis=0)
+    squared = np.ascontiguousarray(squared_distances.T)
+    least = squared.min(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.divide(least, far)
+        shares = np.divide(least, squared)
     on_centre = np.flatnonzero(least == 0.0)
     if len(on_centre):
-        shares[:, on_centre] = far[:, on_centre] == 0.0
+        shares[:, on_centre] = squared[:, on_centre] == 0.0
     if fuzzifier != 2.0:
         np.power(shares, 1.0 / (fuzzifier - 1.0), out=shares)
     shares *= 1.0 / column_sums(shares)

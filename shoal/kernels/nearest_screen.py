@@ -16,7 +16,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from shoal.kernels.distance import Floats
+
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
 Pairs = tuple[Ints, Ints]

@@ -5,7 +5,6 @@ The NumPy form and the compiled one give the same bits from the same table of di
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,6 +24,10 @@ BLOCK_ROWS: Final = 128
 """points whose distances from all others are computed at a time"""
 TIE: Final = 1e-12
 """squared distance, in the frame, that decides between points that coincide"""
+TIED: Final = np.float32(2.0**-15)
+"""squared distance from which on `TIE` is less than rounding to 32 bits takes away"""
+TIED_SHARE_MAX: Final = 0.125
+"""share of distances below it up to which each is looked for: of more, all are added to"""
 SHARE_OF_LEARNING: Final = 0.1
 """time to merge a point, relative to that in which CA+ learns a row"""
 _INFINITE: Final = int(np.float32(np.inf).view(np.int32)) << 32
@@ -52,7 +55,7 @@ class Located(NamedTuple):
 
 def located(points: Floats) -> Located:
     """points (n, d) -> the same in their frame."""
-    compiled = forms.PROCESS.compiled_for(0.0)
+    compiled = forms.PROCESS.compiled_for()
     if compiled is not None and len(points):
         middle, placed = np.empty(points.shape[1]), np.empty(points.shape)
         scale = compiled.locate(np.ascontiguousarray(points), middle, placed)
@@ -76,7 +79,7 @@ class Sketch(NamedTuple):
     points: Floats
     """(n, d)"""
     mass: Floats
-    """(n,) readings"""
+    """(n,) readings that each stands for, above 0"""
 
     def kept(self, which: Positions | NDArray[np.bool_] | slice) -> Sketch:
         """A copy of some of the points."""
@@ -166,7 +169,7 @@ def _right(points: Floats, lengths: Floats) -> Floats:
 
 def merged(sketch: Sketch, into: Positions) -> Sketch:
     """(n,) position of the point that each becomes part of -> the sketch of those that are left, in the same order."""
-    compiled = forms.PROCESS.compiled_for(0.0)
+    compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
         points, masses = np.empty_like(sketch.points, order="C"), np.empty_like(sketch.mass)
         left = compiled.merge_points(np.ascontiguousarray(sketch.points), sketch.mass, into, points, masses)
@@ -185,6 +188,7 @@ def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Position
     may be left than wanted; calling again with the merged points goes on.
     """
     n, mass = len(sketch.mass), sketch.mass
+    assert (mass > 0.0).all(), "points that stand for no readings have no mean to merge into"
     into = np.arange(n)
     light = np.flatnonzero(mass + mass.min(initial=0.0) <= mass_max)
     if len(light) < 2:
@@ -250,10 +254,10 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
 def _neighbours(apart: Singles, groups: Positions | None, q: int) -> tuple[Positions, Singles]:
     """distances² (n, n) that may be written to -> (n, q) nearest others, (n, q) theirs; infinite: not to be merged."""
     n = len(apart)
-    apart += _ties(1 << max(0, n - 1).bit_length())[:n, :n]
+    np.fill_diagonal(apart, np.inf)
+    _add_ties(apart)
     if groups is not None and (groups != groups[0]).any():
         apart[groups[:, None] != groups] = np.inf
-    np.fill_diagonal(apart, np.inf)
     row = np.arange(n)
     near, gap = np.empty((n, q), dtype=np.int64), np.empty((n, q), dtype=np.float32)
     for place in range(q):
@@ -263,12 +267,23 @@ def _neighbours(apart: Singles, groups: Positions | None, q: int) -> tuple[Posit
     return near, gap
 
 
-@lru_cache(maxsize=4)
-def _ties(n: int) -> Singles:
-    """(n, n) tiny distances². Of points that coincide each prefers the position that differs least in its bits, which
-    is mutual: they fall into pairs at once, where the lowest position would be the nearest of them all."""
+def _add_ties(apart: Singles) -> None:
+    """Add tiny distances² to those of n points (n, n). Of points that coincide each prefers the position that differs
+    least in its bits, which is mutual: they fall into pairs at once, where the lowest position would be the nearest of
+    them all."""
+    n, tie = len(apart), _tie(len(apart))
     at = np.arange(n, dtype=np.int32)
-    return np.asarray(np.bitwise_xor.outer(at, at) * _tie(n))
+    for first in range(0, n, BLOCK_ROWS):
+        block = apart[first : first + BLOCK_ROWS]
+        tied = block < TIED
+        count = int(np.count_nonzero(tied))
+        # The sum of a 32-bit and a 64-bit float is taken in 64 bits.
+        if count > TIED_SHARE_MAX * block.size:
+            block += np.bitwise_xor.outer(at[first : first + BLOCK_ROWS], at) * tie
+        elif count:
+            where = np.flatnonzero(tied)
+            row, column = np.divmod(where, n)
+            block.reshape(-1)[where] += ((first + row) ^ column) * tie
 
 
 def _tie(n: int) -> float:

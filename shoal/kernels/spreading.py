@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from shoal.kernels import forms
 from shoal.kernels.distance import Floats
+from shoal.kernels.golden_ratio import GOLDEN_RATIO
 from shoal.kernels.lloyd import row_hashes
 
 VALUES_MIN: Final = 4
@@ -26,7 +27,7 @@ def spread_ties(rows: Floats) -> Floats:
     The step is the median difference of neighbouring values. What is added to a value is drawn from the bits of its
     row and of how many equal rows stand before it: a function of the rows alone.
     """
-    compiled = forms.PROCESS.compiled_for(0.0)
+    compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
         marks = np.empty(1 << (MARKS_PER_ROW * len(rows)).bit_length(), dtype=np.uint8)
         bits = np.ascontiguousarray(rows).view(np.uint64)
@@ -60,6 +61,6 @@ def _spread(values: Floats, different: Floats, uniform: Floats) -> Floats:
 
 def _uniform(hashes: NDArray[np.uint64], column: int) -> Floats:
     """64 bits for each row -> (n,) in [0, 1), others for every column (Steele, Lea and Flood's finaliser, 2014)."""
-    mixed = hashes + np.uint64((column + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = hashes + np.uint64((column + 1) * GOLDEN_RATIO % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.asarray((mixed ^ (mixed >> np.uint64(27))) >> np.uint64(11)).astype(np.float64) * 2.0**-53

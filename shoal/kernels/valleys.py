@@ -9,11 +9,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.kernels import forms
-
-Floats = NDArray[np.float64]
+from shoal.kernels.distance import Floats
 
 WIDTHS = (1, 2, 4)
 """bins that are summed before two places are compared: a wide valley shows in sums of bins that are too noisy alone"""
@@ -36,7 +34,7 @@ class Valleys(NamedTuple):
     position: Floats
     """(A,) its middle, in bins from the left end of the histogram"""
     hint: Floats
-    """(A,) the significance of the best valley that may still be shallow: what an axis that is asked more may show"""
+    """(A,) the significance of the best valley that may still be shallow: what an axis that is sampled more may show"""
 
 
 def find_valleys(counts: Floats, variances: Floats, depth: float) -> Valleys:

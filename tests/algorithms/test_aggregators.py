@@ -163,6 +163,27 @@ def test_a_restored_aggregator_contributes_the_same_and_nothing_twice(name: str)
 
 
 @pytest.mark.parametrize("name", AGGREGATED)
+def test_a_damaged_state_is_refused_and_changes_nothing(name: str) -> None:
+    algorithm = load_algorithm(name)
+    assert isinstance(algorithm, StreamingAlgorithm)
+    aggregator = aggregator_of(algorithm)
+    for arrays in updates_of(algorithm, 2):
+        aggregator.add(arrays, WINDOW)
+    before = aggregator.state()
+    for entry, value in before.items():
+        damaged = [{each: kept for each, kept in before.items() if each != entry}]
+        if isinstance(value, np.ndarray):
+            damaged += [{**before, entry: array} for array in (value[:-1], value[:, None], value.astype(np.int16))]
+        for state in damaged:
+            with pytest.raises(InvalidState):
+                aggregator.restore(state)
+    contributed, again = aggregator.contribute(), aggregator_of(algorithm)
+    again.restore(before)
+    for each, array in again.contribute().items():
+        assert np.array_equal(array, contributed[each])
+
+
+@pytest.mark.parametrize("name", AGGREGATED)
 def test_the_state_of_another_aggregator_is_refused(name: str) -> None:
     algorithm = load_algorithm(name)
     assert isinstance(algorithm, StreamingAlgorithm)
@@ -212,7 +233,7 @@ def test_a_region_of_fcac_passes_on_its_clients_updates_one_after_the_other() ->
     assert not any(array.size for array in above.contribute().values())
 
 
-def test_the_world_learns_a_contribution_of_fcac_as_it_learns_the_updates_in_it() -> None:
+def test_the_upstream_federation_learns_a_contribution_of_fcac_as_it_learns_the_updates_in_it() -> None:
     """Which nodes have high winning counts is decided within each update, not within all of a region."""
     updates, key = updates_of(FCAC, 5), b"north 1"
     aggregator = aggregator_of(FCAC)

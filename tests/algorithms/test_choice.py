@@ -20,7 +20,7 @@ from shoal.algorithms.rounds.choice import (
 )
 from shoal.algorithms.rounds.options import CRITERIA
 from shoal.errors import InvalidData
-from shoal.kernels.gaussian import FORMS
+from shoal.kernels.gaussian import COVARIANCE_TYPES
 from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
 
 CENTRES = np.array([[0.2, 0.2], [0.8, 0.2], [0.2, 0.8], [0.8, 0.8]])
@@ -149,14 +149,14 @@ def test_a_landmark_of_mass_two_counts_as_two_rows() -> None:
     np.testing.assert_allclose(heavy.centres(4), repeated.centres(4), atol=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_bic_is_that_of_scikit_learn(form: str) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_the_bic_is_that_of_scikit_learn(covariance_type: str) -> None:
     rows = heaps(CENTRES).points
-    mixture = GaussianMixture(3, covariance_type=form, random_state=0).fit(rows)
-    ours = bic(mixture.score(rows) * len(rows), len(rows), 3, 2, form)
+    mixture = GaussianMixture(3, covariance_type=covariance_type, random_state=0).fit(rows)
+    ours = bic(mixture.score(rows) * len(rows), len(rows), 3, 2, covariance_type)
     assert ours == pytest.approx(mixture.bic(rows))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_covariance_counts_round_clusters(form: str) -> None:
-    assert len(choose_clusters("bic", heaps(CENTRES), 10, form=form).centres) == 4
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_every_form_of_covariance_counts_round_clusters(covariance_type: str) -> None:
+    assert len(choose_clusters("bic", heaps(CENTRES), 10, covariance_type=covariance_type).centres) == 4

@@ -9,11 +9,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from shoal.algorithms.density_tree import DensityTreeOptions, DensityTreeServer
 from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.leaf import BINS, Leaf
-from shoal.algorithms.density_tree.plan import SHARE_ONE, CountingPlan
-from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
+from shoal.algorithms.density_tree.plan import CountingPlan
+from shoal.algorithms.density_tree.shares import axes_sampled, axis_shares
 from shoal.algorithms.density_tree.tree import Cut
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
@@ -191,7 +192,7 @@ def test_an_update_that_contradicts_itself_is_refused_with_the_client_named() ->
         server.absorb([Contribution("plant7", 0, arrays)], b"")
 
 
-def test_axes_are_asked_in_proportion_to_their_shares_by_every_client() -> None:
+def test_axes_are_sampled_in_proportion_to_their_shares_by_every_client() -> None:
     leaf = Leaf(0, np.zeros(8), np.ones(8), Axes.features(8), 8)
     hint = np.array([4.0, 0, 0, 0, 0, 0, 0, 2.0])
     share = axis_shares(leaf, hint, 2)
@@ -200,17 +201,17 @@ def test_axes_are_asked_in_proportion_to_their_shares_by_every_client() -> None:
     assert share.argmax() == 0
     server = DensityTreeServer(8, noise_variance=count_noise(1.0).variance)
     arrays = {**server.snapshot(), "axis_share": share}
-    plan = CountingPlan.from_arrays(arrays)
-    asked = np.array([plan.asked(b"client", number) for number in range(400)])
-    assert (asked[:, 0] != asked[:, 1]).all()
-    np.testing.assert_allclose(np.bincount(asked.ravel(), minlength=8) / 400, share / SHARE_ONE, atol=0.02)
+    plan = CountingPlan.from_arrays(arrays, 8)
+    sampled = np.array([plan.sampled_axes(b"client", number) for number in range(400)])
+    assert (sampled[:, 0] != sampled[:, 1]).all()
+    np.testing.assert_allclose(np.bincount(sampled.ravel(), minlength=8) / 400, share / SHARE_ONE, atol=0.02)
 
 
-@pytest.mark.parametrize(("epsilon", "asked"), [(0.5, 1), (1.0, 2), (2.0, 4), (4.0, 9)])
-def test_more_axes_are_asked_where_there_is_less_noise(epsilon: float, asked: int) -> None:
-    assert axes_asked(16, 400, count_noise(epsilon).variance) == asked
-    assert axes_asked(3, 400, count_noise(epsilon).variance) == min(3, asked)
-    assert axes_asked(16, 400, 0.0) == 16
+@pytest.mark.parametrize(("epsilon", "sampled"), [(0.5, 1), (1.0, 2), (2.0, 4), (4.0, 9)])
+def test_more_axes_are_sampled_where_there_is_less_noise(epsilon: float, sampled: int) -> None:
+    assert axes_sampled(16, 400, count_noise(epsilon).variance) == sampled
+    assert axes_sampled(3, 400, count_noise(epsilon).variance) == min(3, sampled)
+    assert axes_sampled(16, 400, 0.0) == 16
 
 
 def test_every_oblique_axis_comes_once_before_any_comes_again() -> None:

@@ -21,7 +21,7 @@ from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.gaussian import FORMS, matrices
+from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
 from shoal.protocol.codec import pack
 
@@ -283,11 +283,13 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
 # Gaussian mixtures.
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(form: str) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(covariance_type: str) -> None:
     here, there = blobs(10)[0], blobs(10)[3]
     at = np.array([[0.0, 0.0], [9.0, 9.0]])
-    both = run_rounds(GMM, started(GMM, [np.concatenate([here, there])], at, covariance=form), [here, there]).params
+    both = run_rounds(
+        GMM, started(GMM, [np.concatenate([here, there])], at, covariance=covariance_type), [here, there]
+    ).params
     params = run_rounds(GMM, both, [here], rounds_max=5).params
     np.testing.assert_allclose(params["centre"][0], here.mean(axis=0), atol=1e-6)
     np.testing.assert_array_equal(params["centre"][1], both["centre"][1])
@@ -297,11 +299,13 @@ def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(fo
     np.testing.assert_allclose(back["centre"], both["centre"], atol=1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_component_on_one_point_has_the_variance_of_the_ridge(form: str) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_component_on_one_point_has_the_variance_of_the_ridge(covariance_type: str) -> None:
     rows = np.repeat(np.array([[3.0, -2.0]]), 50, axis=0)
-    params = run_rounds(GMM, started(GMM, [rows], rows[:1], covariance=form, ridge=1e-4), [rows], rounds_max=4).params
-    np.testing.assert_allclose(matrices(form, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12)
+    params = run_rounds(
+        GMM, started(GMM, [rows], rows[:1], covariance=covariance_type, ridge=1e-4), [rows], rounds_max=4
+    ).params
+    np.testing.assert_allclose(matrices(covariance_type, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12)
     assert GMM.predict(params, rows).tolist() == [0] * 50
 
 

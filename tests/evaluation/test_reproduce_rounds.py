@@ -151,7 +151,7 @@ def test_without_scikit_learn_the_error_comes_before_any_trial(
     result = shoal(name, *options)
     assert isinstance(result.exception, MissingExtra)
     assert result.exception.exit_code == 2
-    assert "pip install 'shoal[evaluate]'" in str(result.exception)
+    assert "pip install '.[evaluate]'" in str(result.exception)
 
 
 def test_a_data_set_with_its_own_clients_takes_no_option_for_them(shoal: Shoal) -> None:

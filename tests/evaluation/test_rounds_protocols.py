@@ -19,7 +19,7 @@ from shoal.evaluation.experiments.gmm import blobs, by_scikit_learn
 from shoal.evaluation.registry import trials_experiment
 from shoal.evaluation.scores import SCORES
 from shoal.evaluation.splits import Split, deal_few_classes
-from shoal.kernels.gaussian import FORMS, matrices
+from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
 
 
@@ -182,7 +182,7 @@ def test_clients_of_few_classes_hold_each_row_once_and_few_classes_each() -> Non
 # Gaussian mixtures beside scikit-learn's.
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", COVARIANCE_TYPES)
 @pytest.mark.parametrize("split", ["iid", "niid", "kp"])
 def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(form: str, split: Split) -> None:
     dataset = blobs(1)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.kernels import forms
-from shoal.kernels.compiled.places import MARGIN
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
+from shoal.kernels.scalars import KEPT, MARGIN
 from shoal.kernels.workspace import ORIGIN, Workspace
 
 Floats = NDArray[np.float64]
@@ -125,6 +125,62 @@ def test_what_the_compiled_form_keeps_between_chunks_is_of_the_nodes_there_are(
 
 
 @pytest.mark.parametrize("half", HALVES)
+def test_the_compiled_form_keeps_its_screen_from_chunk_to_chunk_until_it_is_not_of_these_nodes_or_too_far(
+    half: type[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [blobs(np.random.default_rng(seed), 3, 0.1) for seed in range(5)]
+    network = half(3, nodes_max=60)
+    # Then its arrays are as large as they become.
+    learn_by(COMPILED, network, np.concatenate(rows[:3]), monkeypatch)
+
+    def origin_after(form: str, chunk: Floats) -> list[float]:
+        learn_by(form, network, chunk, monkeypatch)
+        origin: list[float] = network._compiled_learning._workspace.features[ORIGIN].tolist()
+        return origin
+
+    learn_by(NUMPY, network, rows[3][:10], monkeypatch)
+    first = origin_after(COMPILED, rows[3][10:50])
+    assert first == rows[3][10].tolist(), "NumPy's form has changed the nodes"
+    assert origin_after(COMPILED, rows[3][50:90]) == first
+    assert origin_after(COMPILED, rows[3][90:130]) == first
+    assert origin_after(NUMPY, rows[3][130:140]) == first
+    second = origin_after(COMPILED, rows[3][140:180])
+    assert second == rows[3][140].tolist()
+    assert origin_after(COMPILED, rows[4][:40] + 1000.0) == (rows[4][0] + 1000.0).tolist()
+
+
+def test_a_network_of_which_every_node_was_removed_goes_on_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Full with nodes so far apart that hardly a row has a second winner: few edges, and all nodes may be isolated.
+    rows = 100.0 * np.random.default_rng(0).random((N, 2))
+    plain, sizes = CAEFC(2, nodes_max=8), list[int]()
+    for row in rows:
+        learn_by(NUMPY, plain, row[None], monkeypatch)
+        sizes.append(plain.size)
+    emptied = sizes.index(0, 8) + 1
+    # Once between two rows of a chunk, and once at its end: the next chunk begins without nodes.
+    for first in (N, emptied):
+        compiled = CAEFC(2, nodes_max=8)
+        learn_by(COMPILED, compiled, rows[:first], monkeypatch)
+        assert first == N or compiled.size == 0
+        learn_by(COMPILED, compiled, rows[first:], monkeypatch)
+        assert bits(plain) == bits(compiled)
+
+
+def test_a_screen_of_no_nodes_and_one_of_too_small_bandwidths_bound_nothing() -> None:
+    from shoal.kernels.compiled import screen  # noqa: PLC0415  # needs Numba
+
+    for sigma in (0.0, 1e-200):
+        columns, bounds, point, features, _ = Workspace.of(4, 2)
+        ints, floats = np.zeros(6, np.int64), np.array([1.0, sigma, 0.5, 0.0, 0.0, 0.0])
+        for kept in (0, 1):
+            ints[KEPT] = kept
+            screen.open_screen(
+                np.ones((3, 2)), np.zeros((4, 2)), (columns, bounds, features[ORIGIN], point), ints, floats
+            )
+            assert floats[MARGIN] == -1.0
+
+
+@pytest.mark.parametrize("half", HALVES)
 def test_the_compiled_form_does_the_work(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
     network = half(2)
     rows = np.concatenate([blobs(np.random.default_rng(seed), 2, 0.1) for seed in range(6)])
@@ -155,14 +211,14 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
     rows, weights = generator.random((50, d)) * 3, generator.random((37, d)) * 3
     # Some nodes near each row, so that all values of the chord occur.
     weights[:20] = rows[:20] + sigma * generator.standard_normal((20, d))
-    whole, real = np.array([37, 0, 0, 0, 0, 0]), np.array([sigma, sigma, 0.5, 0.0, 0.0, 0.0])
+    ints, floats = np.array([37, 0, 0, 0, 0, 0]), np.array([sigma, sigma, 0.5, 0.0, 0.0, 0.0])
     columns, bounds, point, features, _ = Workspace.of(37, d)
     parts = (columns, bounds, features[ORIGIN], point)
-    screen.open_screen(rows, weights, parts, whole, real)
-    margin = real[MARGIN]
+    screen.open_screen(rows, weights, parts, ints, floats)
+    margin = floats[MARGIN]
     assert 0 < margin < d * 1e-2
     for row in rows:
-        screen.bound(row, parts, whole, real, screen.LOWEST)
+        screen.bound(row, parts, ints, floats, screen.LOWEST)
         exact = np.exp(-((row - weights) ** 2) / (2 * sigma**2)).sum(axis=1)
         assert (bounds[:37] + margin >= exact).all()
         assert (bounds[:37] - margin <= screen.CHORD_RATIO * exact).all()

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.algorithms.rounds.kmeans import answer
 from shoal.kernels import forms, lloyd
-from shoal.kernels.distance import FLAT, Floats, nearest_labels, squared_by_differences
+from shoal.kernels.distance import FEW_FEATURES, Floats, nearest_labels, squared_by_differences
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from tests.kernels.kinds import KINDS, N
 
@@ -73,7 +73,7 @@ def test_sums_are_taken_row_by_row_in_order(form: str, d: int, numba: None) -> N
         assert assigned(form, rows, centres, given)[:2] == [count.tobytes(), total.tobytes()]
 
 
-@pytest.mark.parametrize("d", [FLAT + 1, 16])
+@pytest.mark.parametrize("d", [FEW_FEATURES + 1, 16])
 def test_few_and_many_centres_are_summed_alike(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, _ = rows_and_centres("heavy tails", d, 9)
     # No row has label 3, and one row alone label 5.

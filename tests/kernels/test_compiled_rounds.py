@@ -1,4 +1,4 @@
-"""Counts of cells, fuzzy weights, shares in components and weights on landmarks: the same bits in both forms."""
+"""Counts of cells, fuzzy weights, responsibilities and weights on landmarks: the same bits in both forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.kernels import cell_counts, forms, gaussian
 from shoal.kernels.cell_counts import CellCounts
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
-from shoal.kernels.gaussian import mixture_shares, second_moments
+from shoal.kernels.gaussian import mixture_responsibilities, second_moments
 from shoal.kernels.landmarks import add_gram, nearest_weights
 from shoal.kernels.membership import fuzzy_weights
 from shoal.kernels.moments import unpack_symmetric
@@ -109,13 +109,13 @@ def whitened(generator: np.random.Generator, form: str, k: int, d: int, extent: 
     return np.asarray(upper / extent)
 
 
-def shares_and_likelihood(form: str, *mixture: Floats) -> list[Any]:
-    return list(mixture_shares(form, *mixture))
+def responsibilities_and_likelihood(form: str, *mixture: Floats) -> list[Any]:
+    return list(mixture_responsibilities(form, *mixture))
 
 
-@pytest.mark.parametrize("form", gaussian.FORMS)
+@pytest.mark.parametrize("form", gaussian.COVARIANCE_TYPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_shares_in_components_have_the_same_bits_in_both_forms(kind: str, form: str, numba: None) -> None:
+def test_responsibilities_have_the_same_bits_in_both_forms(kind: str, form: str, numba: None) -> None:
     for d, k in product(WIDTHS, (1, 2, 9, 40)):
         rows, means = rows_and_centres(kind, d, k)
         generator = np.random.default_rng([d, k])
@@ -124,7 +124,7 @@ def test_shares_in_components_have_the_same_bits_in_both_forms(kind: str, form: 
         whiten = whitened(generator, form, k, d, extent)
         for n in COUNTS:
             expected, found = in_both_forms(
-                shares_and_likelihood, form, rows[:n], means, whiten, np.log(generator.dirichlet(np.ones(k)))
+                responsibilities_and_likelihood, form, rows[:n], means, whiten, np.log(generator.dirichlet(np.ones(k)))
             )
             assert found == expected, (d, k, n)
 
@@ -137,7 +137,7 @@ def test_shares_and_second_moments_are_those_of_the_formulas(form: str, d: int, 
     for k in (1, 3, 9):
         rows, means = rows_and_centres("blobs", d, k)
         whiten, weights = whitened(generator, "full", k, d, 1.0), generator.dirichlet(np.ones(k))
-        shares, likelihood = mixture_shares("full", rows, means, whiten, np.log(weights))
+        shares, likelihood = mixture_responsibilities("full", rows, means, whiten, np.log(weights))
         deviations = np.einsum("nkd,kde->nke", rows[:, None] - means, whiten)
         heights = np.exp(-0.5 * np.square(deviations).sum(axis=2)) * np.linalg.det(whiten) * weights
         heights /= (2 * np.pi) ** (d / 2)

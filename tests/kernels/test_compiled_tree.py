@@ -1,8 +1,12 @@
-"""cluster_tree's kernels: the same bits in both forms, where distances tie, points coincide and masses are 0."""
+"""cluster_tree's kernels: the same bits in both forms, where distances tie, points coincide and masses are 0.
+
+Only points that are merged have masses above 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +26,12 @@ from shoal.kernels.density_tree import (
 )
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
-from shoal.kernels.groups import Meeting, groups_of
+from shoal.kernels.groups import HeavyMerge, groups_of
 from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, squared_among
 from shoal.kernels.spreading import spread_ties
 
 FORMS = {form: Forms(form) for form in (NUMPY, COMPILED)}
-SIZES = (2, 3, 9, 70, 300)
+SIZES = (1, 2, 3, 9, 70, 300)
 
 KINDS: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {
     "blobs": lambda generator, n, d: (
@@ -84,6 +88,11 @@ def cases(kind: str, d: int) -> list[tuple[Floats, Floats]]:
     return [(KINDS[kind](generator, n, d), mass(generator, n)) for n in SIZES for mass in MASSES.values()]
 
 
+def core_distances_at(squared: Floats, mass: Floats, masses: list[float]) -> Floats:
+    """Those of several masses at once, from neighbours that are looked for once."""
+    return Neighbours(squared).core_distances(mass, masses)
+
+
 def counted_anew(squared: NDArray[np.float32], mass: Floats, within: float) -> list[NDArray[np.float32]]:
     """Core distances of neighbours that were looked for with other masses, which are those of a search for each."""
     neighbours, found = Neighbours(squared), []
@@ -100,25 +109,43 @@ def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: 
         for points, mass in cases(kind, d):
             squared = squared_among(frame_of(points).of(points))
             for within in (0.5, 20.0, 1e6):
-                cores = by_form(lambda: core_distances(squared, mass, within))  # noqa: B023 - called at once
-                both = by_form(lambda: Neighbours(squared).core_distances(mass, [within, 3.0]))  # noqa: B023 - called at once
+                cores = by_form(partial(core_distances, squared, mass, within))
+                both = by_form(partial(core_distances_at, squared, mass, [within, 3.0]))
                 assert bits(both) == bits(np.stack([cores, core_distances(squared, mass, 3.0)]))
-                by_form(lambda: counted_anew(squared, mass, within))  # noqa: B023 - called at once
-                by_form(lambda: spanning_tree(squared, cores))  # noqa: B023 - called at once
-                by_form(lambda: mass_around(squared, 4.0 * cores, [mass, mass**3]))  # noqa: B023 - called at once
+                by_form(partial(counted_anew, squared, mass, within))
+                by_form(partial(spanning_tree, squared, cores))
+                by_form(partial(mass_around, squared, 4.0 * cores, [mass, mass**3]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_points_have_the_same_bits_in_their_frame(kind: str, by_form: Callable[..., Any]) -> None:
     for d in (1, 2, 16):
         for points, _ in cases(kind, d):
-            frame, placed = by_form(lambda: located(points))  # noqa: B023 - called at once
+            frame, placed = by_form(partial(located, points))
             assert bits((frame, placed)) == bits((frame_of(points), frame_of(points).of(points)))
             assert np.abs(placed).max() <= 1.0 + 1e-12
 
 
+def grown(
+    squared: Floats, mass: Floats, cores: Floats, heavy: Floats, edges: NDArray[np.int64], lengths: Floats
+) -> tuple[list[HeavyMerge], NDArray[np.int64], list[float]]:
+    """The merges of heavy groups along the edges, the shortest first, of which every third one is refused."""
+    found, merges = groups_of(edges, mass, cores, heavy), list[HeavyMerge]()
+    merge = found.add(0)
+    while merge is not None:
+        merges.append(merge)
+        refused = len(merges) % 3 == 0
+        merge = found.add(merge.edge + 1) if refused else found.add(merge.edge, even_if_heavy=True)
+    typical = [
+        typical_mass(squared, members, exact_masses(mass), float(lengths[merge.edge]))
+        for merge in merges
+        for members in merge.members
+    ]
+    return merges, found.roots(), typical
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_meet_at_the_same_edges_with_the_same_members(kind: str, by_form: Callable[..., Any]) -> None:
+def test_heavy_groups_are_found_at_the_same_edges_with_the_same_members(kind: str, by_form: Callable[..., Any]) -> None:
     for points, mass in cases(kind, 2):
         squared = squared_among(frame_of(points).of(points))
         cores = core_distances(squared, mass, 5.0)
@@ -126,33 +153,21 @@ def test_groups_meet_at_the_same_edges_with_the_same_members(kind: str, by_form:
         order = np.argsort(lengths, kind="stable")
         heavy = np.where(np.arange(len(order)) % 2, 4.0, 3.0)
 
-        def grown() -> tuple[list[Meeting], NDArray[np.int64], list[float]]:
-            found, meetings = groups_of(edges[order], mass, cores, heavy), list[Meeting]()  # noqa: B023 - called at once
-            met = found.add(0)
-            while met is not None:
-                meetings.append(met)
-                refused = len(meetings) % 3 == 0
-                met = found.add(met.edge + 1) if refused else found.add(met.edge, heavy_too=True)
-            typical = [
-                typical_mass(squared, members, exact_masses(mass), float(lengths[order][met.edge]))  # noqa: B023 - called at once
-                for met in meetings
-                for members in met.members
-            ]
-            return meetings, found.roots(), typical
-
-        meetings, roots, _ = by_form(grown)
-        assert all(mass[list(members)].sum() >= heavy[met.edge] - 1e-9 for met in meetings for members in met.members)
-        assert len(np.unique(roots)) == 1 + len(meetings) // 3
+        merges, roots, _ = by_form(partial(grown, squared, mass, cores, heavy, edges[order], lengths[order]))
+        assert all(
+            mass[list(members)].sum() >= heavy[merge.edge] - 1e-9 for merge in merges for members in merge.members
+        )
+        assert len(np.unique(roots)) == 1 + len(merges) // 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_points_are_merged_and_have_the_same_bits(kind: str, by_form: Callable[..., Any]) -> None:
     for d in (1, 3, 9, 40):
         for points, mass in cases(kind, d):
-            sketch = Sketch(points, mass + 0.5)
+            sketch = Sketch(points, np.where(mass > 0.0, mass, 0.5))
             for group in (None, np.arange(len(mass)) % 3):
-                into = by_form(lambda: merge_targets(sketch, len(mass) // 3, 12.0, group))  # noqa: B023 - called at once
-                assert by_form(lambda: merged(sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())  # noqa: B023 - called at once
+                into = by_form(partial(merge_targets, sketch, len(mass) // 3, 12.0, group))
+                assert by_form(partial(merged, sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())
 
 
 def test_columns_of_coarse_values_are_found_and_spread_alike(by_form: Callable[..., Any]) -> None:
@@ -162,7 +177,7 @@ def test_columns_of_coarse_values_are_found_and_spread_alike(by_form: Callable[.
             fine, coarse = generator.random(n), generator.permutation(np.arange(n) % max(1, values)) / 8.0
             signed = np.where(coarse == 0.0, generator.choice([-0.0, 0.0], n), coarse)
             for rows in (coarse[:, None], np.stack([fine, signed], axis=1), np.stack([fine, -fine], axis=1)):
-                spread = by_form(lambda: spread_ties(rows))  # noqa: B023 - called at once
+                spread = by_form(partial(spread_ties, rows))
                 found.add(bits(spread) == bits(rows))
     assert found == {True, False}
 

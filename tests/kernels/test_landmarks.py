@@ -14,9 +14,8 @@ from shoal.kernels.landmarks import (
     laplacian_spectrum,
     lightest_cut,
     nearest_weights,
-    packed,
-    unpacked,
 )
+from shoal.kernels.moments import pack_symmetric, unpack_symmetric
 
 GENERATOR = np.random.default_rng(0)
 
@@ -25,7 +24,7 @@ def gram_of(rows: np.ndarray, landmarks: np.ndarray, near: int = 3, bandwidth: f
     gram = np.zeros((len(landmarks),) * 2)
     which, weights, _ = nearest_weights(rows, landmarks, bandwidth, near)
     add_gram(gram, which, weights)
-    return unpacked(packed(gram), len(landmarks))
+    return unpack_symmetric(pack_symmetric(gram[None]), len(landmarks))[0]
 
 
 def test_weights_are_gaussian_on_the_nearest_landmarks_and_add_up_to_1() -> None:

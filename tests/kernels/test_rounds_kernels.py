@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal.kernels.distance import nearest, nearest_mask, squared_by_differences, squared_distances
-from shoal.kernels.gaussian import FORMS, affinity, merge_mixtures, spherical_spread, spread_from_moments
+from shoal.kernels.gaussian import COVARIANCE_TYPES, affinity, merge_mixtures, spherical_spread, spread_from_moments
 from shoal.kernels.lloyd import assign, assign_block, best_kmeans, kmeans_plusplus, lloyd
 from shoal.kernels.matching import assignment, matched_distance
 from shoal.kernels.membership import memberships
@@ -158,8 +158,8 @@ def test_symmetric_matrices_are_packed_and_unpacked() -> None:
     np.testing.assert_array_equal(unpack_symmetric(pack_symmetric(matrices), 3), matrices)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(form: str) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(covariance_type: str) -> None:
     """With all shares 0 or 1, the moments of two clients' rows joined are those of all rows."""
     generator = np.random.default_rng(2)
     parts = [generator.normal(size=(40, 3)) + 1, generator.normal(size=(70, 3)) * 2 - 1]
@@ -172,20 +172,20 @@ def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(form: str) -> None:
             "tied": pack_symmetric(square),
             "diag": (rows**2).sum(axis=0)[None],
             "spherical": np.array([[(rows**2).sum()]]),
-        }[form]
-        return mass, mean, spread_from_moments(form, mass, mean, second, 1e-12)
+        }[covariance_type]
+        return mass, mean, spread_from_moments(covariance_type, mass, mean, second, 1e-12)
 
     mass, means, spread = (np.stack(each) for each in zip(*map(moments, parts), strict=True))
-    mean, whole = merge_mixtures(form, mass, means, spread)
+    mean, whole = merge_mixtures(covariance_type, mass, means, spread)
     _, expected_mean, expected = moments(np.concatenate(parts))
     np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
     np.testing.assert_allclose(whole, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_component_overlaps_itself_wholly_and_a_far_one_hardly(form: str) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_component_overlaps_itself_wholly_and_a_far_one_hardly(covariance_type: str) -> None:
     means = np.array([[0.0, 0], [1, 1], [30, 30]])
-    spread = spherical_spread(form, np.array([1.0, 2.0]), 3)
-    found = affinity(form, means, spread, means, spread)
+    spread = spherical_spread(covariance_type, np.array([1.0, 2.0]), 3)
+    found = affinity(covariance_type, means, spread, means, spread)
     np.testing.assert_allclose(np.diag(found), 1)
     assert found[0, 2] < 1e-6 < found[0, 1] < 1

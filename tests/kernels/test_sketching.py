@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernels.sketching import Floats, Sketch, empty_sketch, frame_of, merge_targets, merged, squared_between
+from shoal.kernels import forms
+from shoal.kernels.distance import Floats
+from shoal.kernels.forms import NUMPY, Forms
+from shoal.kernels.sketching import Sketch, empty_sketch, frame_of, merge_targets, merged, squared_between
 
 
 def singles(points: Floats) -> Sketch:
@@ -41,6 +46,23 @@ def test_no_point_outgrows_its_limit_or_leaves_its_group() -> None:
 def test_full_points_are_left_and_the_others_merged() -> None:
     sketch = Sketch(np.array([[0.0], [0.1], [0.2], [0.3]]), np.array([9.0, 1.0, 9.0, 1.0]))
     assert merge_targets(sketch, 1, 4.0).tolist() == [0, 1, 2, 1]
+
+
+def test_points_that_stand_for_nothing_are_a_slip_of_the_caller() -> None:
+    with pytest.raises(AssertionError, match="no readings"):
+        merge_targets(Sketch(np.zeros((2, 1)), np.array([1.0, 0.0])), 1, 4.0)
+
+
+def test_nothing_of_the_size_of_all_distances_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "PROCESS", Forms(NUMPY))
+    sketch = singles(np.random.default_rng(0).normal(size=(1100, 2)))
+    merge_targets(singles(np.full((8, 2), 0.1)), 4, 4.0)
+    tracemalloc.start()
+    try:
+        merge_targets(sketch, 1000, 4.0)
+        assert tracemalloc.get_traced_memory()[0] < len(sketch.mass) ** 2
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 1000), st.integers(1, 40))

@@ -10,7 +10,7 @@ UPDATE = {
 }
 """the readings of one client since its last update as weighted points: the mean of the readings that each point stands
 for, and their number; in the order in which the first reading of each point came. A point of count 1 is a single
-private row"""
+noisy row"""
 
 SNAPSHOT = {
     "cell_id": ArraySpec("<i8", ("k",)),

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.rows import check_rows
-from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.state_reader import COUNT_MAX, StateReader
 from shoal.algorithms.streaming import Arrays, State
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.distance import Floats
@@ -30,7 +30,7 @@ HISTORY_READINGS = 2000
 
 
 class ClusterTreeClient:
-    """Learns private rows as at most `points_max` weighted points, and contributes these points.
+    """Learns noisy rows as at most `points_max` weighted points, and contributes these points.
 
     Options: `ClusterTreeOptions`. The number of features is given, or fixed by the first rows.
     """
@@ -189,6 +189,7 @@ def restored_sketch(saved: StateReader, name: str, width: int) -> Sketch:
     points = saved.read_floats(name, (None, width))
     mass = saved.read_floats(f"{name}_mass", (len(points),))
     saved.check(bool((mass > 0).all()), f"{name} has points without mass")
+    saved.check(bool((mass <= COUNT_MAX).all()), f"{name} has points of more readings than can be counted")
     return Sketch(points, mass)
 
 

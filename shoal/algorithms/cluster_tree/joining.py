@@ -14,7 +14,7 @@ import numpy as np
 from shoal.algorithms.cluster_tree.gaps import gap_significance, spread
 from shoal.kernels.density_tree import exact_masses, join_significance, typical_mass
 from shoal.kernels.distance import Floats
-from shoal.kernels.groups import Meeting, groups_of
+from shoal.kernels.groups import HeavyMerge, groups_of
 from shoal.kernels.sketching import Positions, Singles
 
 OWN_SHARE_MIN = 1 / 3
@@ -104,14 +104,14 @@ class Joining:
             edges, self._weights.mass, self._cores, np.where(has_gap, self._few, LIGHTEST * self._within)
         )
         refused: list[tuple[int, float]] = []
-        met = groups.add(0)
-        while met is not None:
-            significance = self._refused(met, float(lengths[met.edge]), bool(has_gap[met.edge]))
+        merge = groups.add(0)
+        while merge is not None:
+            significance = self._refused(merge, float(lengths[merge.edge]), bool(has_gap[merge.edge]))
             if significance is None:
-                met = groups.add(met.edge, heavy_too=True)
+                merge = groups.add(merge.edge, even_if_heavy=True)
             else:
-                refused += [(root, significance) for root in met.roots]
-                met = groups.add(met.edge + 1)
+                refused += [(root, significance) for root in merge.roots]
+                merge = groups.add(merge.edge + 1)
         group = groups.roots()
         lowest: dict[int, float] = {}
         for root, significance in refused:
@@ -119,9 +119,9 @@ class Joining:
             lowest[now] = min(lowest.get(now, math.inf), significance)
         return group, lowest
 
-    def _refused(self, met: Meeting, length: float, has_gap: bool) -> float | None:
+    def _refused(self, merge: HeavyMerge, length: float, has_gap: bool) -> float | None:
         """The significance of a join that is refused; None: it is not."""
-        one, other = (self._side(members) for members in met.members)
+        one, other = (self._side(members) for members in merge.members)
         light, heavy = (one, other) if one.mass < other.mass else (other, one)
         pair = _known_pair(one, other)
         # What varies slowly is in the counts of sides that receive readings at different times, and not in the

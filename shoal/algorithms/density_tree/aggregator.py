@@ -7,12 +7,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.density_tree.arrays import blocks_of
+from shoal.algorithms.density_tree.arrays import REGION_UPDATE, blocks_of
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, State
+from shoal.algorithms.streaming import Arrays, ArraySpec, State
+from shoal.errors import InvalidData, InvalidState
 
 STATE_VERSION: Final = 1
 _COLUMNS: Final = ("leaf", "axis", "epoch", "cells")
+_SAVED: Final = {**REGION_UPDATE, "places": ArraySpec("<i8", ("p",))}
+"""as `REGION_UPDATE`, with no number of readings before there are any"""
 
 Key = tuple[int, int, int, int]
 """leaf, axis, epoch and number of cells of a block"""
@@ -76,9 +79,14 @@ class DensityTreeAggregator:
     def restore(self, state: State) -> None:
         """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half="density_tree aggregator")
+        sums = {"version": STATE_VERSION, "sums": {name: state.get(name) for name in _SAVED}}
+        arrays = StateReader(sums, STATE_VERSION).read_arrays("sums", _SAVED, 0)
+        saved.check(len(arrays["places"]) <= 1, "places must be one number or none")
+        saved.check(len(arrays["places"]) == 1 or not len(arrays["leaf"]), "there are sums of no readings")
         fresh = DensityTreeAggregator()
-        places = saved.read_ints("places", (None,), least=1)
-        saved.check(len(places) <= 1, "places must be one number or none")
-        if len(places):
-            fresh.add({name: state[name] for name in ("places", *_COLUMNS, "count", "windows", "exposure")}, 0)
+        try:
+            if len(arrays["places"]):
+                fresh.add(arrays, 0)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved sums: {damaged}") from None
         vars(self).update(vars(fresh))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData
+
+SHARE_BITS: Final = 16
+SHARE_ONE: Final = 1 << SHARE_BITS
+"""the share of an axis that every window samples; shares are whole numbers, so that all find the same axes"""
 
 UPDATE = {
     "places": ArraySpec("<i8", (1,), at_least_one=True),
@@ -19,7 +23,7 @@ UPDATE = {
     "cells": ArraySpec("<i4", ("b",), at_least_one=True),
     "count": ArraySpec("<i4", ("n",)),
 }
-"""one window of a client: how many readings it has, refused ones included; and block by block the private counts of
+"""one window of a client: how many readings it has, rejected ones included; and block by block the private counts of
 the cells of one axis of one leaf, in the epoch in which the axis had these cells. Private counts may be negative"""
 
 REGION_UPDATE = {
@@ -32,8 +36,8 @@ REGION_UPDATE = {
 counts, over how many windows, and the readings that the axis would have counted if all of theirs were in its leaf"""
 
 SNAPSHOT = {
-    "cut_first": ArraySpec("<i8", ("s",)),
-    "cut_second": ArraySpec("<i8", ("s",)),
+    "cut_first": ArraySpec("<i8", ("s",), points_into="d"),
+    "cut_second": ArraySpec("<i8", ("s",), points_into="d"),
     "cut_first_weight": ArraySpec("<f8", ("s",)),
     "cut_second_weight": ArraySpec("<f8", ("s",)),
     "cut_at": ArraySpec("<f8", ("s",)),
@@ -103,8 +107,8 @@ def blocks_of(arrays: Arrays, client: str) -> list[Block]:
 
 
 def _exposures_and_windows(arrays: Arrays, leaves: list[int]) -> tuple[list[float], list[int]]:
-    """Of each block. In one window, the readings of a leaf are shared equally between the axes that were asked."""
+    """Of each block. In one window, the readings of a leaf are shared equally between the sampled axes."""
     if "windows" in arrays:
         return arrays["exposure"].tolist(), arrays["windows"].tolist()
-    places, asked = int(arrays["places"][0]), Counter(leaves)
-    return [places / asked[leaf] for leaf in leaves], [1] * len(leaves)
+    places, sampled = int(arrays["places"][0]), Counter(leaves)
+    return [places / sampled[leaf] for leaf in leaves], [1] * len(leaves)

@@ -17,7 +17,8 @@ class DensityTreeCounter:
 
     def __init__(self, dimensions: int, **options: Any) -> None:
         """Before the first snapshot the plan is that of a tree that has learnt nothing. Raises `SettingsError`."""
-        self._plan = CountingPlan.from_arrays(DensityTreeServer(dimensions, **options).snapshot())
+        self._d = dimensions
+        self._plan = CountingPlan.from_arrays(DensityTreeServer(dimensions, **options).snapshot(), dimensions)
 
     @property
     def plan_digest(self) -> bytes:
@@ -25,8 +26,8 @@ class DensityTreeCounter:
         return self._plan.digest
 
     def adopt(self, snapshot: Arrays) -> None:
-        """Count under the plan of this snapshot from now on."""
-        self._plan = CountingPlan.from_arrays(snapshot)
+        """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan stays what it was."""
+        self._plan = CountingPlan.from_arrays(snapshot, self._d)
 
     def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> CountedWindow:
         """Count a window, see `CountingPlan.count`."""

@@ -125,7 +125,7 @@ class Leaf:
 
     def is_counted_by(self, axis: int, epoch: int, cells: int) -> bool:
         """Whether counts of an axis in this epoch, in so many cells, are of the cells that the axis has now."""
-        if axis >= len(self.axes) or self.epoch[axis] != epoch:
+        if not 0 <= axis < len(self.axes) or self.epoch[axis] != epoch:
             return False
         return cells == (BINS if self.zoom[axis] == NO_ZOOM else 2 * BINS - int(self.span[axis]))
 

@@ -1,8 +1,8 @@
 """The plan of counting: all that a client needs to know of the tree, and how it counts a window under it.
 
-Every reading is counted once: in one leaf, on one of the few axes that this window asks of the leaf, in one cell. Which
-axes are asked, and which of them a reading falls to, follows from public hashes; so the only thing that depends on
-readings is the counts, and replacing one reading moves two of them by one.
+Every reading is counted once: in one leaf, on one of the few axes that this window samples of the leaf, in one cell.
+Which axes are sampled, and which of them a reading falls to, follows from public hashes; so the only thing that depends
+on readings is the counts, and replacing one reading moves two of them by one.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.density_tree.arrays import SHARE_BITS, SHARE_ONE
 from shoal.algorithms.density_tree.axes import Axes, Ints
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM
+from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.tree import leaf_of
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.kernels import forms
 from shoal.kernels.distance import Floats
+from shoal.kernels.golden_ratio import GOLDEN_RATIO
 
-SHARE_BITS: Final = 16
-SHARE_ONE: Final = 1 << SHARE_BITS
-"""the share of an axis that every window asks; shares are whole numbers, so that all find the same axes"""
 COUNT_MAX: Final = 2**31 - 1
 """counts travel in 32 bits. No noise is ever near that; one that were would become this"""
 SHARE_OF_LEARNING: Final = 0.04
 """time to count a reading, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
-_WINDOW_STEP: Final = 0x9E3779B97F4A7C15
-"""the golden ratio in 64 bits: multiples of it fill a circle more evenly than those of any other number"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
 PLAN_ARRAYS: Final = (
     "cut_first", "cut_second", "cut_first_weight", "cut_second_weight", "cut_at", "cut_parts", "leaf_id",
@@ -47,7 +45,7 @@ class CountedWindow:
     counts: NDArray[np.int64]
     """(cells,)"""
     leaf: Ints
-    """(b,) id of the leaf of each block, which holds the cells of one axis asked of one leaf"""
+    """(b,) id of the leaf of each block, which holds the cells of one axis sampled of one leaf"""
     axis: Ints
     """(b,) position of its axis among the leaf's axes"""
     epoch: Ints
@@ -86,13 +84,14 @@ class CountingPlan:
     span: Ints
     epoch: Ints
     share: Ints
-    """(A,) chance of each axis to be asked in a window, in parts of `SHARE_ONE`; those of a leaf sum to a multiple"""
+    """(A,) chance of each axis to be sampled in a window, in parts of `SHARE_ONE`; those of a leaf sum to a multiple"""
     digest: bytes
     """32 bytes over all of it"""
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> CountingPlan:
-        """From the arrays of a snapshot."""
+    def from_arrays(cls, arrays: Arrays, d: int) -> CountingPlan:
+        """From the arrays of a snapshot, for readings of d features. Raises `InvalidData`."""
+        check_plan(arrays, d)
         digest = hashlib.sha256()
         for name in PLAN_ARRAYS:
             digest.update(np.ascontiguousarray(arrays[name]).tobytes() + name.encode())
@@ -113,15 +112,15 @@ class CountingPlan:
         )
 
     @cached_property
-    def _asked_before(self) -> Ints:
-        """(l + 1,) axes asked of the leaves before each leaf."""
-        asked = np.bincount(self.axis_leaf, weights=self.share, minlength=len(self.leaf_ids)).astype(np.int64)
-        return np.concatenate([[0], np.cumsum(asked // SHARE_ONE)])
+    def _sampled_before(self) -> Ints:
+        """(l + 1,) axes sampled of the leaves before each leaf."""
+        sampled_axes = np.bincount(self.axis_leaf, weights=self.share, minlength=len(self.leaf_ids)).astype(np.int64)
+        return np.concatenate([[0], np.cumsum(sampled_axes // SHARE_ONE)])
 
     @cached_property
-    def _leaf_of_asked(self) -> Ints:
-        """(b,) the leaf of each axis that a window asks, whichever of the leaf's axes it is."""
-        return np.repeat(np.arange(len(self.leaf_ids)), np.diff(self._asked_before))
+    def _leaf_of_sampled(self) -> Ints:
+        """(b,) the leaf of each axis that a window samples, whichever of the leaf's axes it is."""
+        return np.repeat(np.arange(len(self.leaf_ids)), np.diff(self._sampled_before))
 
     @cached_property
     def _leaf_words(self) -> NDArray[np.uint64]:
@@ -151,16 +150,16 @@ class CountingPlan:
         """(l,) position of each leaf's first axis."""
         return np.searchsorted(self.axis_leaf, np.arange(len(self.leaf_ids)))
 
-    def asked(self, client: bytes, number: int) -> Ints:
-        """The axes (b,) that window `number` of a client asks: systematic sampling by share in each leaf.
+    def sampled_axes(self, client: bytes, number: int) -> Ints:
+        """The axes (b,) that window `number` of a client samples: systematic sampling by share in each leaf.
 
         Where the sampling starts is public: it differs from client to client and leaf to leaf, and goes on by the
-        golden ratio from window to window, so that every client is asked for every axis in proportion to its share.
+        golden ratio from window to window, so that every client samples every axis in proportion to its share.
         """
         words = np.frombuffer(hashlib.shake_256(b"axes" + client).digest(8), dtype="<u8")
-        word = words[0] + self._leaf_words + np.uint64(number * _WINDOW_STEP % 2**64)
+        word = words[0] + self._leaf_words + np.uint64(number * GOLDEN_RATIO % 2**64)
         shift = (word >> np.uint64(64 - SHARE_BITS)).astype(np.int64)
-        leaf = self._leaf_of_asked
+        leaf = self._leaf_of_sampled
         start = np.arange(len(leaf), dtype=np.int64) * SHARE_ONE + shift[leaf]
         return np.asarray(np.searchsorted(self._share_before, start, side="right"), dtype=np.int64)
 
@@ -170,30 +169,30 @@ class CountingPlan:
         A row that is not valid keeps its place and is counted nowhere. `client` is the public name of the client and
         its source; `number` counts its windows.
         """
-        asked = self.asked(client, number)
-        size = self._cells[asked]
+        sampled_axes = self.sampled_axes(client, number)
+        size = self._cells[sampled_axes]
         drawn = hashlib.shake_256(b"draws" + client + number.to_bytes(8, "little")).digest(4 * len(rows))
         words = np.frombuffer(drawn, dtype="<u4")
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
         if compiled is not None:
             counts = np.zeros(int(size.sum()), dtype=np.int64)
-            questions = asked, self._asked_before, np.cumsum(size) - size, BINS
+            sampling = sampled_axes, self._sampled_before, np.cumsum(size) - size, BINS
             points, places = np.ascontiguousarray(rows, dtype=np.float64), np.flatnonzero(valid)
-            compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, questions, counts)
+            compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, sampling, counts)
         else:
-            counts = self._counted(rows[valid], words[valid], asked, size)
-        in_leaf = self._leaf_of_asked
-        own_axis = asked - self._first_axis[in_leaf]
-        return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[asked], size, len(rows))
+            counts = self._counted(rows[valid], words[valid], sampled_axes, size)
+        in_leaf = self._leaf_of_sampled
+        own_axis = sampled_axes - self._first_axis[in_leaf]
+        return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[sampled_axes], size, len(rows))
 
-    def _counted(self, rows: Rows, words: NDArray[np.uint32], asked: Ints, size: Ints) -> Ints:
-        """readings (m, d), a random word for each, the axes asked (b,) and the cells of each -> counts of all cells."""
+    def _counted(self, rows: Rows, words: NDArray[np.uint32], sampled_axes: Ints, size: Ints) -> Ints:
+        """readings (m, d), a random word for each, the sampled axes (b,), the cells of each -> counts of all cells."""
         first_cell = np.cumsum(size) - size
         x = np.clip(rows, 0.0, 1.0)
         leaf = leaf_of(x, self.cut_axes, self.cut_at, self.cut_parts)
-        of_leaf = np.diff(self._asked_before)[leaf]
-        block = self._asked_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
-        axis = asked[block]
+        of_leaf = np.diff(self._sampled_before)[leaf]
+        block = self._sampled_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
+        axis = sampled_axes[block]
         cell = self._cell_of(self.axes.positions(x, np.arange(len(x)), axis), axis)
         return np.bincount(first_cell[block] + cell, minlength=int(size.sum())).astype(np.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -52,13 +53,16 @@ def restored_tree(saved: Mapping[str, Any], d: int) -> Node:
                 raise InvalidState("saved tree: a cut is not above its parts")
             if not 0 <= each["axis"] < len(leaf.axes):
                 raise InvalidState("saved tree: a cut is on an axis that its leaf does not have")
-            nodes[i] = Cut(leaf, each["axis"], float(each["at"]), float(each["step"]), (parts[0], parts[1]))
-    except (KeyError, IndexError, TypeError) as broken:
+            at, step = float(each["at"]), float(each["step"])
+            if not 0.0 < step < math.inf:
+                raise InvalidState("saved tree: a cut was found in bins without width")
+            nodes[i] = Cut(leaf, each["axis"], at, step, (parts[0], parts[1]))
+    except (KeyError, IndexError, TypeError, ValueError) as broken:
         raise InvalidState(f"saved tree is damaged: {broken}") from None
     root = nodes[0] if nodes else leaves[0]
     assert root is not None
-    if len(leaves_of(root)) != len(leaves) or len(leaves) != len(nodes) + 1:
-        raise InvalidState("saved tree: not every leaf is reached from the root")
+    if list(map(id, leaves_of(root))) != list(map(id, leaves)) or list(map(id, cuts_of(root))) != list(map(id, nodes)):
+        raise InvalidState("saved tree: its leaves and cuts are not those that are reached from the root")
     return root
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.density_tree.arrays import SNAPSHOT, Block, blocks_of
+from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows
@@ -17,13 +17,15 @@ from shoal.algorithms.density_tree.identities import Identities
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Leaf
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountingPlan
+from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.saved import restored_tree, tree_state
-from shoal.algorithms.density_tree.shares import axes_asked, axis_shares
+from shoal.algorithms.density_tree.shares import axes_sampled, axis_shares
 from shoal.algorithms.density_tree.snapshot import cluster_arrays, plan_arrays, predict
 from shoal.algorithms.density_tree.tree import Cut, Node, cut_leaf, cuts_of, is_filled, leaves_of, new_leaf, take_back
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State
+from shoal.errors import InvalidData, InvalidState
 
 STATE_VERSION: Final = 1
 FADE_READINGS: Final = 400
@@ -63,7 +65,7 @@ class DensityTreeServer:
     @property
     def plan(self) -> CountingPlan:
         """The plan under which clients count now."""
-        return CountingPlan.from_arrays(self._snapshot)
+        return CountingPlan.from_arrays(self._snapshot, self.d)
 
     @property
     def plan_version(self) -> int:
@@ -168,10 +170,15 @@ class DensityTreeServer:
         saved.check(
             known >= {leaf.identity for leaf in self._leaves}, "a leaf is part of a cluster that does not exist"
         )
-        snapshot = state.get("snapshot")
-        names = set(self._snapshot)
-        saved.check(isinstance(snapshot, Mapping) and set(snapshot) == names, "its snapshot lacks arrays")
-        self._snapshot = {name: np.array(array) for name, array in state["snapshot"].items()}
+        saved.check(max(leaf.leaf_id for leaf in self._leaves) < self._next_leaf, "a leaf has a number not yet given")
+        self._snapshot = saved.read_arrays("snapshot", SNAPSHOT, self.d)
+        # Clients count under the plan of the snapshot now, and under that of the tree when it is published next.
+        every_axis = [np.full(len(leaf.axes), SHARE_ONE) for leaf in self._leaves]
+        try:
+            for plan in (self._snapshot, plan_arrays(self._root, every_axis)):
+                check_plan(plan, self.d)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved tree: {damaged}") from None
 
     @property
     def _leaves(self) -> list[Leaf]:
@@ -226,8 +233,8 @@ class DensityTreeServer:
         shares = []
         for leaf in leaves:
             hint = leaf.best_valleys(options.depth, options.cut_significance).hint
-            asked = axes_asked(len(leaf.axes), options.window_readings, self._noise_variance)
-            shares.append(axis_shares(leaf, hint, asked))
+            sampled = axes_sampled(len(leaf.axes), options.window_readings, self._noise_variance)
+            shares.append(axis_shares(leaf, hint, sampled))
         arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(self._root, mass, cluster, identity, self._identities, self._readings)
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}

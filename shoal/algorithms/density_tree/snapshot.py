@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.density_tree.axes import NO_AXES, Axes, Ints
 from shoal.algorithms.density_tree.extents import extents
 from shoal.algorithms.density_tree.identities import Identities
+from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.tree import Node, cuts_of, leaf_of, leaves_of
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
@@ -90,7 +91,11 @@ def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, NDArray[np.f
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """Its leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts."""
+    """Its leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts.
+
+    Raises `InvalidData` for a plan under which nothing can be counted.
+    """
+    check_plan(snapshot, snapshot["low"].shape[1])
     return ClusteringView.from_nodes(
         snapshot["leaf_centre"],
         snapshot["mass"],

@@ -68,5 +68,8 @@ class FcacAggregator:
         saved = StateReader(state, STATE_VERSION, half=HALF)
         weights = saved.read_floats("weight", (None, self._width))
         counts, parts = saved.read_ints("count", (len(weights),), least=1), saved.read_ints("part", (None,), least=1)
-        saved.check(int(parts.sum()) == len(weights), "the nodes of its updates are not as many as its nodes")
+        # As floats, since a sum of whole numbers could overflow.
+        saved.check(
+            float(parts.sum(dtype=np.float64)) == len(weights), "the nodes of its updates are not as many as its nodes"
+        )
         self._weights, self._counts, self._parts = weights, counts, parts

@@ -8,40 +8,32 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from shoal.algorithms.fcac.attributes import NetworkAttributes
+from shoal.algorithms.fcac.compiled_learning import CompiledLearning, Progress
 from shoal.algorithms.fcac.diversity import Diversity
 from shoal.algorithms.fcac.nodes import Nodes
 from shoal.algorithms.fcac.options import FcacOptions
-from shoal.algorithms.rows import check_rows
+from shoal.algorithms.rows import MAGNITUDE_MAX, check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels import forms
-from shoal.kernels.bandwidth import bandwidth, bandwidth_factor
-from shoal.kernels.correntropy import Floats, cim, correntropy, ignore_underflow, mean_nearest_other
+from shoal.kernels.bandwidth import SIGMA_MIN, bandwidth, bandwidth_factor
+from shoal.kernels.correntropy import cim, correntropy, ignore_underflow, mean_nearest_other
+from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
+from shoal.kernels.scalars import Scalars
 from shoal.kernels.workspace import Workspace
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4
 """cases of an input that became a node without the vigilance test: before the vigilance is set, and after nodes were
 removed"""
-
-
-class Scalars(NamedTuple):
-    """The numbers that a compiled kernel needs and changes (`shoal.kernels.compiled.places`)."""
-
-    whole: NDArray[np.int64]
-    """nodes, inputs, inputs that found the network full; of CAEFC edges deleted and their summed age; whether the
-    workspace holds these nodes"""
-    real: Floats
-    """last bandwidth, mean bandwidth, vigilance; three of the screen"""
-    limits: NDArray[np.int64]
-    """active nodes; most nodes, -1 for no limit"""
 
 
 class Step(NamedTuple):
@@ -55,7 +47,7 @@ class Step(NamedTuple):
     distance_second: float
 
 
-class ArtNetwork(ABC):
+class ArtNetwork(NetworkAttributes, ABC):
     """A network that learns rows one by one. The number of features is given, or fixed by the first rows."""
 
     network: ClassVar[str]
@@ -78,85 +70,7 @@ class ArtNetwork(ABC):
         self._vigilance = 1.0
         self._n_active: int | None = None
         self._saturated = 0
-        self._workspace = Workspace.of(0, 0)
-        self._workspace_counter = 0
-        """inputs learnt when the workspace held the nodes; since then they have not changed if there are as many now"""
-
-    # Attributes; arrays are read-only views.
-
-    @property
-    def size(self) -> int:
-        """Nodes it has now."""
-        return self._nodes.size
-
-    @property
-    def dimensions(self) -> int | None:
-        """Features of a row; None before the first rows."""
-        return self._width
-
-    @property
-    def weights(self) -> Floats:
-        """(K, d)"""
-        return _read_only(self._nodes.weights)
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """(K,) winning counts."""
-        return _read_only(self._nodes.counts)
-
-    @property
-    def sigmas(self) -> Floats:
-        """(K,) bandwidths."""
-        return _read_only(self._nodes.sigmas)
-
-    @property
-    def node_ids(self) -> NDArray[np.int64]:
-        """(K,) ascending. The id of a removed node may be given again."""
-        return _read_only(self._nodes.ids)
-
-    @property
-    def mean_sigma(self) -> float:
-        """The bandwidth that all similarities are computed with; 0 without nodes."""
-        return self._nodes.mean_sigma
-
-    @property
-    def last_sigma(self) -> float | None:
-        """The bandwidth computed last; None before the first row is learnt."""
-        return self._last_sigma
-
-    @property
-    def vigilance(self) -> float:
-        """The similarity threshold; 1 until it is set."""
-        return self._vigilance
-
-    @property
-    def n_active(self) -> int | None:
-        """Number of most recent nodes that a bandwidth is computed from, lambda / 2; None until it is set."""
-        return self._n_active
-
-    @property
-    def lambda_(self) -> int | None:
-        """Number of inputs between two removals of isolated nodes on the server; None until it is set."""
-        return None if self._n_active is None else 2 * self._n_active
-
-    @property
-    def n_learnt(self) -> int:
-        """Rows learnt, without those in the buffer."""
-        return self._counter
-
-    @property
-    def n_buffered(self) -> int:
-        """Rows in the buffer, which are learnt once there are `initial_rows`."""
-        return len(self._buffer)
-
-    @property
-    def saturated(self) -> int:
-        """Inputs that did not become a node only because `nodes_max` was reached."""
-        return self._saturated
-
-    def recent_ids(self) -> NDArray[np.int64]:
-        """(K,) ids, the most recently created or won first."""
-        return self._nodes.ids[np.argsort(self._nodes.stamps)[::-1]]
+        self._compiled_learning = CompiledLearning()
 
     # Learning.
 
@@ -215,19 +129,16 @@ class ArtNetwork(ABC):
 
     def _learn_chunk(self, rows: Floats, n_active: int, compiled: CompiledKernels) -> int:
         """Learn rows (n, d) with a compiled kernel, up to one that it leaves to NumPy's form. Returns how many."""
-        nodes, kept = self._nodes, self._workspace_counter == self._counter
-        if not self._workspace.fits(nodes.capacity):
-            self._workspace, kept = Workspace.of(nodes.capacity, rows.shape[1]), False
-        scalars = Scalars(
-            np.array([nodes.size, self._counter, self._saturated, 0, 0, kept]),
-            np.array([self._last_sigma, nodes.mean_sigma, self._vigilance, 0.0, 0.0, 0.0]),
-            np.array([n_active, self.options.nodes_max or -1]),
-        )
-        learnt = self._run_kernel(compiled, rows, scalars, bandwidth_factor(n_active, rows.shape[1]))
-        size, self._counter, self._saturated = scalars.whole[:3].tolist()
-        self._last_sigma, mean_sigma, self._vigilance = scalars.real[:3].tolist()
-        self._workspace_counter = self._counter
-        nodes.resized(size, mean_sigma)
+        assert self._last_sigma is not None
+        progress = Progress(self._counter, self._saturated, self._last_sigma, self._vigilance)
+        factor = bandwidth_factor(n_active, rows.shape[1])
+
+        def kernel(workspace: Workspace, scalars: Scalars) -> int:
+            return self._run_kernel(compiled, rows, workspace, scalars, factor)
+
+        learning, nodes_max = self._compiled_learning, self.options.nodes_max
+        learnt, progress = learning.learn(rows, self._nodes, progress, n_active, nodes_max, kernel)
+        self._counter, self._saturated, self._last_sigma, self._vigilance = progress
         return learnt
 
     def _has_compiled_form(self) -> bool:
@@ -235,8 +146,10 @@ class ArtNetwork(ABC):
         return True
 
     @abstractmethod
-    def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
-        """Call the compiled kernel, which changes nodes and scalars."""
+    def _run_kernel(
+        self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
+    ) -> int:
+        """Call the compiled kernel, which changes nodes, workspace and scalars. Returns how many rows it has learnt."""
 
     def _step(self, row: Floats) -> Step:
         """Learn one input (Algorithm 1, lines 2-37)."""
@@ -353,11 +266,13 @@ class ArtNetwork(ABC):
         self._n_active = saved.read_optional_int("n_active", least=2)
         self._saturated = saved.read_int("saturated")
         self._nodes = Nodes.restored(saved, width or 0)
-        saved.check(bool((self._nodes.stamps <= self._counter).all()), "a node was changed by an input not yet learnt")
+        self._check_inputs(saved)
         saved.check(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
         started = self._last_sigma is not None
+        saved.check((self._last_sigma or SIGMA_MIN) >= SIGMA_MIN, f"last_sigma is below {SIGMA_MIN:g}")
         saved.check(started == (self._counter > 0), "a bandwidth without rows, or rows without a bandwidth")
         saved.check(len(self._buffer) < self.options.initial_rows, "the buffer holds initial_rows rows or more")
+        saved.check(bool((np.abs(self._buffer) <= MAGNITUDE_MAX).all()), "the buffer holds numbers that no rows have")
         saved.check(width is not None or len(self._buffer) == 0, "the buffer holds rows without features")
         saved.check(not (started and len(self._buffer)), "the buffer holds rows after learning has begun")
         if self._n_active is not None:
@@ -367,11 +282,10 @@ class ArtNetwork(ABC):
                 for position in range(self._nodes.size):
                     self._diversity.add_node(self._similarity_to_earlier(position))
 
-
-Element = TypeVar("Element", bound=np.generic)
-
-
-def _read_only(array: NDArray[Element]) -> NDArray[Element]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    def _check_inputs(self, saved: StateReader) -> None:
+        """Raises `InvalidState` for nodes that so many inputs cannot have made. Kernels rely on it."""
+        nodes, active = self._nodes, self._n_active or 0
+        saved.check(bool((nodes.stamps <= self._counter).all()), "a node was changed by an input not yet learnt")
+        saved.check(bool((nodes.counts <= self._counter).all()), "a node has won more inputs than were learnt")
+        saved.check(active <= self._counter, "n_active counts nodes of inputs not yet learnt")
+        saved.check(active <= (self.options.nodes_max or active), "n_active is above nodes_max")

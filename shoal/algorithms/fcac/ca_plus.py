@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.algorithms.fcac.art_network import ArtNetwork, Scalars
+from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
-from shoal.kernels.correntropy import Floats
+from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
+from shoal.kernels.scalars import Scalars
+from shoal.kernels.workspace import Workspace
 
 
 class CAPlus(ArtNetwork):
-    """Learns nodes from private rows, and contributes the nodes. Options: `FcacOptions`."""
+    """Learns nodes from noisy rows, and contributes the nodes. Options: `FcacOptions`."""
 
     network = "CA+"
 
@@ -26,9 +28,11 @@ class CAPlus(ArtNetwork):
             neighbour = self._nodes.weights[second]
             neighbour += (row - neighbour) * (self.options.second_winner_factor / self._nodes.counts[second])
 
-    def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
+    def _run_kernel(
+        self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
+    ) -> int:
         factors = np.array([bandwidth_factor, self.options.second_winner_factor])
-        return compiled.learn_ca_plus(rows, self._nodes.arrays, self._workspace, *scalars, factors, compiled.loops)
+        return compiled.learn_ca_plus(rows, self._nodes.arrays, workspace, *scalars, factors, compiled.loops)
 
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the nodes created or won since the last call, or of all (option `contribute`).
@@ -51,5 +55,7 @@ class CAPlus(ArtNetwork):
 
     def _restore_from(self, saved: StateReader) -> None:
         super()._restore_from(saved)
+        # Nodes are never removed; compiled, an input that must become a node for want of nodes is not looked for.
+        saved.check(self.size >= (self.n_active or 0), "fewer nodes than n_active")
         self._published_counter = saved.read_int("published_counter")
         saved.check(self._published_counter <= self._counter, "published_counter counts inputs not yet learnt")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.fcac.art_network import ArtNetwork, Scalars, Step
+from shoal.algorithms.fcac.art_network import ArtNetwork, Step
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.feed_order import Permute, feed_order, keyed_permutation
 from shoal.algorithms.fcac.origins import Origins
@@ -16,8 +16,11 @@ from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.errors import InvalidData
-from shoal.kernels.correntropy import Floats, ignore_underflow, nearest
+from shoal.kernels.correntropy import ignore_underflow, nearest
+from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
+from shoal.kernels.scalars import DELETED_AGE_SUM, N_DELETED, SIZE, Scalars
+from shoal.kernels.workspace import Workspace
 
 
 class CAEFC(ArtNetwork):
@@ -143,14 +146,16 @@ class CAEFC(ArtNetwork):
     def _has_compiled_form(self) -> bool:
         return self._origins is None
 
-    def _run_kernel(self, compiled: CompiledKernels, rows: Floats, scalars: Scalars, bandwidth_factor: float) -> int:
-        nodes, edges, whole = self._nodes.arrays, self._edges, scalars.whole
-        whole[3:5] = edges.n_deleted, edges.deleted_age_sum
+    def _run_kernel(
+        self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
+    ) -> int:
+        nodes, edges, ints = self._nodes.arrays, self._edges, scalars.ints
+        ints[N_DELETED], ints[DELETED_AGE_SUM] = edges.n_deleted, edges.deleted_age_sum
         factors = np.array([bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor])
         table = edges.table(self._nodes.capacity)
-        learnt = compiled.learn_caefc(rows, nodes, table, self._workspace, *scalars, factors, compiled.loops)
-        edges.resized(int(whole[0]))
-        edges.n_deleted, edges.deleted_age_sum = whole[3:5].tolist()
+        learnt = compiled.learn_caefc(rows, nodes, table, workspace, *scalars, factors, compiled.loops)
+        edges.resized(int(ints[SIZE]))
+        edges.n_deleted, edges.deleted_age_sum = int(ints[N_DELETED]), int(ints[DELETED_AGE_SUM])
         return learnt
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:

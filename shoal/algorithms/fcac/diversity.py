@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from shoal.kernels.correntropy import Floats
+from shoal.kernels.distance import Floats
 
 SCHUR_MIN = 1e-6
 """smallest Schur complement whose rounding error (about 1e-12) cannot matter"""

@@ -71,6 +71,7 @@ class Edges:
         return sum(map(len, self._ages)) // 2
 
     def add_node(self) -> None:
+        """Make room for one more node, behind the others and without edges."""
         if self._table is not None and self._size < len(self._table[0]):
             self._table[0][self._size] = 0
             self._size += 1

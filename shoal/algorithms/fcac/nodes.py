@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.algorithms.rows import MAGNITUDE_MAX
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
-from shoal.kernels.correntropy import Floats, Scratch
+from shoal.kernels.bandwidth import SIGMA_MIN
+from shoal.kernels.correntropy import Scratch
+from shoal.kernels.distance import Floats
 
 FIRST_CAPACITY = 16
+SIZE_MAX: Final = 2.0 * MAGNITUDE_MAX
+"""above all weights and bandwidths that rows have, rounding included"""
 STATE_KEYS = ("weight", "sigma", "count", "stamp", "node_id")
 NodeArrays = tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 Element = TypeVar("Element", bound=np.generic)
@@ -97,10 +102,12 @@ class Nodes:
         self.resized(left, _mean(self._sigmas[:left]))
 
     def set_sigma(self, position: int, sigma: float) -> None:
+        """Give one node a bandwidth, above 0; the mean changes with it."""
         self._sigmas[position] = sigma
         self.mean_sigma = _mean(self.sigmas)
 
     def set_all_sigmas(self, sigma: float) -> None:
+        """Give all nodes one bandwidth, above 0."""
         self.sigmas[:] = sigma
         self.mean_sigma = _mean(self.sigmas)
 
@@ -119,7 +126,8 @@ class Nodes:
         k = len(weights)
         sigmas, counts = saved.read_floats("sigma", (k,)), saved.read_ints("count", (k,), least=1)
         stamps, ids = saved.read_ints("stamp", (k,), least=1), saved.read_ints("node_id", (k,))
-        saved.check(bool((sigmas > 0).all()), "sigma holds numbers that are not positive")
+        saved.check(bool((np.abs(weights) <= SIZE_MAX).all()), "weight holds numbers that no rows have")
+        saved.check(bool(((sigmas >= SIGMA_MIN) & (sigmas <= SIZE_MAX)).all()), "sigma holds numbers that no rows have")
         saved.check(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
         saved.check(len(set(stamps.tolist())) == k, "two nodes have the same stamp")
         nodes = cls(width, max(FIRST_CAPACITY, k))

@@ -34,7 +34,7 @@ UPDATE: Final = {
     "places": ArraySpec("<i8", (1,), at_least_one=True),
     "count": ArraySpec("<i4", ("n",)),
 }
-"""one window of a client: how many readings it has, refused ones included, and the private count of every cell of the
+"""one window of a client: how many readings it has, rejected ones included, and the private count of every cell of the
 grid, which may be negative"""
 _LIMITS: Final = np.iinfo(np.int32)
 

@@ -20,13 +20,16 @@ from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
 from shoal.algorithms.density_tree.arrays import UPDATE
 from shoal.algorithms.density_tree.counter import DensityTreeCounter
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
+from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.options import CRITERIA, resolve_options
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, State
+from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
 
 STATE_VERSION: Final = 1
@@ -58,6 +61,10 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
     def check(options: Options, arrays: Arrays, claims: Claims) -> None:
         check_claims(_parted(learner, options)[1], arrays, claims)
 
+    def view(snapshot: Arrays) -> ClusteringView:
+        check_plan(snapshot, n_features(snapshot))
+        return learner.view(snapshot)
+
     return CountingAlgorithm(
         name=f"{learner.name}_from_counts",
         counter=counter,
@@ -65,7 +72,7 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
         update=UPDATE,
         snapshot={**{name: TREE_SNAPSHOT[name] for name in PLAN_ARRAYS}, **learner.snapshot},
         predict=learner.predict,
-        view=learner.view,
+        view=view,
         check_claims=check,
         epsilon_advised=EPSILON_ADVISED,
     )
@@ -116,12 +123,11 @@ class DrawnRowsServer:
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half=self.half, options=dict(self._options), width=self._d)
-        params = state.get("params")
-        saved.check(isinstance(params, Mapping) and set(params) == set(self._params), "its parameters lack arrays")
+        params = saved.read_arrays("params", self._learner.snapshot, self._d)
         saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
         tree = DensityTreeServer(self._d, **_parted(self._learner, self._options)[1])
         tree.restore(state["tree"])
-        self._tree, self._params = tree, {name: np.array(array) for name, array in state["params"].items()}
+        self._tree, self._params = tree, params
 
     def _learn(self) -> None:
         """Run the algorithm on rows drawn from the tree as it is now."""

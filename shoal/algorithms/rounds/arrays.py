@@ -31,6 +31,8 @@ CENTRES: Final = {
     "weight": ArraySpec("<f8", ("k",)),
 }
 """the parameters that every algorithm has: k centres, and the mass of the rows assigned to each"""
+SOME_CENTRES: Final = {**CENTRES, "centre": ArraySpec("<f8", ("k", "d"), rowlike=True, not_empty=True)}
+"""the same for algorithms whose clients assign rows to the centres"""
 
 # Parameters.
 
@@ -38,6 +40,12 @@ CENTRES: Final = {
 def n_features(params: Params) -> int:
     """d of the rows that the parameters are for."""
     return int(params["centre"].shape[1])
+
+
+def require_centres(params: Params, name: str = "centre") -> None:
+    """Raises `InvalidData` unless there is a centre to which rows can be assigned; kernels do not look."""
+    if not len(params[name]):
+        raise InvalidData(f"parameter {name} must hold one row at least; the round request is damaged")
 
 
 def read_float(params: Params, name: str, above: float = -math.inf) -> float:

@@ -60,13 +60,18 @@ class Choice(NamedTuple):
 
 
 def choose_clusters(
-    criterion: str, landmarks: Landmarks, most: int, seed: int = 0, form: str = "full", present: int | None = None
+    criterion: str,
+    landmarks: Landmarks,
+    most: int,
+    seed: int = 0,
+    covariance_type: str = "full",
+    present: int | None = None,
 ) -> Choice:
     """The number of clusters, 1 to `most`, that the criterion prefers; silhouettes cannot tell 1 from 2 and give 2.
 
-    `form` is the form of covariance for "bic". `present` is the number at present, if there is one: it is kept unless
-    another one is clearly better, so that the number does not change with every few rows. The same landmarks give the
-    same choice. Raises `InvalidData` without landmarks.
+    `covariance_type` is for "bic". `present` is the number at present, if there is one: it is kept unless another one
+    is clearly better, so that the number does not change with every few rows. The same landmarks give the same choice.
+    Raises `InvalidData` without landmarks.
     """
     held = landmarks.mass > 0
     if not held.any():
@@ -75,7 +80,7 @@ def choose_clusters(
     most = max(1, min(most, len(merged.points) // PER_CLUSTER))
     judge = dict(zip(CRITERIA, (_by_gap, _by_silhouette, _by_bic), strict=True))[criterion]
     partitions = Partitions(merged)
-    k = judge(partitions, most, seed, form, present)
+    k = judge(partitions, most, seed, covariance_type, present)
     centres = partitions.centres(k)
     return Choice(centres, assign(merged.points, centres, merged.mass)[0])
 
@@ -125,7 +130,7 @@ def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
     return Landmarks(means(count, total, first)[held], count[held])
 
 
-def _by_gap(partitions: Partitions, most: int, seed: int, form: str, present: int | None) -> int:
+def _by_gap(partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None) -> int:
     """The smallest k whose gap is within one error of the greatest.
 
     (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no better than one but eight
@@ -159,7 +164,7 @@ def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
         yield Landmarks(drawn, generator.permutation(mass))
 
 
-def _by_silhouette(partitions: Partitions, most: int, seed: int, form: str, present: int | None) -> int:
+def _by_silhouette(partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None) -> int:
     """The k of 2 or more with the greatest mean silhouette; 1 if there are too few landmarks for 2."""
     if most < 2:
         return 1
@@ -189,11 +194,11 @@ def _silhouette(partitions: Partitions, k: int) -> float:
     return float(mass @ width / mass.sum())
 
 
-def _by_bic(partitions: Partitions, most: int, seed: int, form: str, present: int | None) -> int:
+def _by_bic(partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None) -> int:
     """The k with the least BIC of a mixture whose rows are the landmarks."""
     found: dict[int, float] = {}
     for k in range(1, most + 1):
-        found[k] = _mixture_bic(partitions, k, form)
+        found[k] = _mixture_bic(partitions, k, covariance_type)
         if k - min(found, key=found.__getitem__) >= PATIENCE:
             break
     best = min(found, key=found.__getitem__)
@@ -202,13 +207,13 @@ def _by_bic(partitions: Partitions, most: int, seed: int, form: str, present: in
     return best
 
 
-def bic(likelihood: float, rows: float, k: int, d: int, form: str) -> float:
+def bic(likelihood: float, rows: float, k: int, d: int, covariance_type: str) -> float:
     """-2 log-likelihood + parameters log(rows), of a mixture of k components of d features."""
-    spread = {"full": k * d * (d + 1) / 2, "tied": d * (d + 1) / 2, "diag": k * d, "spherical": k}[form]
+    spread = {"full": k * d * (d + 1) / 2, "tied": d * (d + 1) / 2, "diag": k * d, "spherical": k}[covariance_type]
     return -2.0 * likelihood + (k - 1 + k * d + spread) * math.log(max(rows, 2.0))
 
 
-def _mixture_bic(partitions: Partitions, k: int, form: str) -> float:
+def _mixture_bic(partitions: Partitions, k: int, covariance_type: str) -> float:
     """EM on the landmarks from the partition; the rows that they stand for are the observations."""
     points, mass = partitions.landmarks
     d = points.shape[1]
@@ -225,9 +230,10 @@ def _mixture_bic(partitions: Partitions, k: int, form: str) -> float:
         held = np.maximum(weighted.sum(axis=0), 1e-10)
         centres = (weighted.T @ rows) / held[:, None]
         # `second_moments` takes each row once for the tied form, so the masses go into the rows.
-        moments = second_moments(form, rows * np.sqrt(mass)[:, None], shares)
-        spread = spread_from_moments(form, held, centres, moments, ridge)
-        logs = log_densities(form, rows, centres, whitening(form, spread, d)) + np.log(held / held.sum())
+        moments = second_moments(covariance_type, rows * np.sqrt(mass)[:, None], shares)
+        spread = spread_from_moments(covariance_type, held, centres, moments, ridge)
+        logs = log_densities(covariance_type, rows, centres, whitening(covariance_type, spread, d))
+        logs += np.log(held / held.sum())
         peak = logs.max(axis=1, keepdims=True)
         shares = np.exp(logs - peak)
         totals = shares.sum(axis=1, keepdims=True)
@@ -235,7 +241,7 @@ def _mixture_bic(partitions: Partitions, k: int, form: str) -> float:
         before, likelihood = likelihood, float(mass @ (peak + np.log(totals))[:, 0])
         if likelihood - before < EM_STILL * observations:
             break
-    return bic(likelihood, observations, len(shares.T), d, form)
+    return bic(likelihood, observations, len(shares.T), d, covariance_type)
 
 
 def _log(value: float) -> float:

@@ -67,7 +67,8 @@ OPTIONS: Final = {
         1.2,
         lambda value: is_number(value, 0.0),
         "above 0",
-        "rows that make a cell dense, as a multiple of those of an even spread over the grid: a density",
+        "rows that make a cell dense, as a multiple of those of an even spread over the grid; a density, so "
+        "a longer window changes nothing",
     ),
     "border": Option(
         2,
@@ -82,7 +83,10 @@ OPTIONS: Final = {
         "share of all rows that a group of dense cells must hold to be a cluster; rows of smaller ones are noise",
     ),
     "count_min": Option(
-        1, lambda value: is_int(value, 1), "a whole number, at least 1", "a client leaves out cells with fewer rows"
+        1,
+        lambda value: is_int(value, 1),
+        "a whole number, at least 1",
+        "a client leaves out cells in which it has fewer rows; above 1, the result is no longer that of pooled rows",
     ),
 }
 
@@ -197,7 +201,8 @@ def _known_groups(params: Params, n_cells: int) -> tuple[Ints, Ints]:
     """The dense cells of the parameters and their groups."""
     cell, group = params["cell"], params["group"]
     if not (np.diff(cell) > 0).all() or ((cell < 0) | (cell >= n_cells)).any() or (group < 0).any():
-        raise InvalidData("parameters cell and group must be ascending cells of the grid, each in a group")
+        problem = "parameters cell and group must be ascending cells of the grid, each in a group"
+        raise InvalidData(f"{problem}; the round request is damaged")
     return cell, group
 
 
@@ -255,9 +260,11 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 
 def view(params: Params) -> ClusteringView:
-    """Each dense cell is a node, whose id is the number of the cell."""
+    """Each dense cell is a node, whose id is the number of the cell. Raises `InvalidData`."""
+    cells = read_int(params, "cells", 2, CELLS_MAX)
+    _known_groups(params, cells ** n_features(params))
     return ClusteringView.from_nodes(
-        cell_middles(params["cell"], params["low"], _step(params), read_int(params, "cells", 2, CELLS_MAX)),
+        cell_middles(params["cell"], params["low"], _step(params), cells),
         params["count"],
         cluster_of_cells(params),
         node_id=params["cell"],

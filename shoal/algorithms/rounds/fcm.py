@@ -13,14 +13,15 @@ import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, check_sums
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
     FLOAT,
+    SOME_CENTRES,
     Params,
     Stats,
     check_shape,
     float_array,
     read_float,
     reject_unless,
+    require_centres,
     row_blocks,
     sum_answers,
 )
@@ -66,6 +67,7 @@ def answer(params: Params, rows: Rows) -> Stats:
     -> per centre `mass` (k,), the sum of the memberships to the power of the fuzzifier, and `sum` (k, d), the sum of
     the rows weighted by the same powers.
     """
+    require_centres(params)
     mass, total = fuzzy_sums(params["centre"], read_float(params, "fuzzifier", above=1.0), rows)
     return {"mass": mass, "sum": total}
 
@@ -83,7 +85,7 @@ def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, F
 
 # What travels.
 
-PARAMS: Final = {**CENTRES, "fuzzifier": FLOAT}
+PARAMS: Final = {**SOME_CENTRES, "fuzzifier": FLOAT}
 STATS: Final = {
     "mass": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),

@@ -16,9 +16,9 @@ import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
     FLOAT,
     INT,
+    SOME_CENTRES,
     Params,
     Stats,
     check_answer,
@@ -30,6 +30,7 @@ from shoal.algorithms.rounds.arrays import (
     read_float,
     read_int,
     reject_unless,
+    require_centres,
     row_blocks,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
@@ -69,6 +70,7 @@ OPTIONS: Final = {
 
 def answer(params: Params, rows: Rows) -> Stats:
     """Steps 3 and 4 -> the client's own centres (p, d), in the order of those received, and their support (p,)."""
+    require_centres(params)
     centres, fuzzifier = params["centre"], read_float(params, "fuzzifier", above=1.0)
     sample = candidates(rows, n_features(params))
     if not len(sample):
@@ -97,7 +99,7 @@ def _memberships(centres: Floats, fuzzifier: float, rows: Rows) -> Floats:
 # What travels.
 
 PARAMS: Final = {
-    **CENTRES,
+    **SOME_CENTRES,
     "fuzzifier": FLOAT,
     "tolerance": FLOAT,
     "average": INT,

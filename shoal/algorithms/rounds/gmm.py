@@ -25,9 +25,9 @@ from shoal.algorithms.claims import (
     require_possible,
 )
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
     FLOAT,
     INT,
+    SOME_CENTRES,
     Params,
     Stats,
     choice_array,
@@ -36,6 +36,7 @@ from shoal.algorithms.rounds.arrays import (
     read_choice,
     read_float,
     reject_unless,
+    require_centres,
     row_blocks,
     sum_answers,
 )
@@ -54,9 +55,9 @@ from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import (
-    FORMS,
+    COVARIANCE_TYPES,
     log_densities,
-    mixture_shares,
+    mixture_responsibilities,
     second_moments,
     spherical_spread,
     spread_from_moments,
@@ -76,7 +77,8 @@ OPTIONS: Final = {
     "clusters": chosen_clusters("gap", "silhouette", "bic"),
     "clusters_max": CLUSTERS_SOUGHT,
     "covariance": choice(
-        FORMS, "per component a matrix, one matrix for all, per component a variance by feature, or one variance"
+        COVARIANCE_TYPES,
+        "per component a matrix, one matrix for all, per component a variance by feature, or one variance",
     ),
     "ridge": RIDGE,
 }
@@ -85,19 +87,20 @@ OPTIONS: Final = {
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The E-step -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by their shares in the
-    components and relative to the origin of the round request; the number of rows (1,); their log-likelihood (1,)."""
+    """The E-step -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by the responsibilities of
+    the components and relative to the origin of the round request; the number of rows (1,); their log-likelihood (1,).
+    """
     k, d = params["centre"].shape
-    form = covariance_form(params)
-    mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(form, k, d))
+    covariance_type = read_covariance_type(params)
+    mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(covariance_type, k, d))
     n_rows, likelihood = 0, 0.0
     mixture = _mixture(params)
     for block in row_blocks(rows, d, k):
         centred = block - params["origin"]
-        shares, block_likelihood = mixture_shares(form, centred, *mixture)
-        mass += shares.sum(axis=1)
-        total += shares @ centred
-        second += second_moments(form, centred, shares.T)
+        responsibilities, block_likelihood = mixture_responsibilities(covariance_type, centred, *mixture)
+        mass += responsibilities.sum(axis=1)
+        total += responsibilities @ centred
+        second += second_moments(covariance_type, centred, responsibilities.T)
         n_rows += len(block)
         likelihood += block_likelihood
     return {
@@ -111,22 +114,24 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 def _mixture(params: Params) -> tuple[Floats, Floats, Floats]:
     """-> means (k, d) relative to the origin, the whitening of the components, and logarithms of their weights (k,)."""
+    require_centres(params)
     k, d = params["centre"].shape
-    form = covariance_form(params)
-    if params["spread"].shape != spread_shape(form, k, d):
+    covariance_type = read_covariance_type(params)
+    shape = spread_shape(covariance_type, k, d)
+    if params["spread"].shape != shape:
         raise InvalidData(
-            f"parameter spread must have shape {spread_shape(form, k, d)} for {form}; the round request is damaged"
+            f"parameter spread must have shape {shape} for {covariance_type}; the round request is damaged"
         )
     try:
-        whiten = whitening(form, params["spread"], d)
+        whiten = whitening(covariance_type, params["spread"], d)
     except np.linalg.LinAlgError:
         raise InvalidData("parameter spread holds a singular covariance; the round request is damaged") from None
     return params["centre"] - params["origin"], whiten, np.log(mixing_weights(params["weight"]))
 
 
-def covariance_form(params: Params) -> str:
-    """The form of the covariances, one of `FORMS`."""
-    return read_choice(params, "form", FORMS)
+def read_covariance_type(params: Params) -> str:
+    """One of `COVARIANCE_TYPES`; in a round request it is called `form`."""
+    return read_choice(params, "form", COVARIANCE_TYPES)
 
 
 def mixing_weights(weight: Floats) -> Floats:
@@ -140,7 +145,7 @@ def mixing_weights(weight: Floats) -> Floats:
 # What travels.
 
 PARAMS: Final = {
-    **CENTRES,
+    **SOME_CENTRES,
     "spread": ArraySpec("<f8", ("c", "m")),
     "form": INT,
     "origin": ArraySpec("<f8", ("d",), rowlike=True),
@@ -164,13 +169,13 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first components, spheres that together fill the box. Raises `SettingsError`."""
     option = resolve_options("gmm", OPTIONS, options)
     centre = starting_centres(option["clusters"], d, hint)
-    k, form = len(centre), option["covariance"]
+    k, covariance_type = len(centre), option["covariance"]
     radii = (hint.high - hint.low) / (2.0 * k ** (1.0 / d))
     return {
         "centre": centre,
         "weight": np.zeros(k),
-        "spread": spherical_spread(form, radii * radii + option["ridge"], k),
-        "form": choice_array(form, FORMS),
+        "spread": spherical_spread(covariance_type, radii * radii + option["ridge"], k),
+        "form": choice_array(covariance_type, COVARIANCE_TYPES),
         "origin": hint.low + (hint.high - hint.low) / 2,
         "ridge": float_array(option["ridge"]),
         "likelihood": np.empty(0),
@@ -185,15 +190,17 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     check_masses("mass", mass, claims)
     check_sums("sum", mass, sums, relative)
     k, d = sums.shape
-    form = covariance_form(params)
-    require_possible(second.shape == spread_shape(form, k, d), "another form of covariance than the round request has")
-    if form == "diag":
+    covariance_type = read_covariance_type(params)
+    require_possible(
+        second.shape == spread_shape(covariance_type, k, d), "another form of covariance than the round request has"
+    )
+    if covariance_type == "diag":
         check_moments(mass, sums, second, relative)
-    elif form == "spherical":
+    elif covariance_type == "spherical":
         check_total_moments(mass, sums, second[:, 0], relative)
     else:
         squares = np.diagonal(unpack_symmetric(second, d), axis1=1, axis2=2)
-        if form == "full":
+        if covariance_type == "full":
             check_moments(mass, sums, squares, relative)
         else:
             check_moments(mass.sum()[None], sums.sum(axis=0)[None], squares, relative)
@@ -228,15 +235,17 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         sums["second"].shape == params["spread"].shape, "another form of covariance than the round request has"
     )
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
-    form, ridge = covariance_form(params), read_float(params, "ridge", above=0.0)
+    covariance_type, ridge = read_covariance_type(params), read_float(params, "ridge", above=0.0)
     has_mass = sums["mass"] > MASS_MIN
     mass = sums["mass"] + MASS_GRAIN
     means = np.where(has_mass[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
     spread = params["spread"].copy()
-    if form == "tied":
-        spread = spread_from_moments(form, np.where(has_mass, mass, 0.0), means, sums["second"], ridge)
+    if covariance_type == "tied":
+        spread = spread_from_moments(covariance_type, np.where(has_mass, mass, 0.0), means, sums["second"], ridge)
     else:
-        spread[has_mass] = spread_from_moments(form, mass[has_mass], means[has_mass], sums["second"][has_mass], ridge)
+        spread[has_mass] = spread_from_moments(
+            covariance_type, mass[has_mass], means[has_mass], sums["second"][has_mass], ridge
+        )
     return {
         **params,
         "centre": np.where(has_mass[:, None], means + params["origin"], params["centre"]),
@@ -255,10 +264,11 @@ def shift(before: Params, after: Params) -> float:
 
 def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
     """rows (n, d) -> (n,) the component with the largest share of each. Raises `InvalidData`."""
-    form, origin, (means, whiten, log_weights) = covariance_form(params), params["origin"], _mixture(params)
+    covariance_type, origin = read_covariance_type(params), params["origin"]
+    means, whiten, log_weights = _mixture(params)
 
     def label(block: Floats) -> NDArray[np.int64]:
-        return np.asarray((log_densities(form, block - origin, means, whiten) + log_weights).argmax(axis=1))
+        return np.asarray((log_densities(covariance_type, block - origin, means, whiten) + log_weights).argmax(axis=1))
 
     return label_rows(rows, means.shape[1], len(means), label)
 

@@ -30,7 +30,7 @@ from shoal.algorithms.rounds.arrays import (
     reject_unless,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.gmm import GMM, covariance_form
+from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
 from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
@@ -65,7 +65,7 @@ def answer(params: Params, rows: Rows) -> Stats:
     sums = gmm.answer(params, rows)
     if not sums["rows"][0] > 0:
         k, d = 0, n_features(params)
-        empty = np.empty((0, spread_shape(covariance_form(params), 1, d)[1]))
+        empty = np.empty((0, spread_shape(read_covariance_type(params), 1, d)[1]))
         zero = np.zeros(1)
         return {"mass": np.zeros(k), "mean": np.empty((k, d)), "spread": empty, "rows": zero, "likelihood": zero.copy()}
     own = gmm.combine(params, [sums])
@@ -121,9 +121,11 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     if not p:
         return
     require_possible(bool(stats["mass"].sum() > 0), "components without mass")
-    form, spread = covariance_form(params), stats["spread"]
-    require_possible(spread.shape == spread_shape(form, p, d), "another form of covariance than the round request has")
-    covariances = matrices(form, spread, len(spread), d)
+    covariance_type, spread = read_covariance_type(params), stats["spread"]
+    require_possible(
+        spread.shape == spread_shape(covariance_type, p, d), "another form of covariance than the round request has"
+    )
+    covariances = matrices(covariance_type, spread, len(spread), d)
     variances = np.diagonal(covariances, axis1=1, axis2=2)
     # A quarter of the squared extent is the largest variance in the box; the scatter between clients may add as much.
     widest = 0.5 * claims.span**2 + 2.0 * read_float(params, "ridge", above=0.0)
@@ -139,7 +141,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     answers = [each for each in answers if len(each["mass"])]
     if not answers:
         return dict(params)
-    form, origin = covariance_form(params), params["origin"]
+    covariance_type, origin = read_covariance_type(params), params["origin"]
     for each in answers:
         reject_unless(
             each["mass"].shape == params["weight"].shape, "another number of components than the round request has"
@@ -148,7 +150,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
             each["spread"].shape == params["spread"].shape, "another form of covariance than the round request has"
         )
     if read_choice(params, "match", MATCHES) == "overlap":
-        answers = [_matched(form, params, each) for each in answers]
+        answers = [_matched(covariance_type, params, each) for each in answers]
     rows = np.array([each["rows"][0] for each in answers])
     mass, mean, spread = (np.stack([each[name] for each in answers]) for name in ("mass", "mean", "spread"))
     if read_choice(params, "average", AVERAGES) == "unweighted":
@@ -157,24 +159,24 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     else:
         weight = mass.sum(axis=0)
         has_mass = weight > gmm.MASS_MIN
-        centre, extent = merge_mixtures(form, mass, mean - origin, spread)
+        centre, extent = merge_mixtures(covariance_type, mass, mean - origin, spread)
         centre = np.where(has_mass[:, None], centre + origin, params["centre"])
-        if form != "tied":
+        if covariance_type != "tied":
             extent = np.where(has_mass[:, None], extent, params["spread"])
     likelihood = np.array([sum(float(each["likelihood"][0]) for each in answers) / rows.sum()])
-    extent = ensure_positive_definite(form, extent, n_features(params))
+    extent = ensure_positive_definite(covariance_type, extent, n_features(params))
     return {**params, "centre": centre, "weight": weight, "spread": extent, "likelihood": likelihood}
 
 
-def _matched(form: str, params: Params, answer: Stats) -> Stats:
+def _matched(covariance_type: str, params: Params, answer: Stats) -> Stats:
     """The answer with its components in the order of those published, matched by overlap (Bhattacharyya)."""
     origin = params["origin"]
     likeness: Floats = affinity(
-        form, params["centre"] - origin, params["spread"], answer["mean"] - origin, answer["spread"]
+        covariance_type, params["centre"] - origin, params["spread"], answer["mean"] - origin, answer["spread"]
     )
     order = assignment(1.0 - likeness)
     matched = {**answer, "mass": answer["mass"][order], "mean": answer["mean"][order]}
-    return matched if form == "tied" else {**matched, "spread": answer["spread"][order]}
+    return matched if covariance_type == "tied" else {**matched, "spread": answer["spread"][order]}
 
 
 GMM_LOCAL: Final = RoundsAlgorithm(

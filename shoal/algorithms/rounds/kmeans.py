@@ -13,13 +13,14 @@ import numpy as np
 
 from shoal.algorithms.claims import Claims, check_between, check_masses, check_sums
 from shoal.algorithms.rounds.arrays import (
-    CENTRES,
     FLOAT,
+    SOME_CENTRES,
     Params,
     Stats,
     check_shape,
     float_array,
     reject_unless,
+    require_centres,
     row_blocks,
     sum_answers,
 )
@@ -41,6 +42,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 
     -> `count` (k,) and `sum` (k, d) of the rows nearest to each centre, and the `inertia` (1,).
     """
+    require_centres(params)
     return cluster_sums(params["centre"], rows)
 
 
@@ -58,7 +60,7 @@ def cluster_sums(centres: Floats, rows: Rows) -> Stats:
 
 # What travels.
 
-PARAMS: Final = CENTRES
+PARAMS: Final = SOME_CENTRES
 """the centres, and the number of rows that each was computed from: 0 for a centre that no row has been assigned to"""
 STATS: Final = {
     "count": ArraySpec("<f8", ("k",), per_node=True),

@@ -12,7 +12,16 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.rounds import kmeans
-from shoal.algorithms.rounds.arrays import INT, Params, Stats, choice_array, int_array, read_choice, read_int
+from shoal.algorithms.rounds.arrays import (
+    INT,
+    Params,
+    Stats,
+    choice_array,
+    int_array,
+    read_choice,
+    read_int,
+    require_centres,
+)
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import Rows
@@ -43,6 +52,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 
     So sum / count is where the client's own centre ends.
     """
+    require_centres(params)
     centres = params["centre"]
     for _ in range(read_int(params, "steps", 1, STEPS_MAX) - 1):
         own = kmeans.cluster_sums(centres, rows)

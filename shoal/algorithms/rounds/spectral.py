@@ -43,6 +43,7 @@ from shoal.algorithms.rounds.arrays import (
     read_float,
     read_int,
     reject_unless,
+    require_centres,
     row_blocks,
 )
 from shoal.algorithms.rounds.base import RoundsAlgorithm
@@ -62,11 +63,10 @@ from shoal.kernels.landmarks import (
     embedded,
     landmark_bandwidth,
     nearest_weights,
-    packed,
-    unpacked,
 )
 from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
 from shoal.kernels.matching import follow_clusters
+from shoal.kernels.moments import pack_symmetric, unpack_symmetric
 
 Ints = NDArray[np.int64]
 
@@ -91,13 +91,14 @@ def answer(params: Params, rows: Rows) -> Stats:
     if asks == "prototypes":
         prototype, count = _prototypes(rows, d, read_int(params, "prototypes", 1), read_int(params, "seed", 0))
     else:
+        check_landmarks(params)
         gram, bandwidth = np.zeros((len(landmarks),) * 2), read_float(params, "bandwidth", above=0.0)
         near = read_int(params, "near", 2, NEAR_MAX)
         for block in row_blocks(rows, d, max(1, len(landmarks) // BLOCK_SHARE)):
             which, weights, square = nearest_weights(block, landmarks, bandwidth, near)
             add_gram(gram, which, weights)
             error += float(square.sum())
-        triangle = packed(gram)
+        triangle = pack_symmetric(gram[None])[0]
     return {
         "epoch": int_array(epoch if len(count) or triangle.any() else 0),
         "prototype": prototype,
@@ -105,6 +106,17 @@ def answer(params: Params, rows: Rows) -> Stats:
         "gram": triangle,
         "error": float_array(error),
     }
+
+
+def check_landmarks(params: Params) -> None:
+    """Raises `InvalidData` for more landmarks than there can be, none where rows are to be sorted into them, or one of
+    a cluster that does not exist."""
+    if read_choice(params, "asks", ASKS) == "gram":
+        require_centres(params, "landmark")
+    if len(params["landmark"]) > LANDMARKS_MAX:
+        raise InvalidData(f"parameter landmark must hold at most {LANDMARKS_MAX} rows; the round request is damaged")
+    if not ((params["cluster"] >= NO_CLUSTER) & (params["cluster"] < len(params["weight"]))).all():
+        raise InvalidData("parameter cluster holds a cluster that does not exist; the round request is damaged")
 
 
 def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Floats]:
@@ -129,7 +141,7 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     check_masses("count", stats["count"], claims)
     q = (math.isqrt(8 * len(stats["gram"]) + 1) - 1) // 2
     require_possible(q * (q + 1) // 2 == len(stats["gram"]) and q <= LANDMARKS_MAX, "gram is no triangle of a matrix")
-    gram = unpacked(stats["gram"], q)
+    gram = unpack_symmetric(stats["gram"][None], q)[0]
     check_masses("gram", gram, claims)
     check_definite((gram + ROUNDING_SHARE * claims.readings * np.eye(q))[None])
     check_between("error", float(stats["error"][0]), 0.0, claims.readings * claims.box.diagonal_squared)
@@ -152,7 +164,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         reject_unless(len(each["gram"]) == q * (q + 1) // 2, "another number of landmarks than the round request has")
     if not with_gram:
         return dict(params)
-    gram = unpacked(np.sum([each["gram"] for each in with_gram], axis=0), q)
+    gram = unpack_symmetric(np.sum([each["gram"] for each in with_gram], axis=0)[None], q)[0]
     if not (gram.sum(axis=1) > MASS_MIN).any():
         return dict(params)
     return _with_clusters(params, gram, float(np.sum([each["error"] for each in with_gram])))
@@ -242,6 +254,7 @@ def predict(params: Params, rows: Rows) -> NDArray[np.int64]:
 
 def view(params: Params) -> ClusteringView:
     """Each landmark is a node. Clusters keep their identity when landmarks change, by the rows that they share."""
+    check_landmarks(params)
     # A request for prototypes already has the number of the epoch to come.
     epoch = read_int(params, "epoch", 1) - (read_choice(params, "asks", ASKS) == "prototypes")
     node_id = epoch * LANDMARKS_MAX + np.arange(len(params["landmark"]))

@@ -11,7 +11,17 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.rounds.arrays import CENTRES, FLOAT, INT, Params, n_features, read_choice, read_float, read_int
+from shoal.algorithms.rounds.arrays import (
+    FLOAT,
+    INT,
+    SOME_CENTRES,
+    Params,
+    n_features,
+    read_choice,
+    read_float,
+    read_int,
+    require_centres,
+)
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
@@ -19,10 +29,12 @@ from shoal.kernels.fuzzy_rules import firing_strengths
 from shoal.kernels.membership import fuzzy_weights
 from shoal.kernels.moments import pair_count
 
+COEFFICIENTS_MAX: Final = 2000
+"""rules times features: the normal equations have as many unknowns"""
 STAGES: Final = ("conditions", "consequents")
 """what rounds are finding"""
 PARAMS: Final = {
-    **CENTRES,
+    **SOME_CENTRES,
     "width": ArraySpec("<f8", ("k", "d"), positive=True),
     "consequent": ArraySpec("<f8", ("k", "d")),
     "baseline": ArraySpec("<f8", ("k", "d")),
@@ -66,6 +78,11 @@ def empty_sums(params: Params) -> dict[str, Floats]:
     }
 
 
+def rules_max(d: int) -> int:
+    """Most rules of a model of d features."""
+    return max(1, COEFFICIENTS_MAX // d)
+
+
 def target_of(params: Params) -> int:
     """The position of the target. Raises `InvalidData`."""
     return read_int(params, "target", 0, n_features(params) - 1)
@@ -100,6 +117,9 @@ def weighting(params: Params) -> Callable[[Floats], Floats]:
 
     Raises `InvalidData`.
     """
+    require_centres(params)
+    if len(params["centre"]) > rules_max(n_features(params)):
+        raise InvalidData("parameter centre holds more rules than a model can have; the round request is damaged")
     target, centres = target_of(params), standardised_centres(params)
     if has_conditions(params):
         precision = np.square(params["scale"] / params["width"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from shoal.algorithms.regression import TARGET
@@ -11,7 +12,11 @@ from shoal.algorithms.rounds.options import CLUSTERS, Option, choice, is_int, is
 FORMS: Final = ("least_squares", "gradient")
 ROUNDS_MAX: Final = 10_000
 OPTIONS: Final = {
-    "clusters": CLUSTERS,
+    "clusters": replace(
+        CLUSTERS,
+        meaning='number of rules; "auto": as many as the model it is initialised from has found. Rules times features '
+        "is at most 2000",
+    ),
     "target": TARGET,
     "consequents": choice(FORMS, "solved from the summed normal equations, or one gradient step in each round (F2LS)"),
     "ridge": Option(

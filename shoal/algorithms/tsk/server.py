@@ -31,6 +31,7 @@ from shoal.algorithms.tsk.arrays import (
     empty_sums,
     epoch,
     has_conditions,
+    rules_max,
     standardised_centres,
     target_of,
 )
@@ -40,8 +41,6 @@ from shoal.kernels.distance import Floats
 from shoal.kernels.fuzzy_rules import expand_gram, merged_rules, solve_ridge, squared_error
 from shoal.kernels.moments import unpack_symmetric
 
-COEFFICIENTS_MAX: Final = 2000
-"""rules times features: the normal equations have as many unknowns"""
 WIDTH_MIN: Final = 0.1
 """of a condition, in standard deviations of all rows"""
 STILL: Final = 1e-3
@@ -65,7 +64,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres, standardised by the box. Raises `SettingsError`."""
     option = resolve_options("tsk", OPTIONS, options)
     target = target_position(option["target"], d, hint.features)
-    most = max(1, COEFFICIENTS_MAX // d)
+    most = rules_max(d)
     if option["clusters"] != "auto" and option["clusters"] > most:
         raise SettingsError(f"clusters = {option['clusters']}, must be at most {most} for {d} features")
     centre = starting_centres(option["clusters"], d, hint)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.rounds.base import Params
-from shoal.algorithms.rounds.gmm import GMM, covariance_form
+from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
@@ -25,7 +25,7 @@ from shoal.evaluation.experiments.compared import FORMATS
 from shoal.evaluation.results import Figure
 from shoal.evaluation.scores import scores
 from shoal.evaluation.splits import Split
-from shoal.kernels.gaussian import FORMS, matrices
+from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
 
 Floats = NDArray[np.float64]
@@ -39,9 +39,9 @@ ROUNDS: Final = 30
 SAME: Final = 1e-6
 """largest distance between means that differ by rounding only"""
 VARIANTS: Final = tuple(
-    (("average", average), ("covariance", form), ("local", local))
-    for average, form, local in (
-        *(("sums", form, "-") for form in FORMS),
+    (("average", average), ("covariance", covariance_type), ("local", local))
+    for average, covariance_type, local in (
+        *(("sums", covariance_type, "-") for covariance_type in COVARIANCE_TYPES),
         ("unweighted", "full", "fit"),
         ("weighted", "full", "fit"),
         ("weighted", "full", "step"),
@@ -92,17 +92,17 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
     except ImportError:
         raise MissingExtra("comparing with scikit-learn", "evaluate") from None
     k, d = params["centre"].shape
-    form = covariance_form(params)
-    precisions = np.linalg.inv(matrices(form, params["spread"], k, d))
+    covariance_type = read_covariance_type(params)
+    precisions = np.linalg.inv(matrices(covariance_type, params["spread"], k, d))
     initial = {
         "full": precisions,
         "tied": precisions[0],
         "diag": np.diagonal(precisions, axis1=1, axis2=2),
         "spherical": precisions[:, 0, 0],
-    }[form]
+    }[covariance_type]
     mixture = GaussianMixture(
         k,
-        covariance_type=form,
+        covariance_type=covariance_type,
         tol=0.0,
         reg_covar=float(params["ridge"][0]),
         max_iter=steps,
@@ -117,8 +117,8 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
         mixture.fit(rows)
     kept = mixture.covariances_
     # One matrix for each component, whatever the form keeps.
-    full = kept[:, None, None] * np.eye(d) if form == "spherical" else kept
-    full = kept[:, :, None] * np.eye(d) if form == "diag" else full
+    full = kept[:, None, None] * np.eye(d) if covariance_type == "spherical" else kept
+    full = kept[:, :, None] * np.eye(d) if covariance_type == "diag" else full
     return Mixture(mixture.weights_, mixture.means_, np.broadcast_to(full, (k, d, d)))
 
 

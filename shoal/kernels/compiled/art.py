@@ -2,6 +2,11 @@
 
 The nodes are a tuple of arrays that have room for more: weights (capacity, d), sigmas, counts, stamps and ids.
 Functions of every input get arrays one by one: to take them from a tuple costs as much as the arithmetic.
+
+Arguments that many functions have: `ints`, `floats`, `limits` and `factors` hold numbers at the positions that
+`shoal.kernels.scalars` names. `screen` is a tuple of columns (blocks, d, 16), bounds (16 blocks,), origin (d,) and
+point (d,), as in `shoal.kernels.workspace`. `loops` are the addresses of NumPy's loops. `terms` (d,) and `found`
+(capacity + 1,) are overwritten: the terms of a sum over features, and the nodes that are compared in full.
 """
 
 from __future__ import annotations
@@ -14,17 +19,6 @@ from numba import njit
 
 from shoal.kernels.compiled.chords import lowest_bit, reaching
 from shoal.kernels.compiled.intrinsics import exp_in_place, total
-from shoal.kernels.compiled.places import (
-    BANDWIDTH,
-    COUNTER,
-    LAST_SIGMA,
-    MARGIN,
-    MEAN_SIGMA,
-    N_ACTIVE,
-    SATURATED,
-    SIZE,
-    VIGILANCE,
-)
 from shoal.kernels.compiled.recent import recent_bandwidth
 from shoal.kernels.compiled.screen import (
     LOWEST,
@@ -36,13 +30,24 @@ from shoal.kernels.compiled.screen import (
     least_of_nearest,
     lowest_bound,
 )
+from shoal.kernels.scalars import (
+    BANDWIDTH,
+    COUNTER,
+    LAST_SIGMA,
+    MARGIN,
+    MEAN_SIGMA,
+    N_ACTIVE,
+    SATURATED,
+    SIZE,
+    VIGILANCE,
+)
 from shoal.kernels.workspace import BLOCK
 
 EXCLUDED = np.float32(-2.0)
 """below all bounds"""
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any) -> Any:
     """row (d,) -> its CIM to node k, as `shoal.kernels.correntropy.cim`; `scale` is -1 / (2 sigma^2)."""
     for j in range(len(row)):
@@ -52,12 +57,12 @@ def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any)
     return math.sqrt(1.0 - total(loops, terms) / len(row))
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def two_nearest(
     row: Any,
     weights: Any,
-    whole: Any,
-    real: Any,
+    ints: Any,
+    floats: Any,
     screen: Any,
     least: Any,
     furthest: Any,
@@ -67,17 +72,18 @@ def two_nearest(
 ) -> Any:
     """The nearest two nodes, each -1 if its CIM is above `furthest`, whose sum of correntropies then is below `least`.
 
-    weights (k, d). The bounds of the screen are right to within the margin; where that is negative, all nodes are
-    compared.
+    row (d,), weights (capacity, d); `least`: the sum of the correntropies of a row and a node at `furthest`, or less.
+    The bounds of the screen, which `bound` has set for this row, are right to within the margin; where that is
+    negative, all nodes are compared. `terms` and `found` are overwritten.
     """
     _, bounds, _, _ = screen
     first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
     d = len(row)
-    scale = -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
-    lowest = lowest_bound(least, real)
-    n = find_reaching(bounds, lowest, whole, found)
+    scale = -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
+    lowest = lowest_bound(least, floats)
+    n = find_reaching(bounds, lowest, ints, found)
     # A single node needs no exponential where its bound shows that it is near enough.
-    if n == 1 and (furthest == math.inf or at_least(bounds[found[0]], real) >= least):
+    if n == 1 and (furthest == math.inf or at_least(bounds[found[0]], floats) >= least):
         return found[0], -1
     for number in range(n):
         i = found[number]
@@ -89,96 +95,96 @@ def two_nearest(
         elif here < next_nearest:
             second, next_nearest = i, here
         # Only a node nearer than the second nearest can still change the result.
-        if real[MARGIN] >= 0.0 and second >= 0:
-            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - real[MARGIN]))
+        if floats[MARGIN] >= 0.0 and second >= 0:
+            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - floats[MARGIN]))
     return first if nearest <= furthest else -1, second if next_nearest <= furthest else -1
 
 
 @njit(forceinline=True)
-def find_reaching(bounds: Any, lowest: Any, whole: Any, found: Any) -> Any:
+def find_reaching(bounds: Any, lowest: Any, ints: Any, found: Any) -> Any:
     """Set found[:n] to the nodes whose bounds are at least `lowest`, in ascending order. Returns n."""
     n = 0
-    for block in range(blocks(whole)):
+    for block in range(blocks(ints)):
         bits = reaching(bounds, block, lowest)
         while bits:
             i = block * BLOCK + lowest_bit(bits)
             bits &= bits - 1
             # The last block has columns without nodes.
-            if i < whole[SIZE]:
+            if i < ints[SIZE]:
                 found[n] = i
                 n += 1
     return n
 
 
 @njit(forceinline=True)
-def least_within(real: Any, d: Any) -> Any:
+def least_within(floats: Any, d: Any) -> Any:
     """The sum of correntropies that a node within the vigilance has at least."""
-    return (1.0 - real[VIGILANCE] * real[VIGILANCE]) * d
+    return (1.0 - floats[VIGILANCE] * floats[VIGILANCE]) * d
 
 
 @njit
 def nearest_of_all(
-    row: Any, weights: Any, whole: Any, real: Any, screen: Any, loops: Any, terms: Any, found: Any
+    row: Any, weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any
 ) -> Any:
     """The nearest node at any distance, for a row that would be a new node in a network that is full."""
-    whole[SATURATED] += 1
+    ints[SATURATED] += 1
     if len(row) > PART:
         # Bounds of nodes beyond the vigilance were left early.
-        bound(row, screen, whole, real, LOWEST)
-    least = least_of_nearest(screen, whole, real)
-    return two_nearest(row, weights, whole, real, screen, least, math.inf, loops, terms, found)[0]
+        bound(row, screen, ints, floats, LOWEST)
+    least = least_of_nearest(screen, ints, floats)
+    return two_nearest(row, weights, ints, floats, screen, least, math.inf, loops, terms, found)[0]
 
 
 @njit
-def add_node(row: Any, nodes: Any, whole: Any, real: Any) -> None:
+def add_node(row: Any, nodes: Any, ints: Any, floats: Any) -> None:
     """Make a row a node with the bandwidth computed last."""
     weights, sigmas, counts, stamps, ids = nodes
-    k = whole[SIZE]
+    k = ints[SIZE]
     weights[k] = row
-    sigmas[k] = real[LAST_SIGMA]
+    sigmas[k] = floats[LAST_SIGMA]
     counts[k] = 1
-    stamps[k] = whole[COUNTER]
+    stamps[k] = ints[COUNTER]
     ids[k] = ids[k - 1] + 1 if k else 0
-    whole[SIZE] = k + 1
+    ints[SIZE] = k + 1
 
 
 @njit
 def set_bandwidth(
-    nodes: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any, older: Any, everywhere: Any
+    nodes: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any, older: Any, everywhere: Any
 ) -> None:
     """Give the newest node the bandwidth of the most recent nodes, or give it to all nodes."""
     weights, sigmas, _, _, _ = nodes
-    k = whole[SIZE]
-    real[LAST_SIGMA] = recent_bandwidth(weights, older, limits[N_ACTIVE], factors[BANDWIDTH], loops)
+    k = ints[SIZE]
+    floats[LAST_SIGMA] = recent_bandwidth(weights, older, limits[N_ACTIVE], factors[BANDWIDTH], loops)
     for i in range(0 if everywhere else k - 1, k):
-        sigmas[i] = real[LAST_SIGMA]
-    set_mean_bandwidth(sigmas, whole, real, loops)
+        sigmas[i] = floats[LAST_SIGMA]
+    set_mean_bandwidth(sigmas, ints, floats, loops)
 
 
-@njit
-def set_mean_bandwidth(sigmas: Any, whole: Any, real: Any, loops: Any) -> None:
+@njit(error_model="numpy")
+def set_mean_bandwidth(sigmas: Any, ints: Any, floats: Any, loops: Any) -> None:
     """Compute the mean bandwidth again; 0 without nodes."""
-    real[MEAN_SIGMA] = total(loops, sigmas[: whole[SIZE]]) / whole[SIZE] if whole[SIZE] else 0.0
+    floats[MEAN_SIGMA] = total(loops, sigmas[: ints[SIZE]]) / ints[SIZE] if ints[SIZE] else 0.0
 
 
-@njit
-def set_vigilance(weights: Any, whole: Any, real: Any, screen: Any, loops: Any, terms: Any, found: Any) -> None:
+@njit(error_model="numpy")
+def set_vigilance(weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any) -> None:
     """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
     _, bounds, _, _ = screen
-    size, scale = whole[SIZE], -0.5 / (real[MEAN_SIGMA] * real[MEAN_SIGMA])
+    size, scale = ints[SIZE], -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
     smallest = np.ones(size)
     for k in range(size):
         row = weights[k]
-        bound(row, screen, whole, real, LOWEST)
+        bound(row, screen, ints, floats, LOWEST)
         bounds[k] = EXCLUDED
-        least = least_of_nearest(screen, whole, real)
-        other = two_nearest(row, weights, whole, real, screen, least, math.inf, loops, terms, found)[0]
+        least = least_of_nearest(screen, ints, floats)
+        other = two_nearest(row, weights, ints, floats, screen, least, math.inf, loops, terms, found)[0]
         # For without a screen the bounds are not computed again.
         bounds[k] = LOWEST
         smallest[k] = distance(row, weights, other, scale, loops, terms)
         if smallest[k] == 0.0:
             smallest[k] = nearest_not_copy(row, weights, size, scale, loops, terms)
-    real[VIGILANCE] = total(loops, smallest) / size
+    floats[VIGILANCE] = total(loops, smallest) / size
 
 
 @njit
@@ -192,7 +198,7 @@ def nearest_not_copy(row: Any, weights: Any, size: Any, scale: Any, loops: Any, 
     return nearest
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def win(row: Any, weights: Any, counts: Any, stamps: Any, first: Any, counter: Any) -> None:
     """Move the nearest node to the mean of the rows that it has won."""
     counts[first] += 1

@@ -6,21 +6,25 @@ from typing import Any
 
 from numba import njit, types
 
+from shoal.kernels.compiled.array_types import (
+    CONST_FLOAT64_2D,
+    FLOAT32_1D,
+    FLOAT32_3D,
+    FLOAT64_1D,
+    FLOAT64_2D,
+    INT64_1D,
+    INT64_2D,
+)
 from shoal.kernels.compiled.art import add_node, least_within, move, nearest_of_all, set_bandwidth, two_nearest, win
 from shoal.kernels.compiled.intrinsics import borrowed
-from shoal.kernels.compiled.places import COUNTER, KEPT, NEIGHBOUR, NODES_MAX, SIZE, VIGILANCE
 from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
 from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, set_margin
+from shoal.kernels.scalars import COUNTER, KEPT, NEIGHBOUR, NODES_MAX, SIZE, VIGILANCE
 from shoal.kernels.workspace import FOUND, NEWER, OLDER, ORIGIN, TERMS, Workspace
 
-WHOLE, REAL = types.int64[::1], types.float64[::1]
-ROWS = types.Array(types.float64, 2, "C", readonly=True)
-NODES = types.Tuple((types.float64[:, ::1], REAL, WHOLE, WHOLE, WHOLE))
-SINGLES = types.float32[::1]
-WORKSPACE = types.NamedTuple(
-    (types.float32[:, :, ::1], SINGLES, SINGLES, types.float64[:, ::1], types.int64[:, ::1]), Workspace
-)
-SIGNATURE = types.int64(ROWS, NODES, WORKSPACE, WHOLE, REAL, WHOLE, REAL, WHOLE)
+NODES = types.Tuple((FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_1D, INT64_1D))
+WORKSPACE = types.NamedTuple((FLOAT32_3D, FLOAT32_1D, FLOAT32_1D, FLOAT64_2D, INT64_2D), Workspace)
+SIGNATURE = types.int64(CONST_FLOAT64_2D, NODES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D)
 
 
 @njit(forceinline=True)
@@ -40,34 +44,34 @@ def borrow_workspace(workspace: Any) -> Any:
 
 @njit(forceinline=True, error_model="numpy")
 def learn_rows(
-    rows: Any, nodes: Any, workspace: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any
+    rows: Any, nodes: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
 ) -> Any:
     """Learn rows (n, d) in order, up to one that needs more room than the nodes have. Returns how many were learnt."""
     weights, _, counts, stamps, _ = nodes
     d, capacity = rows.shape[1], len(weights)
     screen, terms, newer, older, found = workspace
-    open_screen(rows, weights, screen, whole, real)
-    if not whole[KEPT]:
-        order_by_stamp(stamps, whole[SIZE], newer, older)
+    open_screen(rows, weights, screen, ints, floats)
+    if not ints[KEPT]:
+        order_by_stamp(stamps, ints[SIZE], newer, older)
     for i in range(len(rows)):
         row = rows[i]
-        least, vigilance = least_within(real, d), real[VIGILANCE]
-        bound(row, screen, whole, real, lowest_bound(least, real))
-        first, second = two_nearest(row, weights, whole, real, screen, least, vigilance, loops, terms, found)
-        if first < 0 and whole[SIZE] == limits[NODES_MAX]:
-            first = nearest_of_all(row, weights, whole, real, screen, loops, terms, found)
+        least, vigilance = least_within(floats, d), floats[VIGILANCE]
+        bound(row, screen, ints, floats, lowest_bound(least, floats))
+        first, second = two_nearest(row, weights, ints, floats, screen, least, vigilance, loops, terms, found)
+        if first < 0 and ints[SIZE] == limits[NODES_MAX]:
+            first = nearest_of_all(row, weights, ints, floats, screen, loops, terms, found)
         if first < 0:
-            if whole[SIZE] == capacity:
+            if ints[SIZE] == capacity:
                 return i
-            whole[COUNTER] += 1
-            add_node(row, nodes, whole, real)
-            put_first(whole[SIZE] - 1, newer, older)
-            set_bandwidth(nodes, whole, real, limits, factors, loops, older, False)
-            set_margin(d, real)
-            put(screen, whole[SIZE] - 1, weights)
+            ints[COUNTER] += 1
+            add_node(row, nodes, ints, floats)
+            put_first(ints[SIZE] - 1, newer, older)
+            set_bandwidth(nodes, ints, floats, limits, factors, loops, older, False)
+            set_margin(d, floats)
+            put(screen, ints[SIZE] - 1, weights)
             continue
-        whole[COUNTER] += 1
-        win(row, weights, counts, stamps, first, whole[COUNTER])
+        ints[COUNTER] += 1
+        win(row, weights, counts, stamps, first, ints[COUNTER])
         make_first(first, newer, older)
         put(screen, first, weights)
         if second >= 0:
@@ -81,15 +85,15 @@ def kernel(sources: str) -> Any:
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def learn(
-        rows: Any, nodes: Any, workspace: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any
+        rows: Any, nodes: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
     ) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         return learn_rows(
             borrowed(rows),
             borrow_nodes(nodes),
             borrow_workspace(workspace),
-            borrowed(whole),
-            borrowed(real),
+            borrowed(ints),
+            borrowed(floats),
             borrowed(limits),
             borrowed(factors),
             borrowed(loops),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from shoal.kernels.compiled.array_types import CONST_FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_2D
 from shoal.kernels.compiled.art import (
     add_node,
     least_within,
@@ -22,9 +23,11 @@ from shoal.kernels.compiled.art import (
     two_nearest,
     win,
 )
-from shoal.kernels.compiled.ca_plus import NODES, REAL, ROWS, WHOLE, WORKSPACE, borrow_nodes, borrow_workspace
+from shoal.kernels.compiled.ca_plus import NODES, WORKSPACE, borrow_nodes, borrow_workspace
 from shoal.kernels.compiled.intrinsics import borrowed
-from shoal.kernels.compiled.places import (
+from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
+from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
+from shoal.kernels.scalars import (
     COUNTER,
     DELETED_AGE_SUM,
     EDGE,
@@ -36,11 +39,9 @@ from shoal.kernels.compiled.places import (
     SIZE,
     VIGILANCE,
 )
-from shoal.kernels.compiled.recency import make_first, order_by_stamp, put_first
-from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
 
-EDGES = types.Tuple((WHOLE, types.int64[:, ::1], types.int64[:, ::1]))
-SIGNATURE = types.int64(ROWS, NODES, EDGES, WORKSPACE, WHOLE, REAL, WHOLE, REAL, WHOLE)
+EDGES = types.Tuple((INT64_1D, INT64_2D, INT64_2D))
+SIGNATURE = types.int64(CONST_FLOAT64_2D, NODES, EDGES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D)
 
 
 @njit
@@ -48,8 +49,8 @@ def become_node(
     row: Any,
     nodes: Any,
     degrees: Any,
-    whole: Any,
-    real: Any,
+    ints: Any,
+    floats: Any,
     limits: Any,
     factors: Any,
     loops: Any,
@@ -58,43 +59,43 @@ def become_node(
 ) -> Any:
     """Make a row a node, in Case I or because nodes are too few. Whether it was the last one of these, which sets the
     vigilance."""
-    direct = whole[SIZE] < limits[N_ACTIVE]
-    degrees[whole[SIZE]] = 0
-    add_node(row, nodes, whole, real)
-    put_first(whole[SIZE] - 1, newer, older)
-    if not direct or whole[SIZE] == limits[N_ACTIVE]:
-        set_bandwidth(nodes, whole, real, limits, factors, loops, older, direct)
+    direct = ints[SIZE] < limits[N_ACTIVE]
+    degrees[ints[SIZE]] = 0
+    add_node(row, nodes, ints, floats)
+    put_first(ints[SIZE] - 1, newer, older)
+    if not direct or ints[SIZE] == limits[N_ACTIVE]:
+        set_bandwidth(nodes, ints, floats, limits, factors, loops, older, direct)
         return direct
-    set_mean_bandwidth(nodes[1], whole, real, loops)
+    set_mean_bandwidth(nodes[1], ints, floats, loops)
     return False
 
 
 @njit(forceinline=True)
-def lacks_room(first: Any, second: Any, whole: Any, capacity: Any, degrees: Any, width: Any) -> Any:
+def lacks_room(first: Any, second: Any, ints: Any, capacity: Any, degrees: Any, width: Any) -> Any:
     """Whether an input needs a node or an edge for which the arrays have no room."""
     if first < 0:
-        return whole[SIZE] == capacity
+        return ints[SIZE] == capacity
     return second >= 0 and (degrees[first] == width or degrees[second] == width)
 
 
 @njit(forceinline=True)
-def place_of(other: Any, node: Any, degrees: Any, neighbours: Any) -> Any:
-    """The place of `other` among the neighbours of `node`, -1 if it is none."""
-    for place in range(degrees[node]):
-        if neighbours[node, place] == other:
-            return place
+def index_of(other: Any, node: Any, degrees: Any, neighbours: Any) -> Any:
+    """The index of `other` among the neighbours of `node`, -1 if it is none."""
+    for index in range(degrees[node]):
+        if neighbours[node, index] == other:
+            return index
     return -1
 
 
 @njit(forceinline=True)
 def link(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     """Give node a an edge of age 1 to node b, or reset the age of the one it has (eq. 26)."""
-    place = place_of(b, a, degrees, neighbours)
-    if place < 0:
-        place = degrees[a]
+    index = index_of(b, a, degrees, neighbours)
+    if index < 0:
+        index = degrees[a]
         degrees[a] += 1
-        neighbours[a, place] = b
-    ages[a, place] = 1
+        neighbours[a, index] = b
+    ages[a, index] = 1
 
 
 @njit(forceinline=True)
@@ -107,13 +108,13 @@ def connect(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
 @njit(forceinline=True)
 def age_edges(node: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     """Increment the ages of all edges of a node (eq. 25)."""
-    for place in range(degrees[node]):
-        other = neighbours[node, place]
-        ages[node, place] += 1
-        ages[other, place_of(node, other, degrees, neighbours)] += 1
+    for index in range(degrees[node]):
+        other = neighbours[node, index]
+        ages[node, index] += 1
+        ages[other, index_of(node, other, degrees, neighbours)] += 1
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def move_neighbours(
     row: Any,
     first: Any,
@@ -125,29 +126,29 @@ def move_neighbours(
     screen: Any,
 ) -> None:
     """Move the neighbours of the nearest node towards the row (eq. 27)."""
-    for place in range(degrees[first]):
-        other = neighbours[first, place]
+    for index in range(degrees[first]):
+        other = neighbours[first, index]
         move(row, weights, other, factors[NEIGHBOUR] / counts[other])
         put(screen, other, weights)
 
 
 @njit(forceinline=True)
-def unlink(a: Any, place: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
-    """Remove the edge at a place of node a's list; the last one takes its place."""
+def unlink(a: Any, index: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
+    """Remove the edge at an index of node a's list; the last one moves there."""
     degrees[a] -= 1
-    neighbours[a, place] = neighbours[a, degrees[a]]
-    ages[a, place] = ages[a, degrees[a]]
+    neighbours[a, index] = neighbours[a, degrees[a]]
+    ages[a, index] = ages[a, degrees[a]]
 
 
-@njit(forceinline=True)
-def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, whole: Any, room: Any) -> None:
+@njit(forceinline=True, error_model="numpy")
+def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, ints: Any, room: Any) -> None:
     """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room` has room for
     its degree."""
     n = degrees[node]
     if n < 2:
         return
     ordered = room[:n]
-    put_in_order(ages, node, ordered)
+    insertion_sort(ages, node, ordered)
     middle = median(ordered)
     below, above = 0, n
     while ordered[below] < middle:
@@ -157,24 +158,24 @@ def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factor
     if below == 0 or above == n:
         return
     q1, q3 = median(ordered[:below]), median(ordered[above:])
-    share = whole[N_DELETED] / (whole[N_DELETED] + n)
-    mean_deleted = whole[DELETED_AGE_SUM] / whole[N_DELETED] if whole[N_DELETED] else 0.0
+    share = ints[N_DELETED] / (ints[N_DELETED] + n)
+    mean_deleted = ints[DELETED_AGE_SUM] / ints[N_DELETED] if ints[N_DELETED] else 0.0
     age_max = mean_deleted * share + (q3 + factors[EDGE] * (q3 - q1)) * (1 - share)
-    for place in range(n - 1, -1, -1):
-        age = ages[node, place]
+    for index in range(n - 1, -1, -1):
+        age = ages[node, index]
         if age > age_max:
-            other = neighbours[node, place]
-            whole[N_DELETED] += 1
-            whole[DELETED_AGE_SUM] += age
-            unlink(node, place, degrees, neighbours, ages)
-            unlink(other, place_of(node, other, degrees, neighbours), degrees, neighbours, ages)
+            other = neighbours[node, index]
+            ints[N_DELETED] += 1
+            ints[DELETED_AGE_SUM] += age
+            unlink(node, index, degrees, neighbours, ages)
+            unlink(other, index_of(node, other, degrees, neighbours), degrees, neighbours, ages)
 
 
 @njit(forceinline=True)
-def put_in_order(ages: Any, node: Any, ordered: Any) -> None:
+def insertion_sort(ages: Any, node: Any, ordered: Any) -> None:
     """Set `ordered` (degree,) to the ages of a node's edges in ascending order, by insertion: they are few."""
-    for place in range(len(ordered)):
-        age, at = ages[node, place], place
+    for index in range(len(ordered)):
+        age, at = ages[node, index], index
         while at > 0 and ordered[at - 1] > age:
             ordered[at] = ordered[at - 1]
             at -= 1
@@ -189,11 +190,11 @@ def median(ordered: Any) -> Any:
 
 
 @njit
-def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
+def remove_isolated(nodes: Any, edges: Any, ints: Any) -> Any:
     """Remove nodes without edges, if there are two nodes or more (lines 38-39). Returns whether any was removed."""
     weights, sigmas, counts, stamps, ids = nodes
     degrees, neighbours, ages = edges
-    size = whole[SIZE]
+    size = ints[SIZE]
     position = np.empty(size, np.int64)
     left = 0
     for k in range(size):
@@ -208,10 +209,10 @@ def remove_isolated(nodes: Any, edges: Any, whole: Any) -> Any:
         weights[to] = weights[k]
         sigmas[to], counts[to], stamps[to], ids[to] = sigmas[k], counts[k], stamps[k], ids[k]
         degrees[to] = degrees[k]
-        for place in range(degrees[to]):
-            neighbours[to, place] = position[neighbours[k, place]]
-            ages[to, place] = ages[k, place]
-    whole[SIZE] = left
+        for index in range(degrees[to]):
+            neighbours[to, index] = position[neighbours[k, index]]
+            ages[to, index] = ages[k, index]
+    ints[SIZE] = left
     return True
 
 
@@ -224,47 +225,47 @@ def borrow_edges(edges: Any) -> Any:
 
 @njit(forceinline=True, error_model="numpy")
 def learn_rows(
-    rows: Any, nodes: Any, edges: Any, workspace: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any
+    rows: Any, nodes: Any, edges: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
 ) -> Any:
     """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt."""
     weights, sigmas, counts, stamps, _ = nodes
     degrees, neighbours, ages = edges
     d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
     screen, terms, newer, older, found = workspace
-    open_screen(rows, weights, screen, whole, real)
-    if not whole[KEPT]:
-        order_by_stamp(stamps, whole[SIZE], newer, older)
+    open_screen(rows, weights, screen, ints, floats)
+    if not ints[KEPT]:
+        order_by_stamp(stamps, ints[SIZE], newer, older)
     for i in range(len(rows)):
         row, first, second = rows[i], -1, -1
-        if whole[SIZE] >= limits[N_ACTIVE]:
-            least, far = least_within(real, d), real[VIGILANCE]
-            bound(row, screen, whole, real, lowest_bound(least, real))
-            first, second = two_nearest(row, weights, whole, real, screen, least, far, loops, terms, found)
-            if first < 0 and whole[SIZE] == limits[NODES_MAX]:
-                first = nearest_of_all(row, weights, whole, real, screen, loops, terms, found)
-        if lacks_room(first, second, whole, capacity, degrees, width):
+        if ints[SIZE] >= limits[N_ACTIVE]:
+            least, vigilance = least_within(floats, d), floats[VIGILANCE]
+            bound(row, screen, ints, floats, lowest_bound(least, floats))
+            first, second = two_nearest(row, weights, ints, floats, screen, least, vigilance, loops, terms, found)
+            if first < 0 and ints[SIZE] == limits[NODES_MAX]:
+                first = nearest_of_all(row, weights, ints, floats, screen, loops, terms, found)
+        if lacks_room(first, second, ints, capacity, degrees, width):
             return i
-        whole[COUNTER] += 1
+        ints[COUNTER] += 1
         if first < 0:
-            last_needed = become_node(row, nodes, degrees, whole, real, limits, factors, loops, newer, older)
-            set_margin(d, real)
-            put(screen, whole[SIZE] - 1, weights)
+            last_needed = become_node(row, nodes, degrees, ints, floats, limits, factors, loops, newer, older)
+            set_margin(d, floats)
+            put(screen, ints[SIZE] - 1, weights)
             if last_needed:
-                set_vigilance(weights, whole, real, screen, loops, terms, found)
+                set_vigilance(weights, ints, floats, screen, loops, terms, found)
         else:
-            win(row, weights, counts, stamps, first, whole[COUNTER])
+            win(row, weights, counts, stamps, first, ints[COUNTER])
             make_first(first, newer, older)
             put(screen, first, weights)
             age_edges(first, degrees, neighbours, ages)
             if second >= 0:
                 connect(first, second, degrees, neighbours, ages)
                 move_neighbours(row, first, weights, counts, degrees, neighbours, factors, screen)
-            remove_old_edges(first, degrees, neighbours, ages, factors, whole, found)
-        if whole[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, whole):
-            order_by_stamp(stamps, whole[SIZE], newer, older)
-            set_mean_bandwidth(sigmas, whole, real, loops)
-            set_margin(d, real)
-            put_all(screen, weights, whole)
+            remove_old_edges(first, degrees, neighbours, ages, factors, ints, found)
+        if ints[COUNTER] % (2 * limits[N_ACTIVE]) == 0 and remove_isolated(nodes, edges, ints):
+            order_by_stamp(stamps, ints[SIZE], newer, older)
+            set_mean_bandwidth(sigmas, ints, floats, loops)
+            set_margin(d, floats)
+            put_all(screen, weights, ints)
     return len(rows)
 
 
@@ -273,7 +274,7 @@ def kernel(sources: str) -> Any:
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def learn(
-        rows: Any, nodes: Any, edges: Any, workspace: Any, whole: Any, real: Any, limits: Any, factors: Any, loops: Any
+        rows: Any, nodes: Any, edges: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
     ) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         return learn_rows(
@@ -281,8 +282,8 @@ def kernel(sources: str) -> Any:
             borrow_nodes(nodes),
             borrow_edges(edges),
             borrow_workspace(workspace),
-            borrowed(whole),
-            borrowed(real),
+            borrowed(ints),
+            borrowed(floats),
             borrowed(limits),
             borrowed(factors),
             borrowed(loops),

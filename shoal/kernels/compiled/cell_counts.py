@@ -10,31 +10,32 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-ROWS = types.Array(types.float64, 2, "C", readonly=True)
-CORNER = types.Array(types.float64, 1, "C", readonly=True)
-GRID = (CORNER, CORNER, types.int64)
-TABLE_SIGNATURE = types.void(ROWS, *GRID, types.int64[::1])
-SLOTS_SIGNATURE = types.UniTuple(types.int64, 2)(ROWS, *GRID, types.int64[:, ::1], types.int64)
+from shoal.kernels.compiled.array_types import CONST_FLOAT64_1D, CONST_FLOAT64_2D, INT64_1D, INT64_2D
+from shoal.kernels.golden_ratio import GOLDEN_RATIO
+
+GRID = (CONST_FLOAT64_1D, CONST_FLOAT64_1D, types.int64)
+TABLE_SIGNATURE = types.void(CONST_FLOAT64_2D, *GRID, INT64_1D)
+SLOTS_SIGNATURE = types.UniTuple(types.int64, 2)(CONST_FLOAT64_2D, *GRID, INT64_2D, types.int64)
 NUMBER, COUNT = 0, 1
 """columns of the slots"""
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 divided by the golden ratio: its product spreads cells that are side by side (Knuth, volume 3, 6.4)"""
+FACTOR = np.uint64(GOLDEN_RATIO)
+"""its product spreads cells that are side by side"""
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def cell_of(row: Any, low: Any, step: Any, cells: Any) -> Any:
     """The number of the cell of a row (d,)."""
     number, last = np.int64(0), np.float64(cells - 1)
     for j in range(len(row)):
-        place = (row[j] - low[j]) / step[j] if step[j] > 0.0 else 0.0
-        number = number * cells + np.int64(min(max(place, 0.0), last))
+        coordinate = (row[j] - low[j]) / step[j] if step[j] > 0.0 else 0.0
+        number = number * cells + np.int64(min(max(coordinate, 0.0), last))
     return number
 
 
 @njit(forceinline=True)
 def slot_of(number: Any, slots: Any, shift: Any) -> Any:
     """The slot that holds a cell, or else the free one for it: the first from the place that its product names."""
-    slot = np.int64((np.uint64(number) * GOLDEN) >> shift)
+    slot = np.int64((np.uint64(number) * FACTOR) >> shift)
     while slots[slot, NUMBER] != number and slots[slot, NUMBER] >= 0:
         slot = (slot + 1) & (len(slots) - 1)
     return slot

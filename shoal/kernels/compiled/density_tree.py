@@ -13,15 +13,24 @@ import numpy as np
 from numba import njit, types
 from numba.cpython.unsafe.numbers import trailing_zeros
 
-TABLE = types.Array(types.float32, 2, "C", readonly=True)
-SINGLES = types.Array(types.float32, 1, "C", readonly=True)
-FLOATS = types.Array(types.float64, 1, "C", readonly=True)
-BITS = types.Array(types.int32, 2, "C", readonly=True)
-PLACES = types.Array(types.int64, 1, "C", readonly=True)
-LISTED = types.int32[:, ::1]
-CORES = types.void(TABLE, BITS, FLOATS, FLOATS, types.int64, LISTED, types.int64[::1], types.float32[:, ::1])
-AROUND = types.void(TABLE, PLACES, SINGLES, TABLE, types.float32[:, ::1])
-TREE = types.void(TABLE, BITS, SINGLES, types.int64[::1], types.int64[:, ::1], types.float32[::1])
+from shoal.kernels.compiled.array_types import (
+    CONST_FLOAT32_1D,
+    CONST_FLOAT32_2D,
+    CONST_FLOAT64_1D,
+    CONST_INT32_2D,
+    CONST_INT64_1D,
+    FLOAT32_1D,
+    FLOAT32_2D,
+    INT32_2D,
+    INT64_1D,
+    INT64_2D,
+)
+
+CORES = types.void(
+    CONST_FLOAT32_2D, CONST_INT32_2D, CONST_FLOAT64_1D, CONST_FLOAT64_1D, types.int64, INT32_2D, INT64_1D, FLOAT32_2D
+)
+AROUND = types.void(CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT32_1D, CONST_FLOAT32_2D, FLOAT32_2D)
+TREE = types.void(CONST_FLOAT32_2D, CONST_INT32_2D, CONST_FLOAT32_1D, INT64_1D, INT64_2D, FLOAT32_1D)
 LIMIT_MAX = 0x7FFFFFFF
 TWICE_AS_FAR = 1 << 24
 """added to the bits of a squared distance, it is four times that distance"""
@@ -36,7 +45,7 @@ CHUNK = 64
 
 
 @njit(forceinline=True)
-def kept(keys: Any, n: Any, limit: Any) -> Any:
+def keep_within(keys: Any, n: Any, limit: Any) -> Any:
     """Move those of keys[:n] that are at most `limit` to the front, in their order. Returns how many."""
     found = 0
     for at in range(n):
@@ -85,12 +94,12 @@ def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, hi
         if fewer < least:
             low = limit
             continue
-        high, n = limit, kept(keys, n, limit)
+        high, n = limit, keep_within(keys, n, limit)
     return n, high
 
 
 @njit(forceinline=True)
-def put_in_order(keys: Any, n: Any, ordered: Any) -> None:
+def sort_keys(keys: Any, n: Any, ordered: Any) -> None:
     """Set ordered[:n] to keys[:n], sorted. No two are equal, so each comes after as many as are smaller.
 
     Few are counted faster, many at a time, than they are moved one by one.
@@ -112,7 +121,7 @@ def put_in_order(keys: Any, n: Any, ordered: Any) -> None:
             ordered[place] = key
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def reached(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any) -> Any:
     """The squared distance at which the mass `wanted` is reached among the n > 1 nearest.
 
@@ -254,7 +263,7 @@ def cores_kernel(sources: str) -> Any:
             n = 0
             while number < len(wanted):
                 n, limit = nearest_keys(bits[at], position, limit, least, least + least // 2, hits, keys)
-                put_in_order(keys, n, ordered)
+                sort_keys(keys, n, ordered)
                 if n_listed[at] == 0 and n <= listed.shape[1]:
                     listed[at, :n] = ordered[:n]
                     n_listed[at] = n

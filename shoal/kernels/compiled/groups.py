@@ -6,11 +6,10 @@ from typing import Any
 
 from numba import njit, types
 
-PLACES = types.Array(types.int64, 2, "C", readonly=True)
-SINGLES = types.Array(types.float32, 1, "C", readonly=True)
-STATE = types.Tuple((types.float64[::1], SINGLES, types.int64[::1], types.int64[:, ::1]))
-MET = types.int64[:, ::1]
-SIGNATURE = types.UniTuple(types.int64, 3)(PLACES, types.int64, types.int64, types.float64[::1], STATE, MET)
+from shoal.kernels.compiled.array_types import CONST_FLOAT32_1D, CONST_INT64_2D, FLOAT64_1D, INT64_1D, INT64_2D
+
+STATE = types.Tuple((FLOAT64_1D, CONST_FLOAT32_1D, INT64_1D, INT64_2D))
+SIGNATURE = types.UniTuple(types.int64, 3)(CONST_INT64_2D, types.int64, types.int64, FLOAT64_1D, STATE, INT64_2D)
 
 
 @njit(forceinline=True)
@@ -44,15 +43,15 @@ def put_together(root: Any, other: Any, lists: Any) -> None:
 
 
 def kernel(sources: str) -> Any:
-    """edges (e, 2), the first to add, one that is added anyway or -1, (e,) the mass from which an edge's groups are
-    heavy; masses, core distances, roots (k,), lists (3, k) -> the edge that is not added, or e, and the roots of its
-    groups.
+    """edges (e, 2), the first to add, one to add whatever its groups weigh or -1, (e,) the mass from which an edge's
+    groups are heavy; masses, core distances, roots (k,), lists (3, k) -> the edge that is not added, or e, and the
+    roots of its groups.
 
-    Sets the first places of `met` (2, k) to the members of these.
+    Sets the first places of `members` (2, k) to the members of these.
     """
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
-    def join_groups(edges: Any, first: Any, added_anyway: Any, heavy: Any, state: Any, met: Any) -> Any:
+    def join_groups(edges: Any, first: Any, forced_edge: Any, heavy: Any, state: Any, members: Any) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         mass, core, root, links = state
         lists = links[0], links[1], links[2]
@@ -60,9 +59,9 @@ def kernel(sources: str) -> Any:
             a, b = root_of(root, edges[number, 0]), root_of(root, edges[number, 1])
             if core[a] > core[b]:
                 a, b = b, a
-            if number != added_anyway and mass[a] >= heavy[number] and mass[b] >= heavy[number]:
-                list_members(a, lists, met[0])
-                list_members(b, lists, met[1])
+            if number != forced_edge and mass[a] >= heavy[number] and mass[b] >= heavy[number]:
+                list_members(a, lists, members[0])
+                list_members(b, lists, members[1])
                 return number, a, b
             root[b] = a
             mass[a] += mass[b]

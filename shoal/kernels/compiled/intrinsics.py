@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 EXP, ADD = 0, 2
-"""where the function of each loop is in `numpy_loops.loops()`; its data follow"""
+"""where the function of each loop is in `numpy_loops.numpy_loops()`; its data follow"""
 
 
 def _emit_call(

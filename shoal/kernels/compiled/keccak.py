@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numba import njit, types, uint64
 
+from shoal.kernels.compiled.array_types import CONST_INT64_2D, CONST_UINT64_1D, UINT64_2D
+
 LANES: Final = 8
 RATE: Final = 17
 """words of 64 bits in a block"""
@@ -21,9 +23,7 @@ LAST_BIT: Final = np.uint64(1 << 63)
 """of a block: the end of the padding"""
 HALF: Final = np.uint64(32)
 
-WORDS = types.Array(types.uint64, 1, "C", readonly=True)
-PLACES = types.Array(types.int64, 2, "C", readonly=True)
-SIGNATURE = types.void(WORDS, PLACES, PLACES, types.uint64[:, ::1])
+SIGNATURE = types.void(CONST_UINT64_1D, CONST_INT64_2D, CONST_INT64_2D, UINT64_2D)
 
 
 def _round_constants() -> tuple[int, ...]:
@@ -42,7 +42,7 @@ CONSTANTS = np.array(_round_constants(), dtype=np.uint64)
 
 
 @njit(forceinline=True)
-def turned(word: Any, bits: Any) -> Any:
+def rotate_left(word: Any, bits: Any) -> Any:
     """The word, rotated to the left."""
     return (word << uint64(bits)) | (word >> uint64(64 - bits))
 
@@ -68,19 +68,19 @@ def permute(s: Any) -> None:
             c2 = s20 ^ s21 ^ s22 ^ s23 ^ s24
             c3 = s30 ^ s31 ^ s32 ^ s33 ^ s34
             c4 = s40 ^ s41 ^ s42 ^ s43 ^ s44
-            d0, d1, d2 = c4 ^ turned(c1, 1), c0 ^ turned(c2, 1), c1 ^ turned(c3, 1)
-            d3, d4 = c2 ^ turned(c4, 1), c3 ^ turned(c0, 1)
+            d0, d1, d2 = c4 ^ rotate_left(c1, 1), c0 ^ rotate_left(c2, 1), c1 ^ rotate_left(c3, 1)
+            d3, d4 = c2 ^ rotate_left(c4, 1), c3 ^ rotate_left(c0, 1)
             # rho and pi
-            b00, b10, b20 = s00 ^ d0, turned(s11 ^ d1, 44), turned(s22 ^ d2, 43)
-            b30, b40 = turned(s33 ^ d3, 21), turned(s44 ^ d4, 14)
-            b01, b11, b21 = turned(s30 ^ d3, 28), turned(s41 ^ d4, 20), turned(s02 ^ d0, 3)
-            b31, b41 = turned(s13 ^ d1, 45), turned(s24 ^ d2, 61)
-            b02, b12, b22 = turned(s10 ^ d1, 1), turned(s21 ^ d2, 6), turned(s32 ^ d3, 25)
-            b32, b42 = turned(s43 ^ d4, 8), turned(s04 ^ d0, 18)
-            b03, b13, b23 = turned(s40 ^ d4, 27), turned(s01 ^ d0, 36), turned(s12 ^ d1, 10)
-            b33, b43 = turned(s23 ^ d2, 15), turned(s34 ^ d3, 56)
-            b04, b14, b24 = turned(s20 ^ d2, 62), turned(s31 ^ d3, 55), turned(s42 ^ d4, 39)
-            b34, b44 = turned(s03 ^ d0, 41), turned(s14 ^ d1, 2)
+            b00, b10, b20 = s00 ^ d0, rotate_left(s11 ^ d1, 44), rotate_left(s22 ^ d2, 43)
+            b30, b40 = rotate_left(s33 ^ d3, 21), rotate_left(s44 ^ d4, 14)
+            b01, b11, b21 = rotate_left(s30 ^ d3, 28), rotate_left(s41 ^ d4, 20), rotate_left(s02 ^ d0, 3)
+            b31, b41 = rotate_left(s13 ^ d1, 45), rotate_left(s24 ^ d2, 61)
+            b02, b12, b22 = rotate_left(s10 ^ d1, 1), rotate_left(s21 ^ d2, 6), rotate_left(s32 ^ d3, 25)
+            b32, b42 = rotate_left(s43 ^ d4, 8), rotate_left(s04 ^ d0, 18)
+            b03, b13, b23 = rotate_left(s40 ^ d4, 27), rotate_left(s01 ^ d0, 36), rotate_left(s12 ^ d1, 10)
+            b33, b43 = rotate_left(s23 ^ d2, 15), rotate_left(s34 ^ d3, 56)
+            b04, b14, b24 = rotate_left(s20 ^ d2, 62), rotate_left(s31 ^ d3, 55), rotate_left(s42 ^ d4, 39)
+            b34, b44 = rotate_left(s03 ^ d0, 41), rotate_left(s14 ^ d1, 2)
             # chi and iota
             s[0, i], s[1, i] = b00 ^ (~b10 & b20) ^ constant, b10 ^ (~b20 & b30)
             s[2, i], s[3, i], s[4, i] = b20 ^ (~b30 & b40), b30 ^ (~b40 & b00), b40 ^ (~b00 & b10)

@@ -26,7 +26,8 @@ from shoal.kernels.forms import CompiledKernels
 
 def compiled_kernels() -> CompiledKernels:
     """Raises what Numba raises where it cannot compile, and `LoopsNotFound`."""
-    sources = digest_of_sources()
+    # First, as without them nothing has to be compiled, which can take a minute.
+    loops, sources = numpy_loops(), digest_of_sources()
     return CompiledKernels(
         learn_ca_plus=ca_plus.kernel(sources),
         learn_caefc=caefc.kernel(sources),
@@ -49,6 +50,6 @@ def compiled_kernels() -> CompiledKernels:
         fuzzy_weights=membership.kernel(sources),
         nearest_weights=landmarks.weights_kernel(sources),
         add_gram=landmarks.gram_kernel(sources),
-        mixture_shares=gaussian.kernel(sources),
-        loops=numpy_loops(),
+        mixture_responsibilities=gaussian.kernel(sources),
+        loops=loops,
     )

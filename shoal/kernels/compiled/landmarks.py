@@ -12,31 +12,38 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from shoal.kernels.compiled.array_types import (
+    CONST_FLOAT64_2D,
+    CONST_INT64_2D,
+    FLOAT64_1D,
+    FLOAT64_2D,
+    INT64_1D,
+    INT64_2D,
+)
 from shoal.kernels.compiled.intrinsics import exp_in_place, total
 from shoal.kernels.compiled.tiles import TILE, flat_distances, take_tile
-from shoal.kernels.distance import FLAT
+from shoal.kernels.distance import FEW_FEATURES
 
-ROWS = types.Array(types.float64, 2, "C", readonly=True)
-WHICH = types.Array(types.int64, 2, "C", readonly=True)
-TABLE, WHOLE = types.float64[:, ::1], types.int64[::1]
-WEIGHTS_SIGNATURE = types.void(ROWS, ROWS, ROWS, types.float64, types.int64[:, ::1], TABLE, types.float64[::1], WHOLE)
-GRAM_SIGNATURE = types.void(TABLE, WHICH, ROWS)
+WEIGHTS_SIGNATURE = types.void(
+    CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_2D, types.float64, INT64_2D, FLOAT64_2D, FLOAT64_1D, INT64_1D
+)
+GRAM_SIGNATURE = types.void(FLOAT64_2D, CONST_INT64_2D, CONST_FLOAT64_2D)
 PAIRWISE = 8
 """numbers from which on NumPy adds a row in another order than one by one"""
 
 
 @njit(forceinline=True)
-def set_least(far: Any, least: Any, carried: Any) -> None:
+def set_least(squared: Any, least: Any, carried: Any) -> None:
     """distances² (q, TILE) -> `least` (r, TILE) the r smallest of each column, ascending."""
     least[:] = math.inf
-    for c in range(len(far)):
-        line, here = far[c], least[0]
+    for c in range(len(squared)):
+        line, here = squared[c], least[0]
         for i in range(TILE):
             one, other = here[i], line[i]
             here[i] = other if other < one else one
             carried[i] = one if other < one else other
-        for place in range(1, len(least)):
-            here = least[place]
+        for rank in range(1, len(least)):
+            here = least[rank]
             for i in range(TILE):
                 one, other = here[i], carried[i]
                 here[i] = other if other < one else one
@@ -44,40 +51,40 @@ def set_least(far: Any, least: Any, carried: Any) -> None:
 
 
 @njit(forceinline=True)
-def set_nearest(far: Any, least: Any, nearest: Any) -> None:
+def set_nearest(squared: Any, least: Any, nearest: Any) -> None:
     """distances² (q, TILE), their smallest (r, TILE) -> `nearest` (r, TILE) their lines; of equal ones the first."""
-    for c in range(len(far) - 1, -1, -1):
-        line = far[c]
-        for place in range(len(least)):
-            here, its = least[place], nearest[place]
+    for c in range(len(squared) - 1, -1, -1):
+        line = squared[c]
+        for rank in range(len(least)):
+            here, its = least[rank], nearest[rank]
             for i in range(TILE):
                 its[i] = c if line[i] == here[i] else its[i]
-    for place in range(1, len(least)):
+    for rank in range(1, len(least)):
         for i in range(TILE):
-            if least[place, i] == least[place - 1, i]:
-                c = nearest[place - 1, i] + 1
-                while c < len(far) - 1 and far[c, i] != least[place, i]:
+            if least[rank, i] == least[rank - 1, i]:
+                c = nearest[rank - 1, i] + 1
+                while c < len(squared) - 1 and squared[c, i] != least[rank, i]:
                     c += 1
-                nearest[place, i] = c
+                nearest[rank, i] = c
 
 
 @njit(forceinline=True, error_model="numpy")
 def set_weights(least: Any, scale: Any, terms: Any, weights: Any, loops: Any) -> None:
     """distances² (r, TILE) -> weights (n, r) that add up to 1; `terms` (r, TILE) is overwritten."""
     n, width = weights.shape
-    for place in range(width):
+    for rank in range(width):
         for i in range(TILE):
-            terms[place, i] = (least[0, i] - least[place, i]) / scale
+            terms[rank, i] = (least[0, i] - least[rank, i]) / scale
     exp_in_place(loops, terms.reshape(width * TILE))
     for i in range(n):
-        row, whole = weights[i], 0.0
-        for place in range(width):
-            row[place] = terms[place, i]
-            whole += row[place]
+        row, row_total = weights[i], 0.0
+        for rank in range(width):
+            row[rank] = terms[rank, i]
+            row_total += row[rank]
         if width >= PAIRWISE:
-            whole = total(loops, row)
-        for place in range(width):
-            row[place] /= whole
+            row_total = total(loops, row)
+        for rank in range(width):
+            row[rank] /= row_total
 
 
 def weights_kernel(sources: str) -> Any:
@@ -90,23 +97,23 @@ def weights_kernel(sources: str) -> Any:
 
     @njit(WEIGHTS_SIGNATURE, cache=True, error_model="numpy")
     def nearest_weights(
-        rows: Any, landmarks: Any, far: Any, scale: Any, which: Any, weights: Any, square: Any, loops: Any
+        rows: Any, landmarks: Any, squared: Any, scale: Any, which: Any, weights: Any, square: Any, loops: Any
     ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         (n, d), (q, width) = rows.shape, (len(landmarks), which.shape[1])
-        columns, tile, carried = np.zeros((FLAT, TILE)), np.zeros((q, TILE)), np.empty(TILE)
+        columns, tile, carried = np.zeros((FEW_FEATURES, TILE)), np.zeros((q, TILE)), np.empty(TILE)
         least, nearest, terms = np.empty((width, TILE)), np.zeros((width, TILE), np.int64), np.empty((width, TILE))
         for first in range(0, n, TILE):
-            if d <= FLAT:
+            if d <= FEW_FEATURES:
                 flat_distances(rows[first : first + TILE], landmarks, columns, tile)
             else:
-                take_tile(far, first, tile)
+                take_tile(squared, first, tile)
             set_least(tile, least, carried)
             set_nearest(tile, least, nearest)
             for i in range(min(TILE, n - first)):
                 square[first + i] = least[0, i]
-                for place in range(width):
-                    which[first + i, place] = nearest[place, i]
+                for rank in range(width):
+                    which[first + i, rank] = nearest[rank, i]
             set_weights(least, scale, terms, weights[first : first + TILE], loops)
 
     return nearest_weights

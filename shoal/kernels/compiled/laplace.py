@@ -7,11 +7,21 @@ from typing import Any
 import numpy as np
 from numba import njit, types, uint64
 
-SUMS = types.Array(types.uint64, 1, "C", readonly=True)
-GUIDES = types.Array(types.int32, 1, "C", readonly=True)
-WHOLE = types.Array(types.int64, 1, "C", readonly=True)
-WORDS = types.Array(types.uint64, 2, "C", readonly=True)
-SIGNATURE = types.void(WHOLE, WORDS, types.Tuple((SUMS, GUIDES, WHOLE, WHOLE, WHOLE, WHOLE)), WHOLE, types.int64[::1])
+from shoal.kernels.compiled.array_types import (
+    CONST_INT32_1D,
+    CONST_INT64_1D,
+    CONST_UINT64_1D,
+    CONST_UINT64_2D,
+    INT64_1D,
+)
+
+SIGNATURE = types.void(
+    CONST_INT64_1D,
+    CONST_UINT64_2D,
+    types.Tuple((CONST_UINT64_1D, CONST_INT32_1D, CONST_INT64_1D, CONST_INT64_1D, CONST_INT64_1D, CONST_INT64_1D)),
+    CONST_INT64_1D,
+    INT64_1D,
+)
 ESCAPE, STEPS, EDGE = range(3)
 """in `limits`: the value that means "more"; the largest value of a reading; how far a result may be beyond"""
 
@@ -42,13 +52,13 @@ def release_values(values: Any, words: Any, tables: Any, limits: Any, released: 
         noise = 0
         for digit in range(scales):
             noise += strides[digit] * look_up(words[i, digit], digit, tables)
-        whole = look_up(words[i, scales], scales, tables)
+        number = look_up(words[i, scales], scales, tables)
         for level in range(1, words.shape[1] - scales):
-            if whole != level * limits[ESCAPE]:
+            if number != level * limits[ESCAPE]:
                 break
-            whole += look_up(words[i, scales + level], scales, tables)
+            number += look_up(words[i, scales + level], scales, tables)
         sign = 2 * np.int64(words[i, 0] & uint64(1)) - 1
-        noise = sign * (2 * (noise + strides[scales] * whole) + 1)
+        noise = sign * (2 * (noise + strides[scales] * number) + 1)
         released[i] = min(max(2 * values[i] + noise, -edge), 2 * limits[STEPS] + edge)
 
 

@@ -1,9 +1,9 @@
 """The sums of k-means on a block of rows in one pass: nearest centre, then mass, sum and inertia.
 
 As in `shoal.kernels.lloyd`, a row belongs to the centre of the least distance that sums of differences give, feature
-by feature, the lowest of a tie. In more than `FLAT` features a screen in 32-bit floats finds it for almost every row:
-|c|² - 2 x·c, relative to the mean of the centres, with a bound on what rounding can change. Where two centres are
-closer than that, the distances are computed in 64 bits.
+by feature, the lowest of a tie. In more than `FEW_FEATURES` features a screen in 32-bit floats finds it for almost
+every row: |c|² - 2 x·c, relative to the mean of the centres, with a bound on what rounding can change. Where two
+centres are closer than that, the distances are computed in 64 bits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from shoal.kernels.compiled.ca_plus import REAL, ROWS, WHOLE
+from shoal.kernels.compiled.array_types import CONST_FLOAT64_1D, CONST_FLOAT64_2D, FLOAT64_1D, FLOAT64_2D, INT64_1D
 from shoal.kernels.compiled.intrinsics import total
-from shoal.kernels.distance import FLAT
+from shoal.kernels.compiled.tiles import TILE, take_columns
+from shoal.kernels.distance import FEW_FEATURES
 
-WEIGHTS = types.Array(types.float64, 1, "C", readonly=True)
-SIGNATURE = types.float64(ROWS, ROWS, WEIGHTS, REAL, types.float64[:, ::1], WHOLE)
-TILE = 128
-"""rows that are compared with the centres together: they fill the vectors of the processor"""
+SIGNATURE = types.float64(CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_1D, FLOAT64_1D, FLOAT64_2D, INT64_1D)
 ROUNDING = np.float32(2.0**-24)
 SCREEN_MAX = np.float32(1e36)
 """largest squared length for the screen, so that nothing in it is infinite"""
@@ -32,27 +30,24 @@ SCREEN_MIN = np.float32(1e-30)
 @njit(forceinline=True)
 def labels_by_differences(rows: Any, centres: Any, tile: Any, labels: Any) -> None:
     """Set labels[:n] for rows (n, d) of few features, without a screen."""
-    columns, far, least = tile
-    n, d = rows.shape
-    for i in range(n):
-        for j in range(FLAT):
-            if j < d:
-                columns[j, i] = rows[i, j]
+    columns, squared, least = tile
+    d = rows.shape[1]
+    take_columns(rows, columns)
     least[:], labels[:] = math.inf, 0
     for c in range(len(centres)):
-        far[:] = 0.0
+        squared[:] = 0.0
         for j in range(d):
-            place, column = centres[c, j], columns[j]
+            coordinate, column = centres[c, j], columns[j]
             for i in range(TILE):
-                gap = column[i] - place
-                far[i] += gap * gap
+                gap = column[i] - coordinate
+                squared[i] += gap * gap
         for i in range(TILE):
-            nearer = far[i] < least[i]
+            nearer = squared[i] < least[i]
             labels[i] = np.int32(c) if nearer else labels[i]
-            least[i] = far[i] if nearer else least[i]
+            least[i] = squared[i] if nearer else least[i]
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def open_screen(centres: Any) -> Any:
     """centres (k, d) -> their mean (d,); -2 times the centres relative to it, their squared lengths; the largest.
 
@@ -69,39 +64,40 @@ def open_screen(centres: Any) -> Any:
     for c in range(k):
         lengths[c] = np.float32(0.0)
         for j in range(d):
-            place = np.float32(centres[c, j] - origin[j])
-            pulls[c, j] = np.float32(-2.0) * place
-            lengths[c] += place * place
+            coordinate = np.float32(centres[c, j] - origin[j])
+            pulls[c, j] = np.float32(-2.0) * coordinate
+            lengths[c] += coordinate * coordinate
         longest = max(longest, lengths[c])
     return origin, pulls, lengths, longest
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
-def screen_pair(columns: Any, c: Any, pulls: Any, lengths: Any, far: Any, far_next: Any) -> None:
-    """Set `far` and `far_next` (TILE,) to |c|² - 2 x·c of centres c and c + 1 and the rows in `columns` (d, TILE)."""
+def screen_pair(columns: Any, c: Any, pulls: Any, lengths: Any, relative: Any, relative_next: Any) -> None:
+    """Set `relative` and `relative_next` (TILE,) to |c|² - 2 x·c of centres c and c + 1, for the rows in `columns`
+    (d, TILE)."""
     d = pulls.shape[1]
     p, q = pulls[c], pulls[c + 1]
-    far[:], far_next[:] = lengths[c], lengths[c + 1]
+    relative[:], relative_next[:] = lengths[c], lengths[c + 1]
     # Four features and two centres at a time: then sums and rows are seldom read and written.
     for j in range(0, d - 3, 4):
         p0, p1, p2, p3 = p[j], p[j + 1], p[j + 2], p[j + 3]
         q0, q1, q2, q3 = q[j], q[j + 1], q[j + 2], q[j + 3]
         x0, x1, x2, x3 = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
         for i in range(TILE):
-            far[i] += (p0 * x0[i] + p1 * x1[i]) + (p2 * x2[i] + p3 * x3[i])
-            far_next[i] += (q0 * x0[i] + q1 * x1[i]) + (q2 * x2[i] + q3 * x3[i])
+            relative[i] += (p0 * x0[i] + p1 * x1[i]) + (p2 * x2[i] + p3 * x3[i])
+            relative_next[i] += (q0 * x0[i] + q1 * x1[i]) + (q2 * x2[i] + q3 * x3[i])
     for j in range(d - d % 4, d):
         p0, q0, x0 = p[j], q[j], columns[j]
         for i in range(TILE):
-            far[i] += p0 * x0[i]
-            far_next[i] += q0 * x0[i]
+            relative[i] += p0 * x0[i]
+            relative_next[i] += q0 * x0[i]
 
 
 @njit(forceinline=True)
 def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: Any) -> None:
     """Set labels[:n] for rows (n, d)."""
     origin, pulls, lengths, longest = screen
-    columns, far, far_next, least, next_least, own_length = tile
+    columns, relative, relative_next, least, next_least, own_length = tile
     n, d = rows.shape
     own_length[:] = np.float32(0.0)
     for j in range(d):
@@ -112,10 +108,10 @@ def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: An
             own_length[i] += column[i] * column[i]
     least[:], next_least[:] = np.float32(math.inf), np.float32(math.inf)
     for c in range(0, len(lengths), 2):
-        screen_pair(columns, c, pulls, lengths, far, far_next)
+        screen_pair(columns, c, pulls, lengths, relative, relative_next)
         for i in range(TILE):
-            swapped = far_next[i] < far[i]
-            nearest, other = (far_next[i], far[i]) if swapped else (far[i], far_next[i])
+            swapped = relative_next[i] < relative[i]
+            nearest, other = (relative_next[i], relative[i]) if swapped else (relative[i], relative_next[i])
             nearer = nearest < least[i]
             next_least[i] = min(next_least[i], other, least[i] if nearer else nearest)
             labels[i] = (np.int32(c + 1) if swapped else np.int32(c)) if nearer else labels[i]
@@ -134,12 +130,12 @@ def label_by_differences(row: Any, centres: Any) -> Any:
     """The nearest centre of one row."""
     label, least = 0, math.inf
     for c in range(len(centres)):
-        far = 0.0
+        squared = 0.0
         for j in range(len(row)):
             gap = row[j] - centres[c, j]
-            far += gap * gap
-        if far < least:
-            label, least = c, far
+            squared += gap * gap
+        if squared < least:
+            label, least = c, squared
     return label
 
 
@@ -164,11 +160,35 @@ def add_flat_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any
     for i in range(n):
         label, weight = labels[i], weights[i] if len(weights) else 1.0
         count[label] += weight
-        for j in range(FLAT):
+        for j in range(FEW_FEATURES):
             if j < d:
                 sums[label, j] += rows[i, j] * weight
                 gap = centres[label, j] - rows[i, j]
                 squares[i, j] = gap * gap * weight
+
+
+@njit(forceinline=True)
+def assign_flat(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, squares: Any) -> None:
+    """As `assign_wide`, for rows of at most `FEW_FEATURES` features."""
+    tile, labels = (np.zeros((FEW_FEATURES, TILE)), np.empty(TILE), np.empty(TILE)), np.zeros(TILE, np.int32)
+    for first in range(0, len(rows), TILE):
+        part = slice(first, min(first + TILE, len(rows)))
+        labels_by_differences(rows[part], centres, tile, labels)
+        add_flat_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
+
+
+@njit(forceinline=True)
+def assign_wide(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, squares: Any) -> None:
+    """Find the nearest centre of each row (n, d), tile by tile, and add the rows: see `add_rows`."""
+    labels, columns = np.zeros(TILE, np.int32), np.zeros((rows.shape[1], TILE), np.float32)
+    relative, relative_next = np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
+    least, next_least = np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
+    tile = columns, relative, relative_next, least, next_least, np.zeros(TILE, np.float32)
+    screen = open_screen(centres)
+    for first in range(0, len(rows), TILE):
+        part = slice(first, min(first + TILE, len(rows)))
+        labels_by_screen(rows[part], centres, screen, tile, labels)
+        add_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
 
 
 def kernel(sources: str) -> Any:
@@ -181,19 +201,11 @@ def kernel(sources: str) -> Any:
     def assign(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, loops: Any) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         n, d = rows.shape
-        labels, squares = np.zeros(TILE, np.int32), np.empty((n, d))
-        wide = np.zeros((FLAT, TILE)), np.empty(TILE), np.empty(TILE)
-        numbers = np.zeros((d + 5, TILE), np.float32)
-        narrow = numbers[5:], numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
-        screen = open_screen(centres)
-        for first in range(0, n, TILE):
-            part = slice(first, min(first + TILE, n))
-            if d <= FLAT:
-                labels_by_differences(rows[part], centres, wide, labels)
-                add_flat_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
-            else:
-                labels_by_screen(rows[part], centres, screen, narrow, labels)
-                add_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
+        squares = np.empty((n, d))
+        if d <= FEW_FEATURES:
+            assign_flat(rows, centres, weights, count, sums, squares)
+        else:
+            assign_wide(rows, centres, weights, count, sums, squares)
         return total(loops, squares.reshape(n * d))
 
     return assign

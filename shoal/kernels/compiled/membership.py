@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from shoal.kernels.compiled.array_types import CONST_FLOAT64_2D, FLOAT64_2D
 from shoal.kernels.compiled.tiles import TILE, flat_distances, take_tile
-from shoal.kernels.distance import FLAT
+from shoal.kernels.distance import FEW_FEATURES
 
-ROWS = types.Array(types.float64, 2, "C", readonly=True)
-SIGNATURE = types.void(ROWS, ROWS, types.float64[:, ::1])
+SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, FLOAT64_2D)
 
 
 @njit(forceinline=True, error_model="numpy")
-def share(far: Any, least: Any, scale: Any) -> None:
+def set_shares(squared: Any, least: Any, scale: Any) -> None:
     """Replace distances² (k, TILE) by shares, and set `scale` (TILE,) to what makes those of a row add up to 1."""
     least[:], scale[:] = math.inf, 0.0
-    for c in range(len(far)):
-        line = far[c]
+    for c in range(len(squared)):
+        line = squared[c]
         for i in range(TILE):
             least[i] = line[i] if line[i] < least[i] else least[i]
-    for c in range(len(far)):
-        line = far[c]
+    for c in range(len(squared)):
+        line = squared[c]
         for i in range(TILE):
             part, on_centre = least[i] / line[i], 1.0 if line[i] == 0.0 else 0.0
             line[i] = part if least[i] > 0.0 else on_centre
@@ -44,15 +44,16 @@ def kernel(sources: str) -> Any:
     def fuzzy_weights(rows: Any, centres: Any, weights: Any) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         (n, d), k = rows.shape, len(centres)
-        columns, far, least, scale = np.zeros((FLAT, TILE)), np.zeros((k, TILE)), np.empty(TILE), np.empty(TILE)
+        columns, squared = np.zeros((FEW_FEATURES, TILE)), np.zeros((k, TILE))
+        least, scale = np.empty(TILE), np.empty(TILE)
         for first in range(0, n, TILE):
-            if d <= FLAT:
-                flat_distances(rows[first : first + TILE], centres, columns, far)
+            if d <= FEW_FEATURES:
+                flat_distances(rows[first : first + TILE], centres, columns, squared)
             else:
-                take_tile(weights, first, far)
-            share(far, least, scale)
+                take_tile(weights, first, squared)
+            set_shares(squared, least, scale)
             for c in range(k):
-                line, shares = weights[c][first : first + TILE], far[c]
+                line, shares = weights[c][first : first + TILE], squared[c]
                 for i in range(len(line)):
                     membership = shares[i] * scale[i]
                     line[i] = membership * membership

@@ -87,7 +87,7 @@ def add_squares(weights: Any, older: Any, n: Any, sums: Any) -> None:
         first += 1
 
 
-@njit
+@njit(error_model="numpy")
 def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) -> Any:
     """The bandwidth of the n most recent nodes, as `shoal.kernels.bandwidth`; its `factor` is given.
 

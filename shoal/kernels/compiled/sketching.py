@@ -8,16 +8,22 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from shoal.kernels.compiled.array_types import (
+    CONST_FLOAT32_2D,
+    CONST_FLOAT64_1D,
+    CONST_FLOAT64_2D,
+    CONST_INT64_1D,
+    FLOAT64_1D,
+    FLOAT64_2D,
+    INT64_1D,
+    INT64_2D,
+)
 from shoal.kernels.compiled.groups import root_of
 
-TABLE = types.Array(types.float32, 2, "C", readonly=True)
-FLOATS = types.Array(types.float64, 1, "C", readonly=True)
-POINTS = types.Array(types.float64, 2, "C", readonly=True)
-PLACES = types.Array(types.int64, 1, "C", readonly=True)
-PAIRS = types.void(TABLE, PLACES, FLOATS, types.float64, types.int64[:, ::1], types.int64[:, ::1])
-UNITE = types.void(PLACES, types.int64[:, ::1], types.int64, types.float64, types.float64[::1], types.int64[::1])
-LOCATE = types.float64(POINTS, types.float64[::1], types.float64[:, ::1])
-MERGE = types.int64(POINTS, FLOATS, PLACES, types.float64[:, ::1], types.float64[::1])
+PAIRS = types.void(CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT64_1D, types.float64, INT64_2D, INT64_2D)
+UNITE = types.void(CONST_INT64_1D, INT64_2D, types.int64, types.float64, FLOAT64_1D, INT64_1D)
+LOCATE = types.float64(CONST_FLOAT64_2D, FLOAT64_1D, FLOAT64_2D)
+MERGE = types.int64(CONST_FLOAT64_2D, CONST_FLOAT64_1D, CONST_INT64_1D, FLOAT64_2D, FLOAT64_1D)
 INFINITE = 0x7F800000
 """the bits of an infinite 32-bit float; floats that are not negative have the order of their bits"""
 TIED = 0x38000000
@@ -80,8 +86,8 @@ def least_of(bits: Any, chunk: Any) -> Any:
 
 
 @njit(forceinline=True)
-def place_of_least(bits: Any, lowest: Any) -> Any:
-    """The place of the least of numbers (n,), the first of a tie. `lowest`: the least number in each chunk."""
+def index_of_least(bits: Any, lowest: Any) -> Any:
+    """The index of the least of numbers (n,), the first of a tie. `lowest`: the least number in each chunk."""
     chunk = 0
     for other in range(1, len(lowest)):
         if lowest[other] < lowest[chunk]:
@@ -110,7 +116,7 @@ def pairs_kernel(sources: str) -> Any:
             for chunk in range(len(lowest)):
                 lowest[chunk] = least_of(bits, chunk)
             for place in range(q):
-                other = place_of_least(bits, lowest)
+                other = index_of_least(bits, lowest)
                 mass, others = masses[own], masses[other]
                 gap[0] = np.float32(np.float64(far[other]) * (mass * others / (mass + others)))
                 near[own, place], keys[own, place] = other, (np.int64(gap_bits[0]) << 32) | (own * q + place)

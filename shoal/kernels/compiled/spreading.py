@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-BITS = types.Array(types.uint64, 2, "C", readonly=True)
-SIGNATURE = types.boolean(BITS, types.float64, types.uint8[::1])
-FACTOR = np.uint64(0x9E3779B97F4A7C15)
+from shoal.kernels.compiled.array_types import CONST_UINT64_2D, UINT8_1D
+from shoal.kernels.golden_ratio import GOLDEN_RATIO
+
+SIGNATURE = types.boolean(CONST_UINT64_2D, types.float64, UINT8_1D)
+FACTOR = np.uint64(GOLDEN_RATIO)
 """multiplies the bits of a value, so that the highest ones of the product depend on all of them"""
 
 

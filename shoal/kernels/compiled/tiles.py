@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from shoal.kernels.distance import FLAT
+from shoal.kernels.distance import FEW_FEATURES
 
 TILE = 128
 """rows that are taken together, a constant length of loops: they fill the vectors of the processor"""
@@ -14,26 +14,30 @@ TILE = 128
 
 @njit(forceinline=True)
 def take_columns(rows: Any, columns: Any) -> None:
-    """Copy rows (n, d) of at most `FLAT` features, n at most `TILE`, into `columns` (FLAT, TILE), a feature in each."""
+    """Copy rows (n, d) of at most `FEW_FEATURES` features, n at most `TILE`, into `columns` (FEW_FEATURES, TILE), a
+    feature in each."""
     n, d = rows.shape
     for i in range(n):
-        for j in range(FLAT):
+        for j in range(FEW_FEATURES):
             if j < d:
                 columns[j, i] = rows[i, j]
 
 
 @njit(forceinline=True)
-def flat_distances(rows: Any, centres: Any, columns: Any, far: Any) -> None:
-    """rows (n, d) of at most `FLAT` features, n at most `TILE`; centres (k, d) -> `far` (k, TILE), with the bits that
-    `squared_by_differences` has in `shoal.kernels.distance`. `columns` (FLAT, TILE) is overwritten."""
+def flat_distances(rows: Any, centres: Any, columns: Any, squared: Any) -> None:
+    """rows (n, d) of at most `FEW_FEATURES` features, n at most `TILE`; centres (k, d) -> `squared` (k, TILE), with the
+    bits that `squared_by_differences` has in `shoal.kernels.distance`.
+
+    `columns` (FEW_FEATURES, TILE) is overwritten.
+    """
     take_columns(rows, columns)
     for c in range(len(centres)):
-        line = far[c]
+        line = squared[c]
         line[:] = 0.0
         for j in range(rows.shape[1]):
-            place, column = centres[c, j], columns[j]
+            coordinate, column = centres[c, j], columns[j]
             for i in range(TILE):
-                gap = column[i] - place
+                gap = column[i] - coordinate
                 line[i] += gap * gap
 
 

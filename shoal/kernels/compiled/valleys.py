@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from shoal.kernels.compiled.array_types import CONST_FLOAT64_2D, FLOAT64_2D
 from shoal.kernels.valleys import PEAK_SIGNIFICANCE, SHALLOW, SIGNIFICANCE_MIN, WIDTHS
 
-TABLE = types.Array(types.float64, 2, "C", readonly=True)
-SIGNATURE = types.void(TABLE, TABLE, types.float64, types.float64[:, ::1])
+SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, types.float64, FLOAT64_2D)
 FOUND, POSITION, HINT = range(3)
 """the rows of what is found"""
 
@@ -61,7 +61,7 @@ def middle(height: Any, variance: Any, top: Any, at: Any) -> Any:
     return (first + last) / 2.0
 
 
-@njit(forceinline=True)
+@njit(forceinline=True, error_model="numpy")
 def look_at_width(height: Any, variance: Any, peaks: Any, width: Any, depth: Any, found: Any) -> None:
     """Compare the places of one width with what is found in the narrower ones: `found` (3,)."""
     top, top_variance = peaks
