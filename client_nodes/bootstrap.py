@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from client_nodes.node import ClientNode
+from client_nodes.publisher import read_signing_key
 from client_nodes.resources import ClientResources
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
@@ -18,7 +19,6 @@ from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger
-from shoal.protocol.signatures import client_file, read_keys
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.readings_log import check_separate, open_client_log
@@ -27,8 +27,10 @@ from shoal.runtime.signed_snapshots import open_federation_log
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
+CHECKPOINT: Final = "checkpoint.db"
+"""file of the checkpoint in the client's folder"""
 NOISE_KEY: Final = "noise.key"
-"""file of the noise key in the client's folder"""
+"""file of the noise key there"""
 
 
 @contextmanager
@@ -43,17 +45,26 @@ def open_client(
     Raises `InvalidState` when only one of checkpoint and noise key is there, and as `ClientNode.resume` does.
     """
     folder = config.client.folder / check_client_name(client)
-    template = config.client.signing_key_file
-    signing_key = None if template is None else read_keys(client_file(template, client))[0]
+    signing_key = read_signing_key(config.client, client)
     with ExitStack() as stack:
-        is_new = not (folder / NOISE_KEY).exists()
-        checkpoint, noise_key = _open_checkpoint_and_key(stack, folder, checkpoint_owner(config, client))
+        checkpoint = stack.enter_context(open_checkpoint(config, client))
         readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_federation_log(config)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
+        # Under the checkpoint's lock, and after all that a first start may have to wait for: a key that is made here
+        # has marked nothing yet, which a later start would not know.
+        key_is_new = not (folder / NOISE_KEY).exists()
+        noise_key = load_or_create_key(folder / NOISE_KEY)
         ledger = _open_ledger(stack, config.contract, folder, checkpoint_owner(config, client), noise_key)
-        resources = ClientResources(readings, checkpoint, noise_key, signing_key, is_new, ledger)
+        resources = ClientResources(
+            readings=readings,
+            checkpoint=checkpoint,
+            noise_key=noise_key,
+            signing_key=signing_key,
+            noise_key_is_new=key_is_new,
+            ledger=ledger,
+        )
         node = ClientNode(
             config.contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max
         )
@@ -66,19 +77,24 @@ def checkpoint_owner(config: Config, client: str) -> str:
     return f"client {client} of {config.contract.federation}"
 
 
-def _open_checkpoint_and_key(stack: ExitStack, folder: Path, owner: str) -> tuple[Checkpoint, bytes]:
-    """Both are needed or both are new.
+def open_checkpoint(config: Config, client: str) -> Checkpoint:
+    """The checkpoint of a client, made if there is none. Raises `InvalidState` when it or the noise key is lost.
 
-    The checkpoint is created first, so an empty one without a key is left by a kill, and a used one without a key is
-    a loss.
+    Both are needed or both are new. The checkpoint is made first, so an empty one without a key is left by a kill or a
+    start that failed, and a used one without a key is a loss.
     """
-    path, key = folder / "checkpoint.db", folder / NOISE_KEY
+    folder = config.client.folder / client
+    path, key = folder / CHECKPOINT, folder / NOISE_KEY
     if key.exists() and not path.exists():
         raise InvalidState(_incomplete(key, path))
-    checkpoint = stack.enter_context(Checkpoint(path, owner))
-    if not key.exists() and checkpoint.load() is not None:
-        raise InvalidState(_incomplete(path, key))
-    return checkpoint, load_or_create_key(key)
+    checkpoint = Checkpoint(path, checkpoint_owner(config, client))
+    try:
+        if not key.exists() and checkpoint.load() is not None:
+            raise InvalidState(_incomplete(path, key))
+    except BaseException:
+        checkpoint.close()
+        raise
+    return checkpoint
 
 
 def _open_ledger(stack: ExitStack, contract: Contract, folder: Path, owner: str, key: bytes) -> Ledger | None:
@@ -92,5 +108,5 @@ def _open_ledger(stack: ExitStack, contract: Contract, folder: Path, owner: str,
 def _incomplete(present: Path, missing: Path) -> str:
     return (
         f"{present} is present but {missing.name} is missing: restore it, or start under a new client name. "
-        "Without it the same readings would be noised and learnt a second time"
+        "Without it the same readings would get noise and be learnt a second time"
     )

@@ -57,6 +57,7 @@ def client(file: Path, name: str, until_idle: float | None, as_json: bool, verbo
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())
     # Compiled kernels take more memory than all the rest of a client.
     PROCESS.prefer_numpy()
+    PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
     PROCESS.start()
     totals: dict[str, int] = {}
     heartbeat = Heartbeat()

@@ -1,7 +1,7 @@
 """How many readings of each user the open window counts, where the privacy unit is a user.
 
 In each window at most `readings_per_window_max` readings of one user are counted, the first ones. Further ones keep
-their places and are counted nowhere, as refused readings are, so that nothing published tells of them.
+their places and are counted nowhere, as rejected readings are, so that nothing published tells of them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     numbers: Sequence[int] = ()
     """(n,) which of the `records` each of the n readings was, ascending"""
     record_times: Sequence[float | None] = ()
-    """event time of each record, refused or not, where it has one that can be"""
+    """event time of each record, rejected or not, where it has one that can be"""
     users: Sequence[bytes] = ()
     """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the client"""
     lost: int = 0

@@ -22,7 +22,7 @@ class Learner:
 
     Updates are due after `publish_readings` places of the readings log (or `readings_max` of the contract, if fewer),
     wherever batches begin and end, and `publish_s` seconds after the previous ones if there was any place since. A
-    refused reading has its place: when an update is due does not tell whether a reading was valid.
+    rejected reading has its place: when an update is due does not tell whether a reading was valid.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class ModelLearner:
         return self._half.size
 
     def learn(self, rows: Rows, places: int) -> None:
-        """Learn private rows (n, d), each once, in order, of so many places of the readings log."""
+        """Learn noisy rows (n, d), each once, in order, of so many places of the readings log."""
         self._half.learn(rows)
         self._readings += places
 

@@ -184,7 +184,7 @@ class ClientNode:
 
     @property
     def window(self) -> Rows:
-        """(n, d) the private rows from which round requests are answered; none where no model is in rounds."""
+        """(n, d) the noisy rows from which round requests are answered; none where no model is in rounds."""
         return self._round_answers.window.rows
 
     @property
@@ -230,7 +230,7 @@ class ClientNode:
         return batch, batch
 
     def _privatise(self, batch: Batch) -> PrivateBatch:
-        """The private rows of a batch; none where no model learns rows."""
+        """The noisy rows of a batch; none where no model learns rows."""
         if self._mechanism is None:
             none = np.empty(0, dtype=np.int64)
             return PrivateBatch(np.empty((0, self._contract.width)), [], none, [], counted=len(batch.values))

@@ -1,4 +1,4 @@
-"""The second stage of a step: makes readings private. Everything after it works on private rows only."""
+"""The second stage of a step: makes readings private. Everything after it works on noisy rows only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PrivateBatch(NamedTuple):
     numbers: NDArray[np.int64]
     """(n,) which place of the batch each row is from, ascending"""
     place_times: Sequence[float | None]
-    """event time of each place of the batch: of rows, and of readings that were refused or withheld"""
+    """event time of each place of the batch: of rows, and of readings that were rejected or withheld"""
     clipped: int = 0
     """readings that were outside the bounds of the contract and were moved to them; never leaves the client"""
     withheld: int = 0

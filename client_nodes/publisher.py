@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
+from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
-from shoal.protocol.signatures import HEADER, signature
+from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.conflicts import PublishedDigests
@@ -52,6 +53,12 @@ class Publisher:
         digest = content_digest(*chunks[0], table)
         self.digests.add(update.model, update.sequence, digest)
         return EncodedUpdate(update.model, records)
+
+
+def read_signing_key(settings: ClientSettings, client: str) -> bytes | None:
+    """The key that a client signs its updates with; None: they are not signed. Raises `SettingsError`."""
+    template = settings.signing_key_file
+    return None if template is None else read_keys(client_file(template, client))[0]
 
 
 def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:

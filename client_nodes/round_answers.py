@@ -1,4 +1,4 @@
-"""The fourth stage of a step: answers round requests of the server from a window of private rows."""
+"""The fourth stage of a step: answers round requests of the server from a window of noisy rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A window of the newest private rows, from which a client answers the round requests of every model in rounds."""
+"""A window of the newest noisy rows, from which a client answers the round requests of every model in rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidState
-from shoal.protocol.codec import Part
+from shoal.protocol.codec import StoredPart
+from shoal.protocol.validation import REACH_SLACK
 
 
 class Window:
@@ -22,7 +23,7 @@ class Window:
         self._rows: Rows = np.empty((0, width))
         self._times: NDArray[np.float64] = np.empty(0)
         self._dated: NDArray[np.bool_] = np.empty(0, dtype=bool)
-        self._part: Part | None = None
+        self._part: StoredPart | None = None
         """what `state` gave; None since the rows have changed"""
 
     def __len__(self) -> int:
@@ -50,10 +51,10 @@ class Window:
             np.concatenate([self._dated, dated]),
         )
 
-    def state(self) -> Part:
+    def state(self) -> StoredPart:
         """For `restore`; the same part until rows are added, so that a checkpoint stores them once."""
         if self._part is None:
-            self._part = Part({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
+            self._part = StoredPart({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
         return self._part
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -74,3 +75,11 @@ class Window:
             rows, times, dated = rows[young], times[young], dated[young]
         rows.setflags(write=False)
         self._rows, self._times, self._dated, self._part = rows, times, dated, None
+
+
+def counted_rows(rows: Rows, valid: NDArray[np.bool_], d: int) -> tuple[Rows, NDArray[np.bool_]]:
+    """Rows (n, d) of a saved window of counts, and which are valid (n,). Raises `InvalidState`; kernels do not look."""
+    fits = rows.dtype == np.float64 and valid.ndim == 1 and rows.shape == (len(valid), d)
+    if not fits or not ((rows >= -REACH_SLACK) & (rows <= 1.0 + REACH_SLACK)).all():
+        raise InvalidState("the checkpoint's open window of readings is inconsistent")
+    return rows, valid

@@ -1,6 +1,6 @@
 """Counts readings in windows, for the models that learn from counts: the stage beside `Learner`, which learns rows.
 
-A window is `window_readings` successive *places* of the readings log. A refused reading keeps its place, so that when
+A window is `window_readings` successive *places* of the readings log. A rejected reading keeps its place, so that when
 an update is published does not depend on whether a reading is valid. The first window is shorter, by a public phase,
 so that clients do not all publish at once. Readings wait in the checkpoint, on the client, until their window is full.
 """
@@ -17,6 +17,7 @@ from client_nodes.contributions import Contributions
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
+from client_nodes.window import counted_rows
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Rows
@@ -32,6 +33,7 @@ from shoal.config.privacy import (
 from shoal.errors import InvalidState
 from shoal.privacy.counts import CountMechanism
 from shoal.privacy.ledger import Ledger, Release
+from shoal.protocol.checks import is_count
 from shoal.protocol.messages import Update
 
 FIRST_WINDOW_PART = 8
@@ -80,7 +82,7 @@ class Windows:
         return bool(self._models)
 
     def add(self, batch: Batch, now: float) -> list[EncodedUpdate]:
-        """Add the readings of a batch, refused ones too; returns the updates of the windows that closed.
+        """Add the readings of a batch, rejected ones too; returns the updates of the windows that closed.
 
         Raises as the log does.
         """
@@ -122,9 +124,7 @@ class Windows:
         if not self._models:
             return
         try:
-            rows, valid = state["rows"], state["valid"].astype(np.bool_)
-            if rows.shape != (len(valid), self._contract.width):
-                raise InvalidState("the checkpoint's open window of readings is inconsistent")
+            rows, valid = counted_rows(state["rows"], state["valid"].astype(np.bool_), self._contract.width)
             if state["fingerprints"] != {model.name: model.fingerprint for model in self._models}:
                 raise InvalidState(
                     "the checkpoint belongs to another noise key, client name, readings log or epsilon of counts. "
@@ -134,6 +134,8 @@ class Windows:
             self._contributions.restore(state["contributions"])
             self.closed, self._places = state["closed"], state["places"]
             self._opened_at, self._newest_reading_at = state["opened_at"], state["newest_reading_at"]
+            if not (is_count(self.closed) and is_count(self._places) and len(rows) < self._size):
+                raise InvalidState("the checkpoint's open window of readings is inconsistent")
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the open window is damaged: {broken}") from None
         self.check_ledger()
@@ -192,10 +194,10 @@ class Windows:
 
         Rows in unit coordinates, which are valid, user ids (empty where there are none), times.
         """
-        refused = [(one.record.partition, one.record.offset) for one in batch.rejected]
-        places = np.array([*batch.places, *refused], dtype=np.int64).reshape(-1, 2)
+        rejected = [(one.record.partition, one.record.offset) for one in batch.rejected]
+        places = np.array([*batch.places, *rejected], dtype=np.int64).reshape(-1, 2)
         inside, self.clipped = self._bounds.clip(batch.values)
-        rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(refused), self._contract.width))])
+        rows = np.concatenate([self._bounds.to_unit(inside), np.zeros((len(rejected), self._contract.width))])
         valid = np.arange(len(places)) < len(batch.places)
         times = [*batch.times, *(one.time for one in batch.rejected)]
         users = [*batch.users, *[b""] * (len(places) - len(batch.users))]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
-from server_node.hierarchy.hierarchy import Above
+from server_node.hierarchy.hierarchy import UpstreamState
 from server_node.history.store import HISTORY_FILE, HistoryStore
 from server_node.lease import LeaseHolder
 from server_node.lease_renewal import LeaseRenewal
@@ -33,12 +33,12 @@ def open_server(
     lease: LeaseHolder | None = None,
     renewal: LeaseRenewal | None = None,
     *,
-    above: Above | None = None,
+    upstream: UpstreamState | None = None,
 ) -> Iterator[ServerNode]:
     """The server, resumed from the checkpoint in its folder; closed at the end.
 
     `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
-    `renewal`: renew it meanwhile; `above`: the upstream federation, if there is one.
+    `renewal`: renew it meanwhile; `upstream`: the upstream federation, if there is one.
     Raises `LeaseHeld`, `LeaseUncertain`, and as `Checkpoint`, `open_log` and `ServerNode.resume` do.
     """
     with ExitStack() as stack:
@@ -49,7 +49,7 @@ def open_server(
             ensure_topics(log, config.contract, config.log)
         else:  # which ensures the topics first
             stack.enter_context(lease.held(log, checkpoint.identity))
-        if above is not None:
+        if upstream is not None:
             ensure_topics(log, config.contract, config.log, upstream=True)
         if renewal is not None:
             stack.enter_context(renewal.running())
@@ -65,7 +65,7 @@ def open_server(
             clock,
             record_bytes,
             history=history,
-            above=above,
+            upstream=upstream,
         )
         node.resume()
         yield node

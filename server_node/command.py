@@ -65,8 +65,8 @@ def server(
     for log in bridge.logs:
         check_installed(log)
     page_server = None if no_page else _page_server()
-    PROCESS.start()
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
+    PROCESS.start()
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=privacy_mode(config.contract).describe().text())
@@ -78,7 +78,7 @@ def server(
     @contextmanager
     def build() -> Iterator[ServerNode]:
         with (
-            open_server(config, rebuild, metrics, lease=lease, renewal=renewal, above=bridge.above) as node,
+            open_server(config, rebuild, metrics, lease=lease, renewal=renewal, upstream=bridge.upstream) as node,
             bridge.running(),
             updater.until_closed(node),
         ):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from server_node.failed_records import RecordFailed
-from server_node.hierarchy.hierarchy import Above, Hierarchy
+from server_node.hierarchy.hierarchy import Hierarchy, UpstreamState
 from server_node.history.store import HistoryStore
 from server_node.ingest import Ingest, Ingested
 from server_node.models.base import PublishedSnapshot, ServedModel
@@ -66,10 +66,10 @@ class ServerNode:
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
         *,
         history: HistoryStore | None = None,
-        above: Above | None = None,
+        upstream: UpstreamState | None = None,
     ) -> None:
         """`log` has the topics; `update_bytes_max` is the largest record for updates; `history` None: in memory alone;
-        `above` None: there is no upstream federation.
+        `upstream` None: there is no upstream federation.
 
         Call `resume` before the first step.
         """
@@ -87,7 +87,7 @@ class ServerNode:
         self._rejections = Rejections(contract, update_bytes_max)
         self._rebuild = rebuild
         self._history = history or HistoryStore(contract)
-        self._above = above
+        self._upstream = upstream
         self._make_parts()
         self._positions: Positions = {}
         self._left: _Batch | None = None
@@ -98,9 +98,9 @@ class ServerNode:
     def _make_parts(self) -> None:
         """Everything that a checkpoint is restored into, as it is before the first update."""
         contract, log = self._contract, self._log
-        forms = PLAIN if self._above is None else self._above.model_forms
+        forms = PLAIN if self._upstream is None else self._upstream.model_forms
         self._models = make_models(contract, self._settings, self._validator, self._history, forms)
-        self._hierarchy = Hierarchy(contract, self._above, self._models)
+        self._hierarchy = Hierarchy(contract, self._upstream, self._models)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
         self._quotas = Quotas(self._settings)

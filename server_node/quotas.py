@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from server_node.client_groups import ClientGroups, values_by_client
 from shoal.config.server_settings import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.transports.base import Record
@@ -25,8 +26,9 @@ class Quotas:
         self._rate = settings.client_updates_per_s
         self._names: set[str] = set()
         """clients of which an update has been processed"""
-        self._left: dict[tuple[int, str], tuple[float, float]] = {}
-        """(partition, client) -> records that it may still send at once, and the time of the newest, in seconds"""
+        self._left: dict[str, dict[int, tuple[float, float]]] = {}
+        """client -> partition -> records that it may still send at once, and the time of the newest, in seconds"""
+        self._groups = ClientGroups()
 
     def check(self, client: str, record: Record) -> None:
         """A record of this client. Raises `MessageRejected` ("client", "quota")."""
@@ -39,37 +41,48 @@ class Quotas:
 
     def accepted(self, client: str) -> None:
         """An update of this client has been processed."""
-        self._names.add(client)
+        if client not in self._names:
+            self._names.add(client)
+            self._groups.change(client)
 
     def begin_again(self) -> None:
         """The log is read from its start once more."""
         self._left = {}
+        self._groups.begin_again(self._names)
 
     def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
-        # In columns, as a checkpoint looks through every list by itself.
-        rows = ((*key, *spent) for key, spent in sorted(self._left.items()))
-        columns = list(map(list, zip(*rows, strict=True))) or [[], [], [], []]
-        return {"names": sorted(self._names), "left": columns}
+        """Parts for `restore`, which takes them as a checkpoint loads them."""
+        return {"clients": self._groups.state(self._saved)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
-            self._names = set(state["names"])
+            saved = values_by_client(state["clients"])
+            self._names = {client for client, (accepted, _) in saved.items() if accepted}
             self._left = {
-                (partition, client): (left, at) for partition, client, left, at in zip(*state["left"], strict=True)
+                client: {partition: (left, at) for partition, left, at in by_partition}
+                for client, (_, by_partition) in saved.items()
+                if by_partition
             }
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's quotas are damaged: {broken}") from None
+        self._groups.begin_again(saved)
+
+    def _saved(self, client: str) -> list[Any] | None:
+        accepted, left = client in self._names, self._left.get(client, {})
+        by_partition = [[partition, *spent] for partition, spent in sorted(left.items())]
+        return [accepted, by_partition] if accepted or by_partition else None
 
     def _spend(self, client: str, record: Record) -> None:
-        key, most, now = (record.partition, client), self._rate * BURST_S, record.timestamp_ms / 1000
-        left, before = self._left.get(key, (most, now))
+        most, now = self._rate * BURST_S, record.timestamp_ms / 1000
+        spent = self._left.setdefault(client, {})
+        left, before = spent.get(record.partition, (most, now))
         left = min(most, left + max(0.0, now - before) * self._rate)
+        self._groups.change(client)
+        spent[record.partition] = (left - 1.0 if left >= 1.0 else left, max(now, before))
         if left < 1.0:
-            self._left[key] = (left, max(now, before))
             raise MessageRejected("quota", f"its client sends more than {self._rate:g} records per second")
         # A client that has all its records left need not be remembered; names alone cannot fill the memory.
-        self._left[key] = (left - 1.0, max(now, before))
         if len(self._left) > 2 * self._names_max:
-            self._left = {one: spent for one, spent in self._left.items() if one[1] in self._names}
+            self._left = {one: by_partition for one, by_partition in self._left.items() if one in self._names}
+            self._groups.begin_again(self._names)

@@ -15,7 +15,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest
 
-STATE_VERSION = 9
+STATE_VERSION = 10
 
 Models = Mapping[str, ServedModel]
 
@@ -28,7 +28,7 @@ def saved_state(
     reassembly: Reassembly,
     quarantine: QuarantineRegister,
 ) -> dict[str, Any]:
-    """Plain values and arrays: everything a restart needs."""
+    """Plain values, arrays and parts: everything a restart needs."""
     return {
         "version": STATE_VERSION,
         "contract": contract.digest,

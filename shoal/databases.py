@@ -1,4 +1,4 @@
-"""SQLite files: a write transaction, and what the errors of SQLite come from and say."""
+"""SQLite files: one write transaction, and SQLite's errors turned into errors of shoal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def explained(path: Path, owner: str, damaged: Callable[[str], ShoalError]) -> Iterator[None]:
+def sqlite_errors(path: Path, owner: str, damaged: Callable[[str], ShoalError]) -> Iterator[None]:
     """Turn errors of SQLite inside into errors of shoal that say what to do, for a file that one process has to itself.
 
     `owner` is the process, in words; `damaged` makes the error for all that has no other cause. The use of a closed

@@ -34,7 +34,7 @@ class MissingExtra(SettingsError):
     """A feature needs an optional dependency that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an extra: pip install 'shoal[{extra}]'")
+        super().__init__(f"{feature} needs an extra: pip install '.[{extra}]' in a clone of shoal")
         self.extra = extra
 
 
@@ -104,7 +104,7 @@ class InvalidState(ShoalError):
 
 
 class CheckpointInUse(InvalidState):
-    """Another process has the checkpoint open."""
+    """Another process has the file of a checkpoint or a ledger open."""
 
 
 def _restored(kind: type[ShoalError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ShoalError:

@@ -71,7 +71,7 @@ class Plugins(Generic[P]):
         if not found:
             raise SettingsError(
                 f"no {self._kind} is installed: the entry-point group {self.group} is empty; install shoal again "
-                "(in a checkout: pip install -e .)"
+                "(in its clone: pip install -e .)"
             )
         return found
 

@@ -155,7 +155,7 @@ def can_run_kafka() -> None:
 def quix_streams() -> None:
     """What replicas are made of."""
     if importlib.util.find_spec("quixstreams") is None:
-        without("Quix Streams", "it is not installed: pip install 'shoal[scale]'")
+        without("Quix Streams", "it is not installed: pip install '.[scale]'")
 
 
 @pytest.fixture(scope="session")

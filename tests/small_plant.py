@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.algorithms.streaming import Contribution
-from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
+from shoal.algorithms.streaming import Arrays, Contribution
+from shoal.algorithms.view import Summary
+from shoal.config.contract import Contract, Model, parse_contract
+from shoal.config.privacy import model_statement, privacy_mode
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Envelope, Snapshot, Update
 
@@ -66,21 +67,28 @@ def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
     for sequence in range(1, 6):
         half.absorb([Contribution("attic", sequence, an_update(contract, sequence=sequence).arrays)], b"key")
     arrays = half.snapshot()
-    summary = streaming_algorithm("fcac").summary(arrays)
+    sizes = streaming_algorithm("fcac").summary(arrays)
+    merged = {"version": version, "positions": [[0, 1]], "updates": 1, "readings": 40, "clients": 1, "pooled": 1}
+    snapshot = snapshot_with(contract, contract.models[0], arrays, sizes)
+    return replace(snapshot, **merged | other)
+
+
+def snapshot_with(contract: Contract, model: Model, arrays: Arrays, sizes: Summary, **other: Any) -> Snapshot:
+    """The snapshot of a model in which these arrays are, whether they are valid or not; of no updates."""
     snapshot = Snapshot(
         federation=contract.federation,
         contract=contract.digest,
-        model=contract.models[0].name,
-        algorithm="fcac",
-        version=version,
-        positions=[[0, 1]],
-        updates=1,
-        readings=40,
-        clients=1,
-        clusters=summary.clusters,
-        nodes=summary.nodes,
-        pooled=1,
-        privacy=privacy_mode(contract).statement(),
+        model=model.name,
+        algorithm=model.algorithm,
+        version=1,
+        positions=[[0, 0]],
+        updates=0,
+        readings=0,
+        clients=0,
+        clusters=sizes.clusters,
+        nodes=sizes.nodes,
+        pooled=0,
+        privacy=model_statement(contract, model),
         arrays=arrays,
         made_at=1e9,
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 
+from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_checkpoint
 from client_nodes.labelling.labeller import Labeller
-from client_nodes.publisher import make_signer
+from client_nodes.own_updates import OwnUpdates, all_headers
+from client_nodes.publisher import make_signer, read_signing_key
 from client_nodes.snapshots import Snapshots
 from client_nodes.state import check_state
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import CheckpointInUse, SettingsError
-from shoal.protocol.signatures import client_file, read_keys
+from shoal.privacy import load_or_create_key
 from shoal.protocol.topics import READINGS, ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
@@ -29,12 +31,12 @@ def relabel(config: Config, client: str) -> dict[str, int | None]:
     it is started, or the next call. Raises `SettingsError` for a client that has never run, `CheckpointInUse` while it
     runs, and as a client does.
     """
-    path = config.client.folder / check_client_name(client) / "checkpoint.db"
+    path = config.client.folder / check_client_name(client) / CHECKPOINT
     if not path.exists():
         raise SettingsError(f"{path} is missing: no client {client} has run here; check --name and [client] folder")
     with ExitStack() as stack:
         try:
-            checkpoint = stack.enter_context(Checkpoint(path, f"client {client} of {config.contract.federation}"))
+            checkpoint = stack.enter_context(open_checkpoint(config, client))
         except CheckpointInUse:
             raise CheckpointInUse(
                 f"{path}: in use by another process; stop client {client}, relabel, then start it again"
@@ -58,10 +60,10 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
         labeller.restore(state["labels"])
     labeller.follow()
     can = labeller.label_again(dict(state["positions"]), beginning(readings, READINGS))
-    template = config.client.signing_key_file
-    outbox = Outbox(
-        checkpoint, log, make_signer(None if template is None else read_keys(client_file(template, client))[0])
-    )
+    # The outbox may still have updates of the client: they are published as the client publishes them.
+    key = load_or_create_key(config.client.folder / client / NOISE_KEY)
+    signer = make_signer(read_signing_key(config.client, client))
+    outbox = Outbox(checkpoint, log, all_headers(OwnUpdates(log, contract, client, key).headers, signer))
     labels = dict.fromkeys(can, 0)
     while labeller.has_work:
         done = labeller.label_backlog()

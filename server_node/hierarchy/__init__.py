@@ -1,1 +1,1 @@
-"""Federations above and below this one: its regions, and the upstream federation that it is a region of."""
+"""The federations that are connected with this one: its regions, and the upstream federation that it is a region of."""

@@ -1,4 +1,4 @@
-"""The bridge to the upstream federation: it copies a region's contributions there, and brings the snapshots from there.
+"""The bridge to the upstream federation: it copies a region's contributions there and reads snapshots from there.
 
 Contributions wait in a topic of the region's own log, where the server publishes them with the state they belong to. So
 a region serves its clients as ever while its upstream federation cannot be reached. The bridge is as a client of the
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
-from server_node.hierarchy.hierarchy import Above
+from server_node.hierarchy.hierarchy import UpstreamState
 from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
-from shoal.errors import InvalidState, LogFolderMissing, MessageRejected, ShoalError
+from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
@@ -41,7 +41,7 @@ RECORDS_MAX: Final = 200
 
 
 class Bridge:
-    """Copies and brings, one step at a time. For one thread.
+    """Copies contributions upstream and reads snapshots from there, one step at a time. For one thread.
 
     After an error a new one, resumed from the checkpoint, goes on.
     """
@@ -56,13 +56,13 @@ class Bridge:
         on_snapshot: Callable[[Snapshot], None],
     ) -> None:
         """`on_snapshot` is called with each newer snapshot of the upstream federation."""
-        self._contract, self._world = config.contract, upstream.contract
+        self._contract, self._upstream_contract = config.contract, upstream.contract
         self._own_log, self._upstream_log = own_log, upstream_log
         self._checkpoint = checkpoint
         self._on_snapshot = on_snapshot
         template = upstream.client.signing_key_file
         self._key = None if template is None else read_keys(client_file(template, self._contract.federation))[0]
-        self._validator = Validator(self._world)
+        self._validator = Validator(self._upstream_contract)
         self._digests = PublishedDigests()
         self._positions: Positions = {}
         self._snapshot_positions: Positions = {}
@@ -75,18 +75,21 @@ class Bridge:
         update has its number; and as the logs do.
         """
         topic = self._contract.contributions_topic
-        self._identities = [self._own_log.identity(topic), self._upstream_log.identity(self._world.updates_topic)]
+        self._identities = [
+            self._own_log.identity(topic),
+            self._upstream_log.identity(self._upstream_contract.updates_topic),
+        ]
         state = self._checkpoint.load()
         if state is None or state["logs"][1] != self._identities[1]:
             self._positions = beginning(self._own_log, topic)
         else:
             self._restore(state)
-            check_no_conflict(self._upstream_log, self._world, self._contract.federation, self._digests)
-        self._snapshot_positions = beginning(self._upstream_log, self._world.snapshots_topic)
+            check_no_conflict(self._upstream_log, self._upstream_contract, self._contract.federation, self._digests)
+        self._snapshot_positions = beginning(self._upstream_log, self._upstream_contract.snapshots_topic)
 
     def step(self) -> bool:
-        """Copy the next contributions and bring the next snapshots. False when there was nothing to do."""
-        snapshots = self._bring()
+        """Copy the next contributions and read the next snapshots. False when there was nothing to do."""
+        snapshots = self._read_snapshots()
         records, after = self._own_log.read(self._contract.contributions_topic, self._positions, RECORDS_MAX)
         for record in records:
             self._copy(record)
@@ -94,7 +97,12 @@ class Bridge:
             self._upstream_log.flush()
             self._positions = after
             self._checkpoint.save(self._state())
-            log_event("contributions_published", logging.DEBUG, upstream=self._world.federation, records=len(records))
+            log_event(
+                "contributions_published",
+                logging.DEBUG,
+                upstream=self._upstream_contract.federation,
+                records=len(records),
+            )
         return bool(records or snapshots)
 
     @property
@@ -105,14 +113,14 @@ class Bridge:
 
     def _copy(self, record: Record) -> None:
         update = decode_update(record.value, record.headers)
-        value, topic = record.value or b"", self._world.updates_topic
+        value, topic = record.value or b"", self._upstream_contract.updates_topic
         self._digests.add(update.model, update.sequence, content_digest(update, value, update_arrays(update)))
         signed: Headers = () if self._key is None else ((HEADER, signature(self._key, topic, value)),)
         self._upstream_log.publish(topic, value, record.key, record.headers + signed)
 
-    def _bring(self) -> Sequence[Record]:
+    def _read_snapshots(self) -> Sequence[Record]:
         """The records of the topic of snapshots since the last call; the snapshots among them are passed on."""
-        topic = self._world.snapshots_topic
+        topic = self._upstream_contract.snapshots_topic
         records, self._snapshot_positions = self._upstream_log.read(topic, self._snapshot_positions)
         for record in records:
             if record.value is None or is_for_servers(record) or ("type", b"snapshot") not in record.headers:
@@ -158,11 +166,11 @@ class BridgeThread:
         self._retry_s = RETRY_FIRST_S
 
     @property
-    def above(self) -> Above | None:
+    def upstream(self) -> UpstreamState | None:
         """The upstream federation as the server needs it; None if there is none."""
         if self._upstream is None:
             return None
-        return Above(self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting)
+        return UpstreamState(self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting)
 
     @property
     def logs(self) -> list[LogSettings]:
@@ -171,7 +179,7 @@ class BridgeThread:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Copy and bring until the context ends."""
+        """Copy contributions and read snapshots until the context ends."""
         if self._upstream is None:
             yield
             return
@@ -197,16 +205,22 @@ class BridgeThread:
                     with open_bridge(self._config, upstream, self._keep) as bridge:
                         self._work(bridge, stop)
                 except ShoalError as error:
-                    # Servers may start in any order, so the upstream one may not have made its folder yet.
-                    if not error.retriable and not isinstance(error, LogFolderMissing):
+                    if not error.retriable:
                         self._error = error
                         return
-                    log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s)
+                    self._log_unavailable(error)
                     stop.wait(self._retry_s)
                     self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
         except BaseException as error:  # the thread of the server raises it
             self._error = error
             raise
+
+    def _log_unavailable(self, error: ShoalError) -> None:
+        if self._retry_s < RETRY_MAX_S:
+            log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s)
+            return
+        advice = "or [log] address in the upstream file is wrong"
+        log_event("upstream_still_unavailable", logging.ERROR, error=f"{error}; {advice}", retry_s=self._retry_s)
 
     def _work(self, bridge: Bridge, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -222,15 +236,26 @@ class BridgeThread:
 
 @contextmanager
 def open_bridge(config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]) -> Iterator[Bridge]:
-    """The bridge of a region, resumed from its checkpoint; closed at the end. Raises as `Bridge.resume` does."""
+    """The bridge of a region, resumed from its checkpoint; closed at the end.
+
+    Raises as `Bridge.resume` does, and `LogUnavailable` where the upstream federation has no log yet.
+    """
     names = config.contract.federation, upstream.contract.federation
     with ExitStack() as stack:
         path = config.server.folder / BRIDGE_FILE
         checkpoint = stack.enter_context(Checkpoint(path, "region {} of {}".format(*names)))
         own_log = stack.enter_context(closing(open_federation_log(config)))
         ensure_topics(own_log, config.contract, config.log, upstream=True)
-        upstream_log = stack.enter_context(closing(open_federation_log(upstream)))
+        upstream_log = stack.enter_context(closing(_open_upstream_log(upstream)))
         ensure_topics(upstream_log, upstream.contract, upstream.log)
         bridge = Bridge(config, upstream, own_log, upstream_log, checkpoint, on_snapshot)
         bridge.resume()
         yield bridge
+
+
+def _open_upstream_log(upstream: Config) -> Log:
+    try:
+        return open_federation_log(upstream)
+    except LogFolderMissing as missing:
+        # Servers may start in any order, so the upstream one may not have made its folder yet.
+        raise LogUnavailable(str(missing)) from None

@@ -133,6 +133,6 @@ class Contributions:
         return aggregation
 
     def _aggregator(self, model: str) -> Aggregator:
-        world = self._upstream.config.contract
-        options = model_options(world, self._upstream.model(model))
-        return self._aggregation(model).aggregator(options, world.width)
+        contract = self._upstream.config.contract
+        options = model_options(contract, self._upstream.model(model))
+        return self._aggregation(model).aggregator(options, contract.width)

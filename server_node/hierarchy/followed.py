@@ -18,7 +18,7 @@ class Followed(NamedTuple):
     def is_before(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot is to be adopted in its place.
 
-        After a start the bridge brings older snapshots first. In a log that was made anew, versions begin again.
+        After a start the bridge reads older snapshots first. In a log that was made anew, versions begin again.
         """
         return snapshot.version > self.version or snapshot.made_at > self.made_at
 

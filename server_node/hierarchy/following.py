@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,12 @@ from server_node.hierarchy.followed import NOTHING_FOLLOWED, Followed
 from server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, ServerHalf, State
+from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, State
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options
 from shoal.config.server_settings import ServerSettings
-from shoal.errors import InvalidState
+from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import Snapshot
 
 STATE_VERSION: Final = 3
@@ -30,6 +31,7 @@ class FollowingHalf:
         self._algorithm = streaming_algorithm(model.algorithm)
         half = self._algorithm.server(model_options(contract, model), contract.width)
         self._arrays: Arrays = half.snapshot()
+        self._width = contract.width
         self.followed = NOTHING_FOLLOWED
         self.readings = 0
         """behind the upstream snapshot"""
@@ -57,20 +59,29 @@ class FollowingHalf:
 
     def restore(self, state: State) -> None:
         """Become the saved half. Raises `InvalidState`."""
-        if state.get("version") != STATE_VERSION or "arrays" not in state:
+        if "arrays" not in state:
             raise InvalidState(
                 "the model was no region's model when the checkpoint was stored; put [upstream] as it was before, or "
                 "start the federation in a new folder"
             )
-        self._arrays, self.followed = state["arrays"], Followed(*state["followed"])
+        if state.get("version") != STATE_VERSION:
+            raise InvalidState("the checkpoint of a region's model is of another version of shoal; run that one")
+        arrays = StateReader(state, STATE_VERSION).read_arrays("arrays", self._algorithm.snapshot, self._width)
+        try:
+            self._algorithm.view(arrays)
+        except InvalidData as damaged:
+            raise InvalidState(f"saved upstream snapshot: {damaged}") from None
+        self._arrays, self.followed = arrays, Followed(*state["followed"])
         self.readings = state["readings"]
 
 
 class FollowingModel(StreamingModel):
     """Publishes the upstream snapshots to the clients of the region, under the region's own versions.
 
-    Recent shares of its clusters are of the readings of the upstream federation, which the clusters are learnt from.
+    Recent shares are shares of the upstream federation's readings, because its clusters were learnt from those.
     """
+
+    _half: FollowingHalf
 
     def __init__(
         self,
@@ -81,20 +92,31 @@ class FollowingModel(StreamingModel):
     ) -> None:
         super().__init__(contract, model, settings, history)
         self._pool = None  # nothing is merged here, so there is nothing to wait for
-        self._publisher.learnt = 0
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Adopt an upstream snapshot, unless it is no newer than the one that is followed."""
-        assert isinstance(self._half, FollowingHalf)
-        if self._half.followed.is_before(snapshot):
-            self._half.adopt(snapshot)
-            self._publisher.learnt = self._half.readings
-            self._has_news = True
+        """Adopt an upstream snapshot, unless it is no newer than the one that is followed.
 
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
-        assert isinstance(self._half, FollowingHalf)
-        self._publisher.learnt = self._half.readings
+        Nor while the upstream server is rebuilt from its log: clients count by the plan that it will come to again.
+        """
+        if not self._half.followed.is_before(snapshot):
+            return
+        if snapshot.readings < self._half.readings:
+            if self._is_being_rebuilt(snapshot):
+                return
+            # The upstream model has unlearned a client, or its log was made anew: nodes have other numbers.
+            self._publisher.rebuilt = True
+        self._half.adopt(snapshot)
+        self._has_news = True
 
-    def _empty_half(self) -> ServerHalf:
+    def _is_being_rebuilt(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot still names clusters of before that it has not found again."""
+        found = self._algorithm.view(snapshot.arrays).identity
+        named = {one.identity for one in snapshot.cluster_identities}
+        return found is not None and not named <= set(found.tolist())
+
+    @property
+    def _clustered_readings(self) -> int:
+        return self._half.readings
+
+    def _empty_half(self) -> FollowingHalf:
         return FollowingHalf(self._contract, self._model)

@@ -48,6 +48,7 @@ class FollowingRounds(RoundsModel):
         if not self._followed.is_before(snapshot):
             return
         assert snapshot.round is not None, "the bridge lets no snapshot of a model in rounds pass without its round"
+        self._join_arrived()
         self._followed = Followed(snapshot.version, snapshot.made_at)
         adopted = replace(
             self._state,
@@ -72,6 +73,7 @@ class FollowingRounds(RoundsModel):
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
         """Close the open round by its quorum or at its deadline, and answer the upstream request."""
+        self._join_arrived()
         events: Sequence[ModelEvent] = self._opened
         self._opened = ()
         request, moment = self._state.request, self._moment(now)

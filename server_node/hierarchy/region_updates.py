@@ -39,10 +39,10 @@ class RegionUpdates:
 
     def __init__(self, contract: Contract, upstream: Upstream, models: Mapping[str, ServedModel]) -> None:
         """`contract` and `models` are the region's."""
-        self._contract, self._upstream, self._world = contract, upstream, upstream.config.contract
+        self._contract, self._upstream, self._upstream_contract = contract, upstream, upstream.config.contract
         self._record_bytes_max = upstream.config.log.update_bytes_max
         self._models = models
-        self._validator = Validator(self._world)
+        self._validator = Validator(self._upstream_contract)
         self._sequences = dict.fromkeys(upstream.models, 0)
         """model -> sequence number of the newest update"""
         self._records: list[OutboxRecord] = []
@@ -60,7 +60,7 @@ class RegionUpdates:
             )
             return
         self._sequences[update.model] = update.sequence
-        topic, key = self._contract.contributions_topic, self._world.update_key(update.model)
+        topic, key = self._contract.contributions_topic, self._upstream_contract.update_key(update.model)
         self._records += [OutboxRecord(topic, chunk.value, key, RegionUpdate.headers()) for chunk in chunks]
 
     def take_records(self) -> list[OutboxRecord]:
@@ -73,7 +73,7 @@ class RegionUpdates:
 
         Raises as the log does, and `MessageRejected` for a record that no region has published.
         """
-        record = latest(log, self._contract.contributions_topic).get(self._world.update_key(model))
+        record = latest(log, self._contract.contributions_topic).get(self._upstream_contract.update_key(model))
         if record is not None:
             self._sequences[model] = decode_update(record.value, record.headers).sequence
 
@@ -86,17 +86,17 @@ class RegionUpdates:
         self._sequences |= {name: int(state[name]) for name in self._sequences if name in state}
 
     def _update(self, made: RegionContribution, regions: Regions) -> RegionUpdate:
-        own, world, region = self._upstream.model(made.model), self._world, self._contract.federation
+        own, contract, region = self._upstream.model(made.model), self._upstream_contract, self._contract.federation
         clients = sum(client not in regions for client in self._models[made.model].clients.names())
         return RegionUpdate(
-            federation=world.federation,
-            contract=world.digest,
+            federation=contract.federation,
+            contract=contract.digest,
             model=made.model,
             algorithm=own.algorithm,
             client=region,
             sequence=self._sequences[made.model] + 1,
             readings=made.readings,
-            privacy=model_statement(world, own),
+            privacy=model_statement(contract, own),
             arrays=made.arrays,
             made_at=made.made_at,
             newest_reading_at=made.newest_reading_at,

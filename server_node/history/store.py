@@ -15,7 +15,7 @@ from pathlib import Path
 
 from server_node.history.records import HistoryRecord, decode_record
 from shoal.config.contract import Contract
-from shoal.databases import writing
+from shoal.databases import NO_ACCESS, primary_code, writing
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
 from shoal.protocol.history import BINS_KEPT, BinKey, HistoryBin, HistoryNames, key_of
 from shoal.transports.base import Log, Positions, beginning
@@ -90,16 +90,20 @@ class HistoryReader:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         address = f"{self._path.absolute().as_uri()}?mode=ro"
-        with _explained(self._path), closing(sqlite3.connect(address, uri=True)) as file:
+        with _file_errors(self._path), closing(sqlite3.connect(address, uri=True)) as file:
             file.execute("PRAGMA cache_size=-128")  # KiB of pages, each of which is read once
             yield file
 
 
 class HistoryStore:
-    """The same file as the server writes it. For one thread. Raises `LogUnavailable` when the disk is full or fails."""
+    """The same file as the server writes it. For one thread.
+
+    Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this user may not write
+    the file.
+    """
 
     def __init__(self, contract: Contract, path: Path | None = None) -> None:
-        """`path` None keeps it in memory. Raises `SettingsError` for a file that this user may not write."""
+        """`path` None keeps it in memory."""
         self._contract, self._topic, self._path = contract, contract.history_topic, path
         self._file = self._open()
         self.reader = None if path is None else HistoryReader(path)
@@ -110,7 +114,8 @@ class HistoryStore:
         Raises as the log does.
         """
         identity, at = log.identity(self._topic).hex(), beginning(log, self._topic)
-        saved = dict(self._file.execute("SELECT name, value FROM about").fetchall())
+        with self._used() as file:
+            saved = dict(file.execute("SELECT name, value FROM about").fetchall())
         if saved.get("log") == identity:
             kept = {int(partition): offset for partition, offset in json.loads(saved.get("positions", "[]"))}
             at = {partition: max(first, kept.get(partition, first)) for partition, first in at.items()}
@@ -133,40 +138,43 @@ class HistoryStore:
         """The bins to remove now that `records` are published: those of the same model and width that are too old."""
         bins = [one.message for one in records if isinstance(one.message, HistoryBin)]
         newest = {(one.model, one.width_s): one.start for one in sorted(bins, key=lambda one: one.start)}
-        return [
-            HistoryRecord(BinKey(model, width, start).encode(), None)
-            for (model, width), end in newest.items()
-            for (start,) in self._file.execute(
-                f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
-                (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
-            )
-        ]
+        with self._used() as file:
+            return [
+                HistoryRecord(BinKey(model, width, start).encode(), None)
+                for (model, width), end in newest.items()
+                for (start,) in file.execute(
+                    f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
+                    (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
+                )
+            ]
 
     def forgotten(self, models: Sequence[str], records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
         kept = {one.key for one in records}
-        keys = (
-            BinKey(model, width, start).encode()
-            for model in models
-            for width in BINS_KEPT
-            for (start,) in self._file.execute(
-                f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", [model]
-            )
-        )
+        with self._used() as file:
+            keys = [
+                BinKey(model, width, start).encode()
+                for model in models
+                for width in BINS_KEPT
+                for (start,) in file.execute(f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start", [model])
+            ]
         return [HistoryRecord(key, None) for key in keys if key not in kept]
 
     def bin(self, key: BinKey) -> HistoryBin | None:
         """The newest version of a bin; None if there is none."""
-        return next(_bins(self._file, key.model, key.width_s, key.start, key.start), None)
+        with self._used() as file:
+            return next(_bins(file, key.model, key.width_s, key.start, key.start), None)
 
     def names(self, model: str) -> HistoryNames | None:
         """The newest names of a model; None if there are none."""
-        return _names(self._file, model)
+        with self._used() as file:
+            return _names(file, model)
 
     def newest(self, model: str, width_s: int) -> int | None:
         """The start of the newest bin of this width; None if there is none."""
         query = f"SELECT max(start) FROM bins_{width_s} WHERE model = ?"
-        newest: tuple[int | None] = self._file.execute(query, (model,)).fetchone()
+        with self._used() as file:
+            newest: tuple[int | None] = file.execute(query, (model,)).fetchone()
         return newest[0]
 
     def close(self) -> None:
@@ -180,7 +188,7 @@ class HistoryStore:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"{self._path.parent}: cannot be used: {error.strerror}") from None
-        with _explained(self._path):
+        with _file_errors(self._path), _rights_errors(self._path):
             try:
                 return self._created(str(self._path))
             except sqlite3.OperationalError:
@@ -233,9 +241,14 @@ class HistoryStore:
                 file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _explained(self._path), writing(self._file):
+    def _used(self) -> Iterator[sqlite3.Connection]:
+        with _file_errors(self._path), _rights_errors(self._path):
             yield self._file
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._used() as file, writing(file):
+            yield file
 
 
 def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryBin]:
@@ -253,7 +266,7 @@ def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:
 
 
 @contextmanager
-def _explained(path: Path | None) -> Iterator[None]:
+def _file_errors(path: Path | None) -> Iterator[None]:
     """Turns errors of SQLite and of the disk into ours; a damaged file is made anew at the next start."""
     try:
         yield
@@ -262,4 +275,18 @@ def _explained(path: Path | None) -> Iterator[None]:
     except (sqlite3.Error, OSError, MessageRejected) as error:
         raise LogUnavailable(
             f"{path}: cannot be read or written ({error}); make room, or delete it: the server makes it again"
+        ) from None
+
+
+@contextmanager
+def _rights_errors(path: Path | None) -> Iterator[None]:
+    """Turns missing rights into `SettingsError`, for the server: unlike a full disk, they do not pass with time."""
+    try:
+        yield
+    except (sqlite3.Error, PermissionError) as error:
+        if isinstance(error, sqlite3.Error) and primary_code(error) not in NO_ACCESS:
+            raise
+        raise SettingsError(
+            f"{path}: cannot be written ({error}); it must be a file that this user may write, in a folder that this "
+            "user may write"
         ) from None

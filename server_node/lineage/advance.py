@@ -82,22 +82,28 @@ class _Step:
             )
 
     def measure(self) -> None:
-        """Mass, share and recent readings of each cluster: readings that were learnt fell where mass has grown."""
+        """Mass, share and recent readings of each cluster: readings that were learnt fell where mass has grown.
+
+        They fade from the first to the last, in the same shares throughout: so it does not matter how many lie between
+        two snapshots, and those of a backlog are no more recent than those of a busy hour.
+        """
         total = math.fsum(self._groups.mass.values()) or 1.0
         learnt = max(0, self._readings - self._before.readings)
         counted = self._view.recent
         recent_total = 1.0 if counted is None else float(counted.sum()) or 1.0
-        fades = [math.exp(-learnt / span) for span in (self._policy.recent_readings, self._policy.share_readings)]
+        spans = self._policy.recent_readings, self._policy.share_readings
+        fades = [math.exp(-learnt / span) for span in spans]
+        left = [-span * math.expm1(-learnt / span) for span in spans]
         mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
         grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
         growth = math.fsum(grown.values()) or 1.0
         self._hand_over_recent()
         for identity, cluster in self._clusters.items():
             own = mass.get(identity, 0.0)
-            new = learnt * grown.get(identity, 0.0) / growth
+            part = grown.get(identity, 0.0) / growth
             if counted is not None and identity in self._group_of:
-                new = learnt * float(counted[self._group_of[identity]]) / recent_total
-            recent, lately = cluster.recent * fades[0] + new, cluster.lately * fades[1] + new
+                part = float(counted[self._group_of[identity]]) / recent_total
+            recent, lately = cluster.recent * fades[0] + part * left[0], cluster.lately * fades[1] + part * left[1]
             if not self._view.accumulates and counted is None:
                 recent = lately = own
             self._clusters[identity] = replace(cluster, mass=own, share=own / total, recent=recent, lately=lately)
@@ -131,10 +137,13 @@ class _Step:
         return math.fsum(known.get(node, 0.0) for node in self._groups.nodes[number])
 
     def end_absent(self) -> None:
-        """A known cluster that has been away for long enough has merged, or is gone."""
-        patience = self._policy.confirm_readings if self._confirms_here else 0
+        """A known cluster that has been away for long enough has merged, or is gone; at once if none is confirmed here.
+
+        Without a look at the readings then: a model in rounds may have had fewer answers than before.
+        """
         for identity, cluster in list(self._clusters.items()):
-            if identity in self._group_of or self._readings - cluster.present_reading < patience:
+            away = self._readings - cluster.present_reading
+            if identity in self._group_of or (self._confirms_here and away < self._policy.confirm_readings):
                 continue
             into = self._known_or_parent(cluster.merging_into)
             kind = EventKind.GONE if into is None or into == identity else EventKind.MERGED

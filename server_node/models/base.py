@@ -149,7 +149,10 @@ class ServedModel(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Everything a restart needs: plain values, arrays and `Part`s. `restore` takes it as a checkpoint loads it."""
+        """Everything a restart needs: plain values, arrays and `StoredPart`s.
+
+        `restore` takes it as a checkpoint loads it.
+        """
         ...
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from server_node.client_groups import ClientGroups, values_by_client
 from server_node.models.sequences import ClientSequences, Content, restored_sequences
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.codec import Part
 from shoal.protocol.conflicts import CONFLICTS_MAX
 
 NO_CONTENT = Content()
@@ -30,8 +30,7 @@ class Clients:
         """client -> [updates, readings, last seen]"""
         self._recent: dict[str, deque[tuple[float, int]]] = {}
         """client -> (time, readings) of its newest updates"""
-        self._parts: dict[str, Part] = {}
-        """client -> its part of the state, for those of which nothing has changed since"""
+        self._groups = ClientGroups()
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -54,7 +53,7 @@ class Clients:
             self._keep_conflict(client, sequence, content, refused)
             raise
         self._sequences[client] = sequences
-        self._parts.pop(client, None)
+        self._groups.change(client)
         totals = self._totals.setdefault(client, [0, 0, now])
         totals[0] += 1
         # Clients claim these numbers, so the sum is capped at what can be encoded.
@@ -76,7 +75,7 @@ class Clients:
     def set_readings(self, client: str, readings: int) -> None:
         """Replace the readings of a known client: its newest answer is about all rows that it holds."""
         self._totals[client][1] = readings
-        self._parts.pop(client, None)
+        self._groups.change(client)
 
     def allow_jumps(self) -> None:
         """Updates were lost from the log: accept any number as the next one of each client."""
@@ -87,13 +86,13 @@ class Clients:
         """Updates of this client were not processed: accept any number as its next one."""
         if client in self._sequences:
             self._sequences[client].allow_jump()
-            self._parts.pop(client, None)
+            self._groups.change(client)
 
     def forget(self, client: str) -> int:
         """Drop all that is known of a client; how many of its updates were processed."""
         self._sequences.pop(client, None)
         self._conflicts.pop(client, None)
-        self._parts.pop(client, None)
+        self._groups.change(client)
         self._recent.pop(client, None)
         updates, *_ = self._totals.pop(client, [0])
         return int(updates)
@@ -121,21 +120,23 @@ class Clients:
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts; `restore` takes them as a checkpoint loads them."""
-        for client in self._sequences.keys() - self._parts.keys():
-            self._parts[client] = Part([self._sequences[client].state(), list(self._totals[client])])
-        known = {client: self._parts[client] for client in self.names()}
-        return {"known": known, "conflicts": [list(one) for one in self.conflicts()]}
+        return {"known": self._groups.state(self._saved), "conflicts": [list(one) for one in self.conflicts()]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
-            known, conflicts = state["known"], state["conflicts"]
+            known, conflicts = values_by_client(state["known"]), state["conflicts"]
             self._sequences = {client: restored_sequences(windows) for client, (windows, _) in known.items()}
             self._totals = {client: list(totals) for client, (_, totals) in known.items()}
             self._conflicts = {client: (sequence, digest) for client, sequence, digest in conflicts}
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the list of clients is damaged: {broken}") from None
-        self._recent, self._parts = {}, {}
+        self._recent = {}
+        self._groups.begin_again(self._sequences)
+
+    def _saved(self, client: str) -> list[Any] | None:
+        sequences = self._sequences.get(client)
+        return None if sequences is None else [sequences.state(), list(self._totals[client])]
 
 
 def _drop_old(recent: deque[tuple[float, int]], now: float) -> None:

@@ -13,7 +13,7 @@ from shoal.algorithms.rounds.base import Stats
 from shoal.algorithms.rounds.policies import Answer
 from shoal.config.contract import Contract, Model
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.codec import Part
+from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import Update
 from shoal.protocol.round_request import RoundRequest, new_round_request
 
@@ -38,9 +38,9 @@ class ReceivedAnswer:
         return cls(Answer(update.client, update.round, update.arrays), update.readings)
 
     @cached_property
-    def part(self) -> Part:
+    def part(self) -> StoredPart:
         """Its arrays as a part of the state: in all checkpoints until its round has closed, and stored once."""
-        return Part(dict(self.answer.stats))
+        return StoredPart(dict(self.answer.stats))
 
     @property
     def size(self) -> int:

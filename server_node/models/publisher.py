@@ -58,8 +58,6 @@ class ModelPublisher:
         self.readings = 0
         self.newest_reading_at: float | None = None
         """seconds since 1970"""
-        self.learnt: int | None = None
-        """readings behind the clustering, where they are not those of the federation's own clients"""
         self.version = 0
         self.snapshot: Snapshot | None = None
         """the newest one published"""
@@ -170,18 +168,21 @@ class ModelPublisher:
         now: float,
         *,
         pooled: int = 0,
+        clustered_readings: int | None = None,
         number: int | None = None,
         request: RoundRequest | None = None,
     ) -> PublishedSnapshot:
         """Make the next snapshot.
 
         `positions` is [partition, next offset] for each partition of the updates, `pooled` how many updates were merged
-        together to begin with, `number` the round of a model in rounds and `request` that of its open round.
+        together to begin with, `clustered_readings` how many readings the clusters were learnt from where these are not
+        those of the federation's own clients, `number` the round of a model in rounds and `request` that of its open
+        round.
         """
         self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
-        lineage, happened = self._next_lineage(view, now)
+        lineage, happened = self._next_lineage(view, clustered_readings, now)
         self.version = self.version + 1 if request is None else request.version
         self.snapshot_at = now
         snapshot = Snapshot(
@@ -227,10 +228,12 @@ class ModelPublisher:
         for cluster in lineage.known:
             self._recorder.name(cluster.identity, cluster.name, labels.get(cluster.identity, ""))
 
-    def _next_lineage(self, view: ClusteringView, now: float) -> tuple[Lineage, list[ClusterEvent]]:
+    def _next_lineage(
+        self, view: ClusteringView, clustered: int | None, now: float
+    ) -> tuple[Lineage, list[ClusterEvent]]:
         if 0 < self.updates <= self._lineage_from_update and not self._named:
             return self.lineage, []
-        before, readings = self.lineage, self.readings if self.learnt is None else self.learnt
+        before, readings = self.lineage, self.readings if clustered is None else clustered
         if self.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
         self.rebuilt = False
@@ -244,7 +247,7 @@ class ModelPublisher:
         return ModelStatus(name, algorithm, self.snapshot, waiting_for, self.history, rounds, self.lineage, self.events)
 
     def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
+        """Plain values and parts for `restore`."""
         self._count_waiting()
         return {
             "clients": self.clients.state(),
@@ -265,7 +268,8 @@ class ModelPublisher:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`, or for a damaged state `MessageRejected`, `KeyError`, `TypeError` or `ValueError`."""
+        """Raises `InvalidState`, or for a damaged state `InvalidData`, `MessageRejected`, `KeyError`, `TypeError` or
+        `ValueError`."""
         self.clients.restore(state["clients"])
         self.updates = state["updates"]
         self.readings = state["readings"]

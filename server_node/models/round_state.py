@@ -69,7 +69,7 @@ class RoundState:
         return self.participation.newest_round_of(client) or self.policy_state.newest_answered.get(client, 0)
 
     def saved(self) -> dict[str, Any]:
-        """Plain values and arrays for `restore_round_state`."""
+        """Plain values, arrays and parts for `restore_round_state`."""
         return {
             "phase": self.phase.value,
             "params": None if self.params is None else dict(self.params),
@@ -90,8 +90,11 @@ class RoundState:
 
 
 def restore_round_state(saved: Mapping[str, Any]) -> RoundState:
-    """The state that `saved` was made of. Raises `InvalidState`, or `MessageRejected`, `KeyError`, `TypeError` or
-    `ValueError` for a damaged one."""
+    """The state that `saved` was made of.
+
+    Raises `InvalidState`, or `AttributeError`, `MessageRejected`, `KeyError`, `TypeError` or `ValueError` for a damaged
+    one.
+    """
     made = {
         "phase": Phase(saved["phase"]),
         "request": None if saved["request"] is None else RoundRequest(**saved["request"]),

@@ -18,7 +18,7 @@ from server_node.models.base import Processed, PublishedSnapshot, ServedModel
 from server_node.models.clients import Clients
 from server_node.models.events import ModelEvent
 from server_node.models.initialization import init_hint_for
-from server_node.models.participation import ReceivedAnswer
+from server_node.models.participation import Participation, ReceivedAnswer
 from server_node.models.publisher import ModelPublisher
 from server_node.models.round_quarantine import quarantined, unlearned
 from server_node.models.round_state import Phase, RoundState, restore_round_state
@@ -31,13 +31,13 @@ from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.models import round_policy, starts_from_another
 from shoal.config.server_settings import ServerSettings
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.round_request import round_request_of
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Positions
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 
 
 class RoundsModel:
@@ -61,24 +61,24 @@ class RoundsModel:
         algorithm, check_params = rounds_algorithm(model.algorithm), partial(validator.check_params, model)
         self._rules = RoundRules(contract, model, algorithm, round_policy(model), settings.pool_clients, check_params)
         self._publisher = ModelPublisher(contract, model, history)
-        self._known_state = RoundState()
+        self._state = RoundState()
         self._arrived: dict[str, ReceivedAnswer] = {}
-        """client -> answer that `_known_state` does not have yet"""
+        """client -> answer that `_state` does not have yet"""
         self._arrived_bytes = 0
         """of their arrays, less those of the answers that they replace"""
         self._snapshot_due = False
 
     @property
-    def _state(self) -> RoundState:
-        """The state with all answers. Those of a step join it together: each by itself would copy all before it."""
-        if self._arrived:
-            participation = self._known_state.participation.with_answers(self._arrived)
-            self._state = replace(self._known_state, participation=participation)
-        return self._known_state
+    def _participation(self) -> Participation:
+        """With the answers that have arrived."""
+        participation = self._state.participation
+        return participation.with_answers(self._arrived) if self._arrived else participation
 
-    @_state.setter
-    def _state(self, state: RoundState) -> None:
-        self._known_state, self._arrived, self._arrived_bytes = state, {}, 0
+    def _join_arrived(self) -> None:
+        """Put the answers that have arrived into the state, together: each by itself would copy all before it."""
+        if self._arrived:
+            self._state = replace(self._state, participation=self._participation)
+            self._arrived, self._arrived_bytes = {}, 0
 
     @property
     def name(self) -> str:
@@ -103,7 +103,8 @@ class RoundsModel:
     @property
     def pending(self) -> bool:
         """Whether answers wait for their round to close."""
-        return self._state.phase is Phase.COLLECTING and len(self._state.participation.received) > 0
+        received = self._arrived or self._state.participation.received
+        return self._state.phase is Phase.COLLECTING and len(received) > 0
 
     @property
     def sleeping(self) -> bool:
@@ -124,7 +125,7 @@ class RoundsModel:
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
         """Take in one validated answer. Raises `MessageRejected`, with the reasons of `ServedModel.process`."""
         assert update.round is not None, "the validator lets no answer pass without its round"
-        state, answer = self._known_state, ReceivedAnswer.of(update)
+        state, answer = self._state, ReceivedAnswer.of(update)
         if update.round > state.round:
             raise MessageRejected("sequence", f"answers round {update.round}, which was never opened")
         usable = update.round >= max(state.first_round, state.round - self._model.rounds.late_rounds)
@@ -149,18 +150,18 @@ class RoundsModel:
 
     def _keep(self, answer: ReceivedAnswer) -> None:
         client = answer.answer.client
-        replaced = self._arrived.get(client) or self._known_state.participation.received.get(client)
+        replaced = self._arrived.get(client) or self._state.participation.received.get(client)
         self._arrived[client] = answer
         self._arrived_bytes += answer.size - (0 if replaced is None else replaced.size)
 
     def _newest_answer_of(self, client: str) -> int:
         """The newest round that this client has answered; 0 for none."""
         arrived = self._arrived.get(client)
-        return self._known_state.newest_answer_of(client) if arrived is None else arrived.answer.round
+        return self._state.newest_answer_of(client) if arrived is None else arrived.answer.round
 
     def _check_room(self, answer: ReceivedAnswer) -> None:
         """Raises `MessageRejected` ("quota") unless an answer may be kept."""
-        size, settings, state = answer.size, self._settings, self._known_state
+        size, settings, state = answer.size, self._settings, self._state
         if size > settings.client_bytes_max:
             raise MessageRejected("quota", f"its arrays have {size} bytes, more than client_bytes_max")
         # The client's own answers count too: it may have one of each kind.
@@ -176,6 +177,7 @@ class RoundsModel:
 
     def quarantine(self, client: str) -> None:
         """No round waits for the client, and nothing that it has answered counts in the next one."""
+        self._join_arrived()
         self._state = quarantined(self._state, client)
 
     def release(self, client: str) -> None:
@@ -187,6 +189,7 @@ class RoundsModel:
         """Combine the answers of the others anew, or start again and ask them."""
         self.clients.forget(client)
         self._publisher.begin_history_again()
+        self._join_arrived()
         self._state = unlearned(self._rules, self._state, client)
         self._snapshot_due = self.sleeping
 
@@ -197,6 +200,7 @@ class RoundsModel:
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
         """Open, close or reopen a round, start or wake: what is due. Every answer in the log must have been read."""
+        self._join_arrived()
         self._state = with_clock(self._rules, self._state, now)
         transition = due_transition(self._rules, self._state, self._moment(now))
         if transition is None:
@@ -221,15 +225,16 @@ class RoundsModel:
 
     def status(self) -> ModelStatus:
         """What people may see of it."""
-        state, expected = self._state, 0
+        state, participation, expected = self._state, self._participation, 0
         if state.request is not None:
-            expected = len(state.participation.expected(self._contract, state.request, self._known()))
-        received = len(state.participation.answered(state.round))
+            expected = len(participation.expected(self._contract, state.request, self._known()))
+        received = len(participation.answered(state.round))
         rounds = RoundStatus(state.round, state.phase, state.combined_answers, received, state.shift, expected)
         return self._publisher.status(self._waiting_for(), rounds)
 
     def state(self) -> dict[str, Any]:
         """Everything a restart needs, the open round and its answers included."""
+        self._join_arrived()
         return {"version": STATE_VERSION, "publisher": self._publisher.state(), "rounds": self._state.saved()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -238,8 +243,11 @@ class RoundsModel:
             raise InvalidState(f"the checkpoint of model {self.name} is of another version of shoal")
         try:
             self._publisher.restore(state["publisher"])
-            self._state = restore_round_state(state["rounds"])
-        except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
+            self._state, self._arrived, self._arrived_bytes = restore_round_state(state["rounds"]), {}, 0
+            if self._state.params is not None:
+                self._validator.check_params(self._model, self._state.params)
+                self._rules.algorithm.view(self._state.params)
+        except (AttributeError, KeyError, TypeError, ValueError, InvalidData, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint of model {self.name} is damaged: {broken}") from None
 
     def rebuild(self, published: Snapshot) -> None:

@@ -22,7 +22,7 @@ from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options
 from shoal.config.server_settings import ServerSettings
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.transports.base import Positions
 
@@ -34,7 +34,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """of the newest snapshot, in the mean time that one takes"""
-STATE_VERSION = 6
+STATE_VERSION = 7
 
 
 class StreamingModel:
@@ -179,15 +179,14 @@ class StreamingModel:
 
     def take_snapshot(self, positions: list[list[int]], statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
-        began = time.thread_time()
+        began, pooled, clustered = time.thread_time(), self._pooled_updates, self._clustered_readings
         published = self._publisher.publish(
-            self._half.snapshot(), positions, statement, now, pooled=self._pooled_updates
+            self._half.snapshot(), positions, statement, now, pooled=pooled, clustered_readings=clustered
         )
         self._updates_since_snapshot, self._has_news = 0, False
-        took_s = time.thread_time() - began
         if self._paced:
             # One that tells of new clusters takes many times as long as the others.
-            self._snapshot_takes_s += SNAPSHOT_WEIGHT * (took_s - self._snapshot_takes_s)
+            self._snapshot_takes_s += SNAPSHOT_WEIGHT * (time.thread_time() - began - self._snapshot_takes_s)
         return published
 
     def status(self) -> ModelStatus:
@@ -224,7 +223,7 @@ class StreamingModel:
             self._pool_size = state["pool_size"]
             self._updates_since_snapshot = state["updates_since_snapshot"]
             self._has_news = state["has_news"]
-        except (AttributeError, KeyError, TypeError, ValueError, MessageRejected) as broken:
+        except (AttributeError, KeyError, TypeError, ValueError, InvalidData, MessageRejected) as broken:
             raise InvalidState(f"the checkpoint of model {self.name} is damaged: {broken}") from None
 
     def rebuild(self, published: Snapshot) -> None:
@@ -234,10 +233,13 @@ class StreamingModel:
         self._publisher.version = published.version
         self._publisher.adopt_identities(published)
 
+    @property
+    def _clustered_readings(self) -> int | None:
+        """Readings that the clusters were learnt from; None: those of the federation's own clients."""
+        return None
+
     def _empty_half(self) -> ServerHalf:
-        return streaming_algorithm(self._model.algorithm).server(
-            model_options(self._contract, self._model), self._contract.width
-        )
+        return self._algorithm.server(model_options(self._contract, self._model), self._contract.width)
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))

@@ -35,7 +35,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord
 from shoal.transports.base import Record
 
-STATE_VERSION = 1
+STATE_VERSION = 3
 
 
 class Absorbed(NamedTuple):

@@ -31,8 +31,8 @@ from shoal.privacy.laplace import DiscreteLaplace, check_epsilon, discrete_lapla
 from shoal.privacy.unit import READING, PrivacyUnit
 
 STATE_VERSION = 1
-REFUSED_ROWS = (
-    "How many readings were refused, in models that learn noisy rows: a refused reading has no row, and models count "
+REJECTED_ROWS = (
+    "How many readings were rejected, in models that learn noisy rows: a rejected reading has no row, and models count "
     "their rows. Private counts hide it."
 )
 EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
@@ -144,7 +144,7 @@ class Formal(PrivacyMode):
                 f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
                 f"in its place, whatever else an observer knows. {protection(epsilon)}",
             ),
-            (*NOT_COVERED, REFUSED_ROWS),
+            (*NOT_COVERED, REJECTED_ROWS),
         )
 
     def _describe_counts(self) -> Description:
@@ -176,7 +176,7 @@ class Formal(PrivacyMode):
         return (
             f"Epsilon is {epsilon:g} per user, window and model, whatever the number of features. At most {readings} "
             f"of the readings that a user has in a window {'is' if readings == 1 else 'are'} counted; a reading "
-            "without a user id is refused. User ids never leave the client.",
+            "without a user id is rejected. User ids never leave the client.",
             f"Whatever a model publishes of a window was at most {_times(epsilon)} likelier with the readings of this "
             "user in it than with any others of the same user in their places, whatever else an observer knows. "
             f"{protection(epsilon)}",

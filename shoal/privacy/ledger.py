@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from shoal.databases import explained, writing
+from shoal.databases import sqlite_errors, writing
 from shoal.errors import InvalidState
 from shoal.privacy.spending import Spending, nano, spending, unreadable
 from shoal.privacy.unit import UnitName
@@ -66,7 +66,7 @@ class Ledger:
     def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
         """`owner` names the client; `fingerprint` its noise key. Raises `InvalidState` for a ledger of another one."""
         self._path = path
-        with self._explained():
+        with self._sqlite_errors():
             self._file = sqlite3.connect(path, isolation_level=None)
             try:
                 self._open(owner, fingerprint)
@@ -97,13 +97,13 @@ class Ledger:
 
     def windows(self, model: str) -> int:
         """One more than the number of the newest window charged for a model; 0 without any."""
-        with self._explained():
+        with self._sqlite_errors():
             newest = self._file.execute("SELECT MAX(number) FROM releases WHERE model = ?", (model,)).fetchone()[0]
         return 0 if newest is None else int(newest) + 1
 
     def spending(self) -> Spending:
         """What was charged, summed."""
-        with self._explained():
+        with self._sqlite_errors():
             return spending(self._file)
 
     def mark_stored(self, windows: int) -> None:
@@ -133,7 +133,7 @@ class Ledger:
 
         `stops`: partition of the readings log -> the first place without noise.
         """
-        with self._explained():
+        with self._sqlite_errors():
             charged = dict(self._file.execute("SELECT partition, stop FROM noised").fetchall())
         for partition, stop in stops.items():
             if (known := charged.get(partition, 0)) < stop:
@@ -176,7 +176,7 @@ class Ledger:
             )
 
     def _stored(self) -> int:
-        with self._explained():
+        with self._sqlite_errors():
             row = self._file.execute("SELECT value FROM about WHERE name = 'stored'").fetchone()
         if row is None or not str(row[0]).isdecimal():
             raise unreadable(self._path, "what it knows of the checkpoint is gone")
@@ -190,8 +190,8 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._explained(), writing(self._file):
+        with self._sqlite_errors(), writing(self._file):
             yield self._file
 
-    def _explained(self) -> AbstractContextManager[None]:
-        return explained(self._path, "this client", partial(unreadable, self._path))
+    def _sqlite_errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors(self._path, "this client", partial(unreadable, self._path))

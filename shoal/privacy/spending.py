@@ -23,7 +23,7 @@ class Spent(NamedTuple):
     releases: int
     """charged for them: more than windows where one was charged under two plans, before and after a kill"""
     places: int
-    """readings in the windows, refused ones included"""
+    """readings in the windows, rejected ones included"""
     epsilon: float
     """of one reading, or of one user in a window: of the window that has cost most"""
 
@@ -32,7 +32,7 @@ class Noised(NamedTuple):
     """What the ledger holds of noisy rows, which all models that learn rows share."""
 
     places: int
-    """readings that got noise, refused ones included"""
+    """readings that got noise, rejected ones included"""
     epsilon: float
     """of one reading"""
 

@@ -22,7 +22,7 @@ from shoal.errors import MessageRejected
 ARRAY = 1
 """the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then the elements"""
 PART = 2
-"""the extension type of a reference to a `Part` that is stored elsewhere; never in a message"""
+"""the extension type of a reference to a `StoredPart` that is stored elsewhere; never in a message"""
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 _DTYPE_OF = {form: np.dtype(form) for form in DTYPES}
 DIMENSIONS_MAX = 4
@@ -31,11 +31,12 @@ BUFFER_BYTES = 1024
 """first size of the buffer; msgpack's own 256 KiB would be allocated from the system and freed for each reading"""
 DEPTH_MAX = 16
 """how deep mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
-_NESTED = (dict, list, tuple, msgpack.Timestamp)
+PART_DEPTH_MAX = DEPTH_MAX // 2
+"""how deep they may nest in a part that is stored elsewhere, and around it, so that the whole is within `DEPTH_MAX`"""
 _TEXT = frozenset({str})
 
 
-class Part:
+class StoredPart:
     """A part of a value that stays as it is while other parts change, such as one of many answers.
 
     `pack` puts its value in its place, or a reference where `refer` stores the part elsewhere. Two parts are the same
@@ -48,22 +49,27 @@ class Part:
         self.value = value
 
 
-Refer = Callable[[Part], msgpack.ExtType]
+Refer = Callable[[StoredPart], msgpack.ExtType]
 Resolve = Callable[[bytes], Any]
 
-_FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray, Part})
-"""types of values that hold no others, or none that are looked at"""
+_TOO_DEEP = f"lists or mappings nested deeper than {DEPTH_MAX}, or {PART_DEPTH_MAX} in and around a stored part"
+_NESTED = (dict, list, tuple, msgpack.Timestamp, StoredPart)
+_FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
+"""types of values that hold no others"""
+_FLAT_OR_STORED = _FLAT | {StoredPart}
+"""the same where parts are stored elsewhere: a part is checked when it is packed"""
 
 
-def pack(value: Any, refer: Refer | None = None) -> bytes:
+def pack(value: Any, refer: Refer | None = None, depth_max: int = DEPTH_MAX) -> bytes:
     """None, bool, int, float, str, bytes, arrays, parts, and lists and mappings (by text) of these -> bytes.
 
-    `unpack` gives the same value back. Anything else raises TypeError. `refer` gives what is packed in place of each
-    part: an extension value of type `PART`.
+    `unpack` gives the same value back. Anything else raises TypeError, also what is nested deeper than `depth_max`.
+    `refer` gives what is packed in place of each part: an extension value of type `PART`. The part's value is then
+    packed with `PART_DEPTH_MAX`, and may be so deep in the whole that there is room for it.
     """
-    if flaw := _flaw(value, DEPTH_MAX):
+    if flaw := _flaw(value, depth_max, refer is not None):
         raise TypeError(f"cannot pack {flaw}")
-    default = _array_out if refer is None else partial(_part_out, refer)
+    default = _encode_extension if refer is None else partial(_part_out, refer)
     try:
         packed: bytes = msgpack.packb(value, default=default, use_bin_type=True, buf_size=BUFFER_BYTES)
     except (OverflowError, ValueError) as beyond:
@@ -94,7 +100,7 @@ def unpack(
             packed,
             raw=False,
             strict_map_key=True,
-            ext_hook=_array_in if resolve is None else partial(_part_in, resolve),
+            ext_hook=_decode_extension if resolve is None else partial(_part_in, resolve),
         )
     except MessageRejected:
         raise
@@ -106,15 +112,15 @@ def unpack(
 
 
 def _part_out(refer: Refer, value: Any) -> Any:
-    return refer(value) if type(value) is Part else _array_out(value)
+    return refer(value) if type(value) is StoredPart else _encode_extension(value)
 
 
 def _part_in(resolve: Resolve, code: int, packed: bytes) -> Any:
-    return resolve(packed) if code == PART else _array_in(code, packed)
+    return resolve(packed) if code == PART else _decode_extension(code, packed)
 
 
-def _array_out(value: Any) -> Any:
-    if type(value) is Part:
+def _encode_extension(value: Any) -> Any:
+    if type(value) is StoredPart:
         return value.value
     if isinstance(value, np.generic):
         value = np.asarray(value)
@@ -130,7 +136,7 @@ def _array_out(value: Any) -> Any:
     return msgpack.ExtType(ARRAY, header + little.tobytes())
 
 
-def _array_in(code: int, packed: bytes) -> NDArray[Any]:
+def _decode_extension(code: int, packed: bytes) -> NDArray[Any]:
     if code != ARRAY:
         raise MessageRejected("malformed", f"unknown extension type {code}")
     form = packed[:FORM_BYTES].decode("ascii", "replace")
@@ -207,22 +213,34 @@ def _count(packed: bytes, items_max: int) -> None:
             raise MessageRejected("oversized", f"made of more than {items_max} values")
 
 
-def _flaw(value: object, left: int) -> str | None:
-    """What of `value` cannot be packed, or None. Types that only one direction meets are checked there."""
-    if isinstance(value, msgpack.Timestamp):
-        return "a timestamp"
+def _flaw(value: object, left: int, stored: bool = False) -> str | None:
+    """What of `value` cannot be packed, or None. Types that only one direction meets are checked there.
+
+    `left`: how deep it may nest. `stored`: its parts are stored elsewhere, and each is checked when it is packed.
+    """
     if not isinstance(value, dict | list | tuple):
-        return None
+        return _flaw_of_one(value, left, stored)
     if left == 0:
-        return f"lists or mappings nested deeper than {DEPTH_MAX}"
+        return _TOO_DEEP
     inner_values: Collection[object] = value
     if isinstance(value, dict):
         if not _TEXT.issuperset(map(type, value)) and not all(isinstance(key, str) for key in value):
             return "a mapping whose keys are not text"
         inner_values = value.values()
     # Most hold flat values alone: comparing their types at once takes a fraction of looking at each.
-    if not _FLAT.issuperset(map(type, inner_values)):
+    flat = _FLAT_OR_STORED if stored and left > PART_DEPTH_MAX else _FLAT
+    if not flat.issuperset(map(type, inner_values)):
         for inner in inner_values:
-            if type(inner) not in _FLAT and isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1)):
+            if type(inner) not in flat and isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1, stored)):
                 return flaw
     return None
+
+
+def _flaw_of_one(value: object, left: int, stored: bool) -> str | None:
+    if isinstance(value, msgpack.Timestamp):
+        return "a timestamp"
+    if not isinstance(value, StoredPart):
+        return None
+    if stored:
+        return _TOO_DEEP if left < PART_DEPTH_MAX else None
+    return _flaw(value.value, left)

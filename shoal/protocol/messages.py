@@ -41,14 +41,15 @@ def envelope_headers(kind: str) -> Headers:
     return (("type", kind.encode()), ("v", str(VERSION).encode()))
 
 
-_NAMES: dict[type, tuple[str, ...]] = {}
+# Not functools.cache: for mypy, a class whose objects have a __hash__ cannot be its argument.
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
 """class of messages -> its fields, from the first message on"""
 
 
-def _names(message: type[Envelope]) -> tuple[str, ...]:
-    names = _NAMES.get(message)
+def _field_names(message: type[Envelope]) -> tuple[str, ...]:
+    names = _FIELD_NAMES.get(message)
     if names is None:
-        names = _NAMES[message] = tuple(one.name for one in fields(message))
+        names = _FIELD_NAMES[message] = tuple(one.name for one in fields(message))
     return names
 
 
@@ -60,7 +61,7 @@ class Envelope:
 
     def encode(self) -> bytes:
         """The value of the record. Raises `MessageRejected` ("oversized") for a message that no reader would accept."""
-        value = pack({name: getattr(self, name) for name in _names(type(self))})
+        value = pack({name: getattr(self, name) for name in _field_names(type(self))})
         if len(value) > MESSAGE_BYTES_MAX:
             detail = f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model keep fewer nodes"
             raise MessageRejected("oversized", detail)
@@ -83,7 +84,7 @@ class Envelope:
         table = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
         if not isinstance(table, dict):
             raise MessageRejected("malformed", "not a mapping")
-        names = _names(cls)
+        names = _field_names(cls)
         known = {name: table[name] for name in names if name in table}
         try:
             return cls(**known)

@@ -1,4 +1,4 @@
-"""The topics of a federation, and those on a client's own site: their names, and how each is log."""
+"""The topics of a federation, and those on a client's own site: their names, and how each is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LABELS = "labels"
 READINGS_SETTINGS = TopicSettings(
     retain_bytes=ClientSettings().readings_bytes_max, record_bytes_max=DEFAULT_RECORD_BYTES_MAX
 )
-# A refused reading is kept with a few headers more, so its record is larger than the original.
+# A rejected reading is kept with a few headers more, so its record is larger than the original.
 LOCAL_SETTINGS = TopicSettings(
     compact=True, retain_bytes=256 * MIB, record_bytes_max=DEFAULT_RECORD_BYTES_MAX + COPY_BYTES
 )

@@ -68,15 +68,17 @@ class Validator:
                 self._agree(algorithm.check_claims, self._options[model.name], update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
-        """A snapshot: as `check_update`, and its counts of clusters and nodes agree with its arrays."""
+        """A snapshot: as `check_update`. It has the clusters and nodes that it says it has, and can label a row."""
         model = self._check_origin(snapshot)
         if is_in_rounds(model.algorithm):
             round_request_of(snapshot)
             self.check_params(model, snapshot.arrays)
         else:
             self._check_arrays(snapshot.arrays, streaming_algorithm(model.algorithm).snapshot)
+        algorithm = load_algorithm(model.algorithm)
         try:
-            sizes = load_algorithm(model.algorithm).summary(snapshot.arrays)
+            sizes = algorithm.summary(snapshot.arrays)
+            algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
@@ -171,6 +173,8 @@ class Validator:
 def _check_form(name: str, array: NDArray[Any], spec: ArraySpec, sizes: dict[str, int]) -> None:
     if array.dtype != np.dtype(spec.dtype) or array.ndim != len(spec.shape):
         raise MessageRejected("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
+    if spec.not_empty and not len(array):
+        raise MessageRejected("arrays", f"{name} is empty")
     for size, wanted in zip(array.shape, spec.shape, strict=True):
         if size > ROWS_MAX:
             raise MessageRejected("oversized", f"{name} has {size} entries, the limit is {ROWS_MAX}")

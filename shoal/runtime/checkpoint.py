@@ -1,9 +1,10 @@
 """The checkpoint of one process: its newest state, and the records that it must publish.
 
 One SQLite file holds both. `save` writes them in one transaction; only then may the records be published
-(`shoal.runtime.outbox`). A `Part` of a state is a row of its own, which is written once: a state that is saved again
-with the same part, such as a window of rows that has not changed, costs what has changed. After a kill at any instant
-the file is as before or as after a save. The open file is locked, so a second process of the same name cannot open it.
+(`shoal.runtime.outbox`). A `StoredPart` of a state is a row of its own, which is written once: a state that is saved
+again with the same part, such as a window of rows that has not changed, costs what has changed. After a kill at any
+instant the file is as before or as after a save. The open file is locked, so a second process of the same name cannot
+open it.
 """
 
 from __future__ import annotations
@@ -21,28 +22,51 @@ from typing import Any, NamedTuple, Self
 
 import msgpack
 
-from shoal.databases import explained, writing
+from shoal.databases import sqlite_errors, writing
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.files import atomic_file
-from shoal.protocol.codec import PART, Part, Refer, Resolve, pack, unpack
+from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
 from shoal.transports.base import Headers
 
-FORMAT = 2
+FORMAT = 3
 STATE_BYTES_MAX = 900 * 1024 * 1024
-"""SQLite's own limit is 1e9 bytes a row"""
-NUMBER_BYTES = 8
-"""of a part's number in a reference to it"""
+"""of a state with its parts, so that it can be read into memory; SQLite's own limit is 1e9 bytes a row"""
+REFERENCE_BYTES = 16
+"""of the digest of a part's value: by these the state refers to the part"""
 
-# Every value has a digest, because SQLite notices a damaged page only where its own structures are in it.
+# Every value has a digest, because SQLite notices a damaged page only where its own structures are in it. That of a
+# part is in the state, whose own digest so covers its parts: a page of an earlier state, whole in itself, is noticed.
 _SCHEMA = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value BLOB NOT NULL)",
-    "CREATE TABLE parts (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, value BLOB NOT NULL)",
+    "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
-_References = dict[Part, msgpack.ExtType]
-"""the parts of a state, with the references to their rows that are packed in their place"""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+class _Row(NamedTuple):
+    """Where a part of a state is stored."""
+
+    reference: msgpack.ExtType
+    """what is packed in its place"""
+    number: int
+    size: int
+    """bytes of its value"""
+
+
+class _Split(NamedTuple):
+    """A state in the form in which it is stored."""
+
+    value: bytes
+    """packed, with references to its parts"""
+    parts: dict[StoredPart, _Row]
+    parts_size: int
+    """bytes of all of them"""
+    added: list[tuple[int, bytes]]
+    """numbers and values of those that are not stored yet"""
+    removed: list[_Row]
+    """stored parts of the state before that are none of this one"""
 
 
 class OutboxRecord(NamedTuple):
@@ -65,11 +89,13 @@ class Checkpoint:
         """`owner` names the process ("client a of plant"); the file of another owner is refused."""
         self._path = path
         self._owner = owner
-        self._stored: _References | None = None
-        """of the newest state saved; None: before the first save"""
+        self._stored: dict[StoredPart, _Row] | None = None
+        """the parts of the newest state saved; None: before the first save"""
+        self._stored_size = 0
+        """bytes of these parts"""
         self._numbers = count(1)
         """of the rows of parts"""
-        with self._explained():
+        with self._sqlite_errors():
             self._create_if_missing()
             # mode=rw does not create a file: one that was emptied or deleted by now must not pass for a new one.
             self._file = sqlite3.connect(
@@ -84,7 +110,7 @@ class Checkpoint:
     @property
     def identity(self) -> str:
         """Random name given when the file was created; a copy has the same."""
-        with self._explained():
+        with self._sqlite_errors():
             row = self._file.execute("SELECT value FROM about WHERE name = 'identity'").fetchone()
         if row is None:
             raise self._damaged("its identity is gone")
@@ -92,20 +118,20 @@ class Checkpoint:
 
     def load(self) -> dict[str, Any] | None:
         """The newest state saved, None before the first."""
-        with self._explained():
+        with self._sqlite_errors():
             row = self._file.execute("SELECT digest, value FROM state").fetchone()
-            parts = {number: (digest, value) for number, digest, value in self._file.execute("SELECT * FROM parts")}
+            values = [value for (value,) in self._file.execute("SELECT value FROM parts") if isinstance(value, bytes)]
             saved = self._file.execute("SELECT 1 FROM about WHERE name = 'saved'").fetchone()
         if row is None:
             if saved is not None:
                 raise self._damaged("the state is gone")
             return None
+        parts = {_reference(value): value for value in values}
 
         def resolve(reference: bytes) -> Any:
-            part = parts.get(_number(reference))
-            if part is None:
-                raise self._damaged("a part of the state is gone")
-            return self._intact(*part)
+            if reference not in parts:
+                raise self._damaged("a part of the state is gone, or not as it was saved")
+            return self._unpacked(parts[reference])
 
         digest, value = row
         state = self._intact(digest, value, resolve)
@@ -117,32 +143,30 @@ class Checkpoint:
         """Replace the state, add `records` to the outbox and delete those up to number `published_up_to` from it.
 
         All in one transaction. Returns the number of the last record, 0 without any. Raises `InvalidState` for a state
-        above `STATE_BYTES_MAX`.
+        that is larger than `STATE_BYTES_MAX` with its parts, and `TypeError` for one that `pack` does not take.
         """
-        value, parts, added = self._taken_apart(state)
-        before = self._stored or {}
-        removed = [(_number(before[part].data),) for part in before.keys() - parts.keys()]
+        split = self._split(state)
         packed, last = [pack(list(record)) for record in records], 0
-        with self._explained(), writing(self._file):
+        with self._sqlite_errors(), writing(self._file):
             self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
             self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
-            self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(value), value))
+            self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value))
             if self._stored is None:
                 # Those of the process before: none of its objects is here.
                 self._file.execute("DELETE FROM parts")
-            self._file.executemany("DELETE FROM parts WHERE number = ?", removed)
-            self._file.executemany("INSERT INTO parts VALUES (?, ?, ?)", added)
+            self._file.executemany("DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed])
+            self._file.executemany("INSERT INTO parts VALUES (?, ?)", split.added)
             for record in packed:
                 inserted = self._file.execute(
                     "INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record)
                 )
                 last = inserted.lastrowid or last
-        self._stored = parts
+        self._stored, self._stored_size = split.parts, split.parts_size
         return last
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
         """(number, record) of every record in the outbox with a number above `after`, in the order they were saved."""
-        with self._explained():
+        with self._sqlite_errors():
             rows = self._file.execute(
                 "SELECT number, digest, record FROM outbox WHERE number > ? ORDER BY number", (after,)
             ).fetchall()
@@ -188,9 +212,7 @@ class Checkpoint:
     def _open(self) -> None:
         # The exclusive locking mode keeps the lock until the process ends, however it ends: no stale lock files.
         self._file.execute("PRAGMA locking_mode=EXCLUSIVE")
-        tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not {"about", "state", "parts", "outbox"} <= tables:
-            raise self._damaged("not a checkpoint, or only a part of one")
+        owner = self._checked_owner()
         self._file.execute("PRAGMA journal_mode=WAL")
         # Records are published right after a save, so a save must survive a power cut.
         self._file.execute("PRAGMA synchronous=FULL")
@@ -199,52 +221,61 @@ class Checkpoint:
         self._file.execute("PRAGMA cache_size=-256")
         self._file.execute("BEGIN EXCLUSIVE")
         self._file.execute("COMMIT")
-        flaws = self._file.execute("PRAGMA quick_check(1)").fetchall()
-        if flaws != [("ok",)]:
+        if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             raise self._damaged("its pages are inconsistent")
-        about = dict(self._file.execute("SELECT name, value FROM about").fetchall())
-        if about.get("format") != str(FORMAT):
+        if owner != self._owner:
             raise InvalidState(
-                f"{self._path}: written by another version of shoal; run that version, or use another folder"
-            )
-        if about.get("owner") != self._owner:
-            raise InvalidState(
-                f"{self._path}: this is the checkpoint of {about.get('owner')}, not of {self._owner}; "
+                f"{self._path}: this is the checkpoint of {owner}, not of {self._owner}; "
                 "give each process a folder of its own"
             )
 
-    def _explained(self) -> AbstractContextManager[None]:
-        return explained(self._path, self._owner, self._damaged)
-
-    def _taken_apart(self, state: dict[str, Any]) -> tuple[bytes, _References, list[tuple[int, bytes, bytes]]]:
-        """The packed state with references to its parts, all of these, and the rows of those that are not stored."""
-        before = self._stored or {}
-        parts: _References = {}
-        added: list[tuple[int, bytes, bytes]] = []
-
-        def refer(part: Part) -> msgpack.ExtType:
-            reference = parts.get(part) or before.get(part)
-            if reference is None:
-                number, value = next(self._numbers), self._packed(part.value)
-                added.append((number, _digest(value), value))
-                reference = msgpack.ExtType(PART, number.to_bytes(NUMBER_BYTES, "little"))
-            parts[part] = reference
-            return reference
-
-        return self._packed(state, refer), parts, added
-
-    def _packed(self, value: Any, refer: Refer | None = None) -> bytes:
-        packed = pack(value, refer)
-        if len(packed) > STATE_BYTES_MAX:
+    def _checked_owner(self) -> str | None:
+        """The owner in a file of this version. One of another version may have other tables, and is not written to."""
+        tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        about = dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
+        if about.get("format", str(FORMAT)) != str(FORMAT):
+            # With another folder and the same name, a client would publish the same readings with other noise.
             raise InvalidState(
-                f"{self._path}: a state of {len(packed)} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
+                f"{self._path}: written by another version of shoal; run that version. In this version, start a "
+                "client under a new name, and a server in a new folder with --rebuild"
+            )
+        if "format" not in about or not {"state", "parts", "outbox"} <= tables:
+            raise self._damaged("not a checkpoint, or only a part of one")
+        return about.get("owner")
+
+    def _sqlite_errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors(self._path, self._owner, self._damaged)
+
+    def _split(self, state: dict[str, Any]) -> _Split:
+        before = self._stored or {}
+        parts: dict[StoredPart, _Row] = {}
+        added: list[tuple[int, bytes]] = []
+
+        def refer(part: StoredPart) -> msgpack.ExtType:
+            row = before.get(part) or parts.get(part)
+            if row is None:
+                value = pack(part.value, depth_max=PART_DEPTH_MAX)
+                row = _Row(msgpack.ExtType(PART, _reference(value)), next(self._numbers), len(value))
+                added.append((row.number, value))
+            parts[part] = row
+            return row.reference
+
+        value = pack(state, refer)
+        removed = [before[part] for part in before.keys() - parts.keys()]
+        size = self._stored_size + sum(len(part) for _, part in added) - sum(row.size for row in removed)
+        if (whole := len(value) + size) > STATE_BYTES_MAX:
+            raise InvalidState(
+                f"{self._path}: a state of {whole} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
                 "bound the models, with the option nodes_max for instance"
             )
-        return packed
+        return _Split(value, parts, size, added, removed)
 
     def _intact(self, digest: bytes, value: bytes, resolve: Resolve | None = None) -> Any:
         if not isinstance(value, bytes) or _digest(value) != digest:
             raise self._damaged("a value is not as it was saved")
+        return self._unpacked(value, resolve)
+
+    def _unpacked(self, value: bytes, resolve: Resolve | None = None) -> Any:
         try:
             return unpack(value, STATE_BYTES_MAX, resolve=resolve)
         except MessageRejected as broken:
@@ -257,7 +288,7 @@ class Checkpoint:
     def _damaged(self, how: str) -> InvalidState:
         return InvalidState(
             f"{self._path}: damaged ({how}). Restore it from a backup, or move the folder away to start again "
-            "without it; shoal does not start from nothing by itself"
+            "without it, a client under a new name; shoal does not start from nothing by itself"
         )
 
 
@@ -265,5 +296,5 @@ def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
 
 
-def _number(reference: bytes) -> int:
-    return int.from_bytes(reference, "little")
+def _reference(part: bytes) -> bytes:
+    return _digest(part)[:REFERENCE_BYTES]

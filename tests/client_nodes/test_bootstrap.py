@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from client_nodes import bootstrap
 from client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
-from shoal.errors import InvalidState, SettingsError
+from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
@@ -89,11 +90,8 @@ def test_every_client_has_a_noise_key_of_its_own(config: Config) -> None:
     assert len({(folder / "noise.key").read_bytes() for folder in folders}) == 2
 
 
-def test_a_new_client_does_not_read_what_others_have_published_and_an_old_one_does(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With many clients, each of which starts for the first time, the starts would take a time of clients squared."""
-    folder_of_a_used_client(config, "attic", config.client.publish_readings)
+def topics_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topic of each read from now on."""
     read: list[str] = []
     plain = SqliteLog.read
 
@@ -102,12 +100,56 @@ def test_a_new_client_does_not_read_what_others_have_published_and_an_old_one_do
         return plain(log, topic, *arguments, **named)
 
     monkeypatch.setattr(SqliteLog, "read", reading)
+    return read
+
+
+def test_a_new_client_does_not_read_what_others_have_published_and_an_old_one_does(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many clients, each of which starts for the first time, the starts would take a time of clients squared."""
+    folder_of_a_used_client(config, "attic", config.client.publish_readings)
+    read = topics_read(monkeypatch)
     with open_client(config, "cellar"):
         assert config.contract.updates_topic not in read
     (config.client.folder / "cellar" / "checkpoint.db").unlink()
     Checkpoint(config.client.folder / "cellar" / "checkpoint.db", "client cellar of plant").close()
     with open_client(config, "cellar"):
         assert config.contract.updates_topic in read, "the key may have been used before the checkpoint was lost"
+
+
+@pytest.mark.parametrize("call", ["open_federation_log", "ensure_topics"])
+def test_a_client_that_waited_for_its_log_at_its_first_start_is_still_new(
+    config: Config, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    folder_of_a_used_client(config, "attic", config.client.publish_readings)
+
+    def unavailable(*_: object) -> None:
+        raise LogUnavailable("no broker yet")
+
+    with monkeypatch.context() as away:
+        away.setattr(bootstrap, call, unavailable)
+        for _ in range(2):
+            with pytest.raises(LogUnavailable), open_client(config, "cellar"):
+                pass
+    read = topics_read(monkeypatch)
+    with open_client(config, "cellar"):
+        assert config.contract.updates_topic not in read
+
+
+def test_a_client_is_not_new_if_another_process_made_its_key_meanwhile(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = topics_read(monkeypatch)
+
+    def open_later(path: Path, owner: str) -> Checkpoint:
+        monkeypatch.setattr(bootstrap, "Checkpoint", Checkpoint)
+        folder_of_a_used_client(config, "attic", config.client.publish_readings)
+        read.clear()
+        return Checkpoint(path, owner)
+
+    monkeypatch.setattr(bootstrap, "Checkpoint", open_later)
+    with open_client(config, "attic"):
+        assert config.contract.updates_topic in read
 
 
 def test_a_second_process_of_the_same_client_is_refused(config: Config) -> None:

@@ -18,7 +18,7 @@ from tests.house.small_federation import clock, contents, updates_by_client
 
 READINGS = 400
 PLACES = READINGS + 7
-"""with the refused readings among them"""
+"""with the rejected readings among them"""
 ROWS = "epsilon_per_reading = 200\ncounts_epsilon = 4"
 FCAC = '[[models]]\nname = "published"\nalgorithm = "fcac"'
 

@@ -153,7 +153,7 @@ def test_updates_do_not_depend_on_how_readings_are_batched(tmp_path: Path, priva
     for copy in sites:
         copy.run()
     first, *others = [[record[4:] for record in copy.published()] for copy in sites]
-    assert len(first) == 4, "every 37 places, refused readings among them"
+    assert len(first) == 4, "every 37 places, rejected readings among them"
     for other in others:
         assert other == first
 
@@ -575,10 +575,10 @@ def test_the_epsilon_spent_on_a_reading_is_at_most_what_the_contract_allows_and_
     assert 0.99 * epsilon < spent <= epsilon
 
 
-def test_whether_a_reading_is_refused_moves_no_update_of_noisy_rows(tmp_path: Path) -> None:
+def test_whether_a_reading_is_rejected_moves_no_update_of_noisy_rows(tmp_path: Path) -> None:
     """One reading in another's place, valid or not: the updates have the same numbers, places and times."""
     seen = []
-    for name, value in (("valid", [20.0, 50.0]), ("refused", [20.0, "wet"]), ("missing", [None, 50.0])):
+    for name, value in (("valid", [20.0, 50.0]), ("rejected", [20.0, "wet"]), ("missing", [None, 50.0])):
         site = Site(tmp_path / name, publish_readings=20, batch_readings_max=13)
         values = [list(row) for row in readings(100).tolist()]
         values[19] = value

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -17,17 +18,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from client_nodes.bootstrap import open_client
+from client_nodes.bootstrap import checkpoint_owner, open_client
 from client_nodes.labelling import labelled_readings, relabel
 from client_nodes.labelling.command import labels
 from client_nodes.labelling.labelled_readings import LabelledReadings
 from client_nodes.labelling.relabel import relabel as relabel_readings
 from client_nodes.labelling.writers import columns_of
+from client_nodes.own_updates import HEADER
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
-from shoal.errors import CheckpointInUse, MissingExtra, SettingsError, ShoalError
+from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
 from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.outbox import Outbox
 from shoal.runtime.readings_log import open_client_log
 from shoal.transports import open_log
 from shoal.transports.base import latest
@@ -151,7 +155,7 @@ def test_parquet_without_its_extra_is_an_error_of_one_line(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name))
-    with pytest.raises(MissingExtra, match=r"pip install 'shoal\[parquet\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[parquet\]'"):
         export(labelled, "--format", "parquet", "--out", str(tmp_path / "x.parquet"))
     assert not (tmp_path / "x.parquet").exists()
 
@@ -263,6 +267,36 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
             relabel_readings(config, CLIENT)
     run_client(labelled)
     assert own_labels(config) == undisturbed
+
+
+def test_the_updates_that_a_relabelling_publishes_are_known_as_the_clients_own(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a client would start from an older copy of its folder, and publish the same readings twice."""
+    monkeypatch.setenv("SHOAL_CLIENT_PUBLISH_LABELS", "true")
+    run_client(file)
+    config = load_config(file)
+    folder = config.client.folder / CLIENT
+    older = shutil.copytree(folder, folder.with_name("older"))
+    write_readings(config, CLIENT, weather(60, seed=9), started_at=1.5e9)
+    with monkeypatch.context() as patched:
+        patched.setattr(Outbox, "publish_pending", lambda _: 0)
+        run_client(file)
+    assert pending_updates(config) == 1
+    relabel_readings(config, CLIENT)
+    assert pending_updates(config) == 0, "several pieces were stored, the first update was published before the second"
+    with closing(open_log(config.log)) as log:
+        *_, newest = log.read(config.contract.updates_topic, {0: 0}, 10_000)[0]
+    assert [name for name, _ in newest.headers] == ["type", "v", HEADER]
+    shutil.rmtree(folder)
+    older.rename(folder)
+    with pytest.raises(InvalidState, match="the folder is older than what the client has published"):
+        run_client(file)
+
+
+def pending_updates(config: Config) -> int:
+    with Checkpoint(config.client.folder / CLIENT / "checkpoint.db", checkpoint_owner(config, CLIENT)) as checkpoint:
+        return sum(record.topic == config.contract.updates_topic for _, record in checkpoint.pending())
 
 
 def test_relabelling_a_running_client_says_what_to_do(labelled: Path) -> None:

@@ -23,7 +23,7 @@ from tests.house.counting_federation import create
 from tests.small_plant import plant
 
 ODD = [["wet", 1.0], [None, 2.0], [1e9, 50.0]]
-"""two refused readings and a clipped one"""
+"""two rejected readings and a clipped one"""
 
 
 def test_the_totals_and_the_stop_event_do_not_depend_on_what_readings_hold(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
+from shoal.algorithms.view import Summary
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.privacy import privacy_mode
 from shoal.protocol.messages import Snapshot, Update
 from tests.client_nodes.site import Site, readings
+from tests.small_plant import snapshot_with
 
 FEATURES = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
 HEAPS = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": 2}, "rounds": {"rows_min": 10}}
@@ -38,21 +39,12 @@ class Requester:
         """Publish a round request for the first model."""
         contract, now = self._site.contract, self._site.clock.now
         model = contract.models[0]
-        snapshot = Snapshot(
-            federation=contract.federation,
-            contract=contract.digest,
-            model=model.name,
-            algorithm=model.algorithm,
+        snapshot = snapshot_with(
+            contract,
+            model,
+            {"centre": CENTRES, "weight": np.zeros(len(CENTRES))},
+            Summary(0, len(CENTRES), 0),
             version=version,
-            positions=[[0, 0]],
-            updates=0,
-            readings=0,
-            clients=0,
-            clusters=0,
-            nodes=len(CENTRES),
-            pooled=0,
-            privacy=privacy_mode(contract).statement(),
-            arrays={"centre": CENTRES, "weight": np.zeros(len(CENTRES))},
             made_at=now,
             round=number,
             round_request={"deadline": now + within_s, "fraction": 1.0, "rows_min": 10, **other},

@@ -98,7 +98,7 @@ def test_a_restart_forgets_no_reading_of_a_user(tmp_path: Path, counted: dict[in
     assert set(counted.values()) == {2 * MOST}
 
 
-def test_a_reading_without_a_user_id_is_refused_and_keeps_its_place(tmp_path: Path, counted: dict[int, int]) -> None:
+def test_a_reading_without_a_user_id_is_rejected_and_keeps_its_place(tmp_path: Path, counted: dict[int, int]) -> None:
     config = federation(tmp_path, [None, "", "known", None] * 50)
     run(config)
     assert sum(again[0].readings for again in updates_by_client(config)["attic"].values()) >= 150
@@ -132,7 +132,7 @@ def test_the_limit_of_a_ledger_counts_windows(tmp_path: Path, batch: int) -> Non
     assert read_spending(config.client.folder / "attic" / "ledger.db").of_person() == 4 * EPSILON
 
 
-def test_a_refused_reading_is_no_reading_of_its_user() -> None:
+def test_a_rejected_reading_is_no_reading_of_its_user() -> None:
     open_window = Contributions(PrivacyUnit("user", 2))
     valid = np.array([False, True, False, True, True])
     assert open_window.admit(valid, [b"a"] * 5).tolist() == [False, True, False, True, False]

@@ -61,6 +61,25 @@ def test_it_is_restored_also_with_a_smaller_limit() -> None:
     assert again.newest_reading_at == 50.0
 
 
+def test_its_state_is_the_same_part_until_its_rows_change() -> None:
+    """A checkpoint stores the same part once, and would keep old rows if a change made no new one."""
+    window = Window(2, rows_max=5)
+    window.add(ROWS[:2], [0.0] * 2, now=0.0)
+    first = window.state()
+    window.add(np.empty((0, 2)), [], now=1.0)
+    assert window.state() is first
+    window.add(ROWS[2:3], [2.0], now=2.0)
+    second = window.state()
+    assert second is not first
+    assert (len(first.value["rows"]), len(second.value["rows"])) == (2, 3)
+    assert window.state() is second
+    window.restore(first.value)
+    third = window.state()
+    assert third is not second
+    assert pack(third) == pack(first)
+    assert window.state() is third
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

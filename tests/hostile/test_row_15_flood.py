@@ -54,7 +54,7 @@ def test_made_up_names_fill_no_memory() -> None:
 
 def test_a_damaged_state_is_an_error() -> None:
     with pytest.raises(Exception, match="quotas are damaged"):
-        Quotas(ServerSettings()).restore({"names": [], "left": [[1]]})
+        Quotas(ServerSettings()).restore({"clients": [[1]]})
 
 
 def test_a_flood_is_cut_and_the_others_are_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
 from server_node.bootstrap import open_server
 from server_node.hierarchy.bridge import Bridge, open_bridge
-from server_node.hierarchy.hierarchy import Above
+from server_node.hierarchy.hierarchy import UpstreamState
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
@@ -79,7 +79,7 @@ WORLD = "world"
 
 
 def write_world(folder: Path, readings: int, publish_s: float = 86400.0, models: Sequence[str] = tuple(MODELS)) -> None:
-    """Write the files of the world and its regions, and `readings` readings of each client."""
+    """Write the files of the upstream federation and its regions, and `readings` readings of each client."""
     write_file(folder, WORLD, "", models)
     seed = 0
     for region, clients in REGIONS.items():
@@ -129,8 +129,8 @@ def running_region(
         newest[snapshot.model] = snapshot
 
     with ExitStack() as stack:
-        above = Above(upstream, config.upstream, newest.get)
-        server = stack.enter_context(open_server(config, rebuild, clock=clock, above=above))
+        state = UpstreamState(upstream, config.upstream, newest.get)
+        server = stack.enter_context(open_server(config, rebuild, clock=clock, upstream=state))
         bridge = stack.enter_context(open_bridge(config, upstream.config, keep))
         nodes = [stack.enter_context(open_client(config, client, clock=clock)) for client in clients]
         yield RegionNodes(nodes, server, bridge)
@@ -145,7 +145,7 @@ def run_world(folder: Path) -> None:
 
 
 def step_all(folder: Path, regions: Mapping[str, Sequence[str]]) -> None:
-    """Let the nodes of these regions with these clients, and the world's, take steps until none has anything to do."""
+    """Let the nodes of these regions, their clients and the upstream server take steps until none has more to do."""
     with ExitStack() as stack:
         nodes = [stack.enter_context(running_region(file_of(folder, name), regions[name])) for name in regions]
         world = stack.enter_context(open_server(load_config(file_of(folder, WORLD)), clock=clock))

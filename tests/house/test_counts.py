@@ -78,8 +78,8 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
     assert [each.epsilon for each in read_spending(tmp_path / "clients" / "attic" / "ledger.db").models] == [1.0, 4.0]
 
 
-def test_whether_a_reading_is_refused_does_not_move_a_window(tmp_path: Path) -> None:
-    """A refused reading in place of a valid one changes neither when updates come nor from how many readings."""
+def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) -> None:
+    """A rejected reading in place of a valid one changes neither when updates come nor from how many readings."""
     seen = []
     for valid in (True, False):
         folder = tmp_path / str(valid)

@@ -1,4 +1,4 @@
-"""Separate processes of a world and its regions: a region's server is killed on the way, and nothing is lost."""
+"""Separate processes of an upstream federation and its regions: a region's server is killed, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_
         return Process(arguments, tmp_path / f"{name}.txt")
 
     def in_world(region: str) -> int:
-        """Readings of a region in the world's log, each contribution once."""
+        """Readings of a region in the upstream federation's log, each contribution once."""
         known = {update.sequence: update.readings for update in contributions_to(tmp_path).get((region, MODEL), [])}
         return sum(known.values())
 

@@ -1,4 +1,4 @@
-"""Models in rounds below a world: what it combines is the sum of the answers of all clients, whatever is killed."""
+"""Models in rounds below an upstream federation: it combines the sum of all clients' answers, whatever is killed."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ READINGS = 300
 
 
 class Finished(NamedTuple):
-    """A world that has run until all its models sleep."""
+    """An upstream federation that has run until all its models sleep."""
 
     folder: Path
     """not to be changed"""
     params: dict[tuple[str, int], Arrays]
-    """(model, round) -> the parameters with which the world opened the round"""
+    """(model, round) -> the parameters with which the upstream federation opened the round"""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_the_next_parameters_are_those_of_a_flat_federation(finished: Finished, 
         assert_close(found, finished.params[model, number + 1])
 
 
-def test_clients_of_a_region_have_the_parameters_of_the_world(finished: Finished) -> None:
+def test_clients_of_a_region_have_the_parameters_of_the_upstream_federation(finished: Finished) -> None:
     with ExitStack() as stack:
         world = stack.enter_context(open_server(load_config(file_of(finished.folder, WORLD)), clock=clock))
         for name in REGIONS:
@@ -224,7 +224,7 @@ def test_a_region_answers_from_no_more_readings_than_an_update_may_be_from(
     assert "answers_left_out" in caplog.text
 
 
-def test_a_region_answers_before_the_deadline_of_the_world_with_what_it_has(tmp_path: Path) -> None:
+def test_a_region_answers_before_the_deadline_of_the_upstream_federation_with_what_it_has(tmp_path: Path) -> None:
     write_world(tmp_path, READINGS, models=["means"])
     now = clock()
     with (
@@ -261,5 +261,5 @@ def test_a_region_without_answers_says_so_and_waits_for_the_next_request(tmp_pat
             while north.server.step():
                 pass
             assert not north.server.models()["means"].pending
-        assert opened.version == 2, "the world has asked for the same round again"
+        assert opened.version == 2, "the upstream federation has asked for the same round again"
     assert answers_in(tmp_path, WORLD) == {}

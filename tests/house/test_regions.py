@@ -1,4 +1,4 @@
-"""Two regions below a world: every reading counts there once, whatever is killed, rebuilt, forged or out of reach."""
+"""Two regions below an upstream federation: every reading counts there once, whatever is killed, rebuilt or forged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READINGS = 900
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a world that has run to its end, to be copied and not to be changed."""
+    """The folder of an upstream federation that has run to its end, to be copied and not to be changed."""
     folder = tmp_path_factory.mktemp("regions")
     write_world(folder, READINGS)
     run_world(folder)
@@ -64,7 +64,7 @@ def updates_in(config: Config) -> list[Update]:
 
 
 def contributions_to(folder: Path) -> dict[tuple[str, str], list[Update]]:
-    """(region, model) -> the updates in the world's log, in their order."""
+    """(region, model) -> the updates in the upstream federation's log, in their order."""
     found = defaultdict(list)
     for update in updates_in(load_config(file_of(folder, WORLD))):
         found[update.client, update.model].append(update)
@@ -72,12 +72,12 @@ def contributions_to(folder: Path) -> dict[tuple[str, str], list[Update]]:
 
 
 def world_models(folder: Path) -> Mapping[str, bytes]:
-    """name -> state of each of the world's models, as bytes."""
+    """name -> state of each of the upstream federation's models, as bytes."""
     with open_server(load_config(file_of(folder, WORLD)), clock=clock) as server:
         return {name: pack(model.state()) for name, model in server.models().items()}
 
 
-def test_every_reading_of_every_client_counts_once_in_the_world(finished: Path) -> None:
+def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(finished: Path) -> None:
     found = contributions_to(finished)
     assert set(found) == {(region, model) for region in REGIONS for model in MODELS}
     for (region, model), updates in found.items():
@@ -91,7 +91,7 @@ def test_every_reading_of_every_client_counts_once_in_the_world(finished: Path) 
     assert status.regions == [Region(region, len(clients)) for region, clients in REGIONS.items()]
 
 
-def test_the_counts_in_the_world_are_those_of_all_clients_to_the_last_bit(finished: Path) -> None:
+def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_last_bit(finished: Path) -> None:
     def summed(updates: list[Update]) -> dict[tuple[int, ...], np.ndarray]:
         totals: dict[tuple[int, ...], np.ndarray] = {}
         for update in updates:
@@ -116,7 +116,7 @@ def test_the_counts_in_the_world_are_those_of_all_clients_to_the_last_bit(finish
     assert all(np.array_equal(expected[key], found[key]) for key in expected)
 
 
-def test_clients_of_a_region_count_by_the_plan_of_the_world(finished: Path) -> None:
+def test_clients_of_a_region_count_by_the_plan_of_the_upstream_federation(finished: Path) -> None:
     with ExitStack() as stack:
         world = stack.enter_context(open_server(load_config(file_of(finished, WORLD)), clock=clock))
         plan = world.models()["cells"].snapshot
@@ -125,11 +125,11 @@ def test_clients_of_a_region_count_by_the_plan_of_the_world(finished: Path) -> N
             region = stack.enter_context(running_region(file_of(finished, name), ())).server.models()["cells"]
             assert region.snapshot is not None
             known = [one for one in range(1, plan.version + 1) if one == region.state()["half"]["followed"][0]]
-            assert known, "it follows a version that the world has published"
+            assert known, "it follows a version that the upstream federation has published"
             assert len(region.snapshot.arrays["leaf_id"]) > 1
 
 
-def test_a_region_that_counts_by_the_plan_of_the_world_shows_the_clusters_shares_and_events_of_the_world(
+def test_a_region_that_counts_by_the_upstream_plan_shows_the_clusters_shares_and_events_of_the_upstream_federation(
     finished: Path,
 ) -> None:
     """It has few of the readings itself, and none between two upstream snapshots."""
@@ -171,7 +171,29 @@ def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world
         results.update(server.status().rejected)
         after = {name: pack(model.state()) for name, model in server.models().items()}
     assert results == {}
-    assert after == models, "the world drops all of it as repeated"
+    assert after == models, "the upstream federation drops all of it as repeated"
+
+
+def test_a_region_keeps_its_clusters_while_the_upstream_server_is_rebuilt(world: Path) -> None:
+    """Upstream snapshots made on the way show fewer clusters."""
+    shutil.rmtree(file_of(world, WORLD).parent / "server")
+    with (
+        open_server(load_config(file_of(world, WORLD)), rebuild=True, clock=clock) as upstream,
+        running_region(file_of(world, "north"), ()) as north,
+    ):
+        model, rebuilt = north.server.models()["cells"], upstream.models()["cells"]
+
+        def clusters() -> list[object]:
+            """Those that are known, and which have come and gone so far."""
+            events = [one for one in model.status().events if one.kind != "share_moved"]
+            return [[(one.identity, one.name) for one in model.lineage.known], events]
+
+        before, readings = clusters(), []
+        while any([upstream.step(), north.step()]):
+            if rebuilt.snapshot is not None:
+                readings.append(rebuilt.snapshot.readings)
+            assert clusters() == before
+        assert readings[0] < readings[-1] == model.state()["half"]["readings"]
 
 
 def vars_of(update: Update) -> dict[str, object]:
@@ -202,7 +224,7 @@ def test_a_region_that_stops_at_any_step_and_starts_again_contributes_the_same(t
         assert all(len(contents) == 1 for contents in by_number.values()), "a number has one content"
 
 
-def test_contributions_wait_while_the_world_is_away_and_get_there_once(tmp_path: Path) -> None:
+def test_contributions_wait_while_the_upstream_federation_is_away_and_get_there_once(tmp_path: Path) -> None:
     write_world(tmp_path, 600, models=["points"])
     file = file_of(tmp_path, "north")
     with running_region(file, REGIONS["north"]) as region:
@@ -282,7 +304,7 @@ def test_a_region_refuses_to_unlearn_and_says_why(world: Path) -> None:
 
 
 def test_a_region_whose_number_another_one_has_used_stops_with_advice(world: Path) -> None:
-    """Two machines contribute under one name, to a world that has absorbed one of them."""
+    """Two machines contribute under one name, to an upstream federation that has absorbed one of them."""
     config = load_config(file_of(world, "north"))
     upstream = load_upstream(config)
     assert upstream is not None
@@ -322,8 +344,8 @@ def test_an_update_of_a_region_must_name_the_regions_it_comes_through(
         replace(update, regions=regions)
 
 
-def test_the_world_learns_what_it_would_learn_from_the_same_contributions_in_a_flat_federation(finished: Path) -> None:
-    """Nothing but what is in the log of updates reaches the world's model."""
+def test_the_upstream_server_learns_what_a_flat_federation_would_from_the_same_contributions(finished: Path) -> None:
+    """Nothing but what is in the log of updates reaches the upstream federation's model."""
     config = load_config(file_of(finished, WORLD))
     updates = [update for update in updates_in(config) if update.model == "cells"]
     model = config.contract.model("cells")

@@ -31,7 +31,7 @@ def world_file() -> str:
 
 
 def region_file(name: str, above: str = "world") -> str:
-    """As the page says: the world's file with another name and what the page adds; it contributes every half second."""
+    """As the page says: the upstream file with another name and what the page adds; contributes every half second."""
     found = re.search(r"^(    \[upstream\]\n.*?\n)\n`file`", PAGE, re.MULTILINE | re.DOTALL)
     assert found
     added = textwrap.dedent(found[1])

@@ -57,7 +57,7 @@ def leave_empty_cells_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CountMechanism, "release", release)
 
 
-def leave_windows_with_a_refused_reading_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def leave_windows_with_a_rejected_reading_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a value that is not a number goes through the noise unchanged."""
     real = CountMechanism.release
 

@@ -13,7 +13,7 @@ from client_nodes.contributions import Contributions
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate
 from client_nodes.windows import Windows
-from onebox.audit.windows import audit_refused, audit_windows
+from onebox.audit.windows import audit_rejected, audit_windows
 from shoal.privacy.audit.finding import LossFinding
 from shoal.privacy.count_noise import CountNoise, count_noise
 from shoal.privacy.counts import CountMechanism
@@ -39,9 +39,9 @@ def test_what_a_client_publishes_of_a_window_is_not_refuted(memory_folder: Path)
     assert finding.loss.low > 0.6 * EPSILON, "the attack must come near, or it would notice no fault"
 
 
-def test_a_refused_reading_in_place_of_a_valid_one_is_not_told_apart_better(memory_folder: Path) -> None:
+def test_a_rejected_reading_in_place_of_a_valid_one_is_not_told_apart_better(memory_folder: Path) -> None:
     """It adds nothing to any cell, so that only one count differs, and the loss is half the declared one."""
-    finding = attacked(memory_folder, second="refused")
+    finding = attacked(memory_folder, second="rejected")
     assert not finding.refuted, finding.line()
     assert finding.loss.low < EPSILON / 2 < finding.loss.high
 
@@ -89,8 +89,8 @@ def answer_every_window_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Windows, "_close", close)
 
 
-def drop_refused_readings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused reading keeps no place: valid readings decide when a window is full."""
+def drop_rejected_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected reading keeps no place: valid readings decide when a window is full."""
     real = Windows.add
 
     def add(self: Windows, batch: Batch, now: float) -> list[EncodedUpdate]:
@@ -113,20 +113,20 @@ def test_a_fault_is_refuted(fault: str, memory_folder: Path, monkeypatch: pytest
     assert finding.refuted, finding.line()
 
 
-def test_windows_with_a_refused_reading_that_get_no_noise_are_refuted(
+def test_windows_with_a_rejected_reading_that_get_no_noise_are_refuted(
     memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    audited.leave_windows_with_a_refused_reading_without_noise(monkeypatch)
-    finding = attacked(memory_folder, second="refused")
+    audited.leave_windows_with_a_rejected_reading_without_noise(monkeypatch)
+    finding = attacked(memory_folder, second="rejected")
     assert finding.refuted, finding.line()
 
 
-def test_nothing_but_counts_depends_on_whether_readings_are_refused(memory_folder: Path) -> None:
-    finding = audit_refused(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
+def test_nothing_but_counts_depends_on_whether_readings_are_rejected(memory_folder: Path) -> None:
+    finding = audit_rejected(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
     assert (finding.trials, finding.occurred) == (20, 0), finding.line()
 
 
-def test_refused_readings_that_keep_no_place_are_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop_refused_readings(monkeypatch)
-    finding = audit_refused(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
+def test_rejected_readings_that_keep_no_place_are_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_rejected_readings(monkeypatch)
+    finding = audit_rejected(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
     assert finding.refuted, finding.line()

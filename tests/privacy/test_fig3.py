@@ -1,4 +1,4 @@
-"""Fig. 3 of Masuyama et al. 2023: 1-Wasserstein distance between a 2-D Gaussian and its noised copy.
+"""Fig. 3 of Masuyama et al. 2023: 1-Wasserstein distance between a 2-D Gaussian and its noisy copy.
 
 The figure's numbers come out when epsilon applies to each feature, the range is 2, and the distance is the
 one-dimensional one of all 2000 scalars together. So the figure confirms what its epsilon means: per reading

@@ -17,7 +17,17 @@ from hypothesis.extra import numpy as hnp
 
 from shoal.config.limits import PACKED_BYTES_MAX
 from shoal.errors import MessageRejected
-from shoal.protocol.codec import ARRAY, DEPTH_MAX, DIMENSIONS_MAX, DTYPES, pack, unpack
+from shoal.protocol.codec import (
+    ARRAY,
+    DEPTH_MAX,
+    DIMENSIONS_MAX,
+    DTYPES,
+    PART,
+    PART_DEPTH_MAX,
+    StoredPart,
+    pack,
+    unpack,
+)
 
 arrays = st.sampled_from(sorted(DTYPES)).flatmap(
     lambda form: hnp.arrays(
@@ -127,8 +137,8 @@ def test_what_could_not_be_read_again_is_not_written(value: Any) -> None:
         pack(value)
 
 
-def nested(depth: int) -> Any:
-    value: Any = []
+def nested(depth: int, innermost: Any = None) -> Any:
+    value: Any = [] if innermost is None else [innermost]
     for _ in range(depth - 1):
         value = [value]
     return value
@@ -142,6 +152,31 @@ def test_nesting_has_a_limit_and_it_is_the_same_both_ways() -> None:
         unpack(msgpack.packb(nested(DEPTH_MAX + 1)))
     with pytest.raises(MessageRejected):
         unpack(b"\x91" * 1_000_000 + b"\xc0")
+
+
+def test_a_part_in_its_place_is_checked_like_the_rest() -> None:
+    assert unpack(pack(nested(3, StoredPart(nested(DEPTH_MAX - 3))))) == nested(DEPTH_MAX)
+    for wrong in (nested(3, StoredPart(nested(DEPTH_MAX - 2))), [StoredPart({"list": [{1: 2}]})]):
+        with pytest.raises(TypeError, match="cannot pack"):
+            pack(wrong)
+
+
+@pytest.mark.parametrize("around", [1, PART_DEPTH_MAX, PART_DEPTH_MAX + 1, DEPTH_MAX, DEPTH_MAX + 1])
+@pytest.mark.parametrize("inside", [1, PART_DEPTH_MAX, PART_DEPTH_MAX + 1, DEPTH_MAX, DEPTH_MAX + 1])
+def test_what_is_packed_with_parts_elsewhere_can_be_read_as_a_whole_and_packed_again(around: int, inside: int) -> None:
+    rows: list[bytes] = []
+
+    def refer(part: StoredPart) -> msgpack.ExtType:
+        rows.append(pack(part.value, depth_max=PART_DEPTH_MAX))
+        return msgpack.ExtType(PART, b"0")
+
+    value = nested(around, StoredPart(nested(inside)))
+    if max(around, inside) > PART_DEPTH_MAX:
+        with pytest.raises(TypeError, match=r"cannot pack .* nested deeper"):
+            pack(value, refer)
+        return
+    whole = unpack(pack(value, refer), resolve=lambda _: unpack(rows[0]))
+    assert pack(whole) == pack(value)
 
 
 def read_or_refused(packed: bytes) -> None:

@@ -64,9 +64,11 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
         for one in records:
             log.publish("readings", one.value, one.key, one.headers)
         log.flush()
-        one_by_one, _ = log.read("readings", {0: 0}, 10_000)
+        with patch("shoal.transports.sqlite.records.FEW_RECORDS", 10**6):
+            one_by_one, _ = log.read("readings", {0: 0}, 10_000)
         with patch("shoal.transports.sqlite.records.FEW_RECORDS", 0):
             stored, _ = log.read("readings", {0: 0}, 10_000)
+    assert not isinstance(one_by_one, RecordColumns)
     assert list(stored) == list(one_by_one)
     assert isinstance(stored, RecordColumns) or not all(one.headers for one in records)
     together, apart = Reading.decode_many(stored, WIDTH), Reading.decode_many(list(stored), WIDTH)

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
-from shoal.protocol.codec import Part, pack, unpack
+from shoal.protocol.codec import PART_DEPTH_MAX, StoredPart, pack, unpack
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
 OWNER = "client attic of plant"
@@ -105,7 +105,7 @@ def parts_in(path: Path) -> dict[int, bytes]:
 
 
 def test_a_part_is_in_its_place_again_after_a_reopening(path: Path) -> None:
-    window, answer = Part({"rows": np.arange(6.0).reshape(2, 3)}), Part([1, None, "ä"])
+    window, answer = StoredPart({"rows": np.arange(6.0).reshape(2, 3)}), StoredPart([1, None, "ä"])
     state = {"deep": {"window": window, "list": [answer, window]}, "n": 1}
     with Checkpoint(path, OWNER) as first:
         first.save(state)
@@ -115,7 +115,7 @@ def test_a_part_is_in_its_place_again_after_a_reopening(path: Path) -> None:
 
 
 def test_a_part_is_written_once_and_deleted_when_no_state_has_it(path: Path) -> None:
-    large, other = Part(bytes(100_000)), Part("other")
+    large, other = StoredPart(bytes(100_000)), StoredPart("other")
     with Checkpoint(path, OWNER) as first:
         first.save({"n": 1, "parts": [large]})
     assert len(parts_in(path)) == 1
@@ -137,29 +137,82 @@ def test_a_part_is_written_once_and_deleted_when_no_state_has_it(path: Path) -> 
 
 def test_equal_parts_are_stored_by_themselves(path: Path) -> None:
     with Checkpoint(path, OWNER) as checkpoint:
-        checkpoint.save({"parts": [Part("same"), Part("same")]})
+        checkpoint.save({"parts": [StoredPart("same"), StoredPart("same")]})
         assert checkpoint.load() == {"parts": ["same", "same"]}
     assert len(parts_in(path)) == 2
 
 
 def test_a_save_that_fails_knows_no_part_of_its_own(checkpoint: Checkpoint) -> None:
-    part = Part("whole")
+    part = StoredPart("whole")
     with pytest.raises(TypeError):
         checkpoint.save({"part": part}, [outbox_record(2)._replace(value=object())])  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(TypeError):
-        checkpoint.save({"part": Part(object())})
+        checkpoint.save({"part": StoredPart(object())})
     checkpoint.save({"part": part})
     assert checkpoint.load() == {"part": "whole"}
 
 
+def test_a_state_that_could_not_be_loaded_is_not_saved(checkpoint: Checkpoint) -> None:
+    deep: Any = StoredPart("innermost")
+    for _ in range(PART_DEPTH_MAX - 1):
+        deep = [deep]
+    checkpoint.save({"deep": deep})
+    assert pack(checkpoint.load()) == pack({"deep": deep})
+    for wrong in ([deep], StoredPart([[deep]])):
+        with pytest.raises(TypeError, match="nested deeper"):
+            checkpoint.save({"deep": wrong})
+    assert pack(checkpoint.load()) == pack({"deep": deep})
+
+
+def test_a_state_is_as_large_as_it_is_with_its_parts(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.runtime.checkpoint.STATE_BYTES_MAX", 4000)
+    large = [StoredPart(bytes(1000)) for _ in range(4)]
+    for kept in (large[:3], large[1:], large[:1], [large[3]] * 9, large[:3]):
+        checkpoint.save({"parts": kept})
+    for parts, rest in ((large, b""), (large[:3], bytes(1000)), ([], bytes(4000))):
+        with pytest.raises(InvalidState, match=r"a state of 40\d\d bytes is too large, at most 4000 can be saved"):
+            checkpoint.save({"parts": parts, "rest": rest})
+    assert pack(checkpoint.load()) == pack({"parts": large[:3]})
+
+
 @pytest.mark.parametrize(
-    "damage", ["DELETE FROM parts", "UPDATE parts SET value = x'a0'", "UPDATE parts SET number = number + 1"]
+    "damage", ["DELETE FROM parts", "UPDATE parts SET value = x'a0'", "UPDATE parts SET value = 'text'"]
 )
 def test_a_damaged_part_is_noticed(path: Path, damage: str) -> None:
     with Checkpoint(path, OWNER) as checkpoint:
-        checkpoint.save({"window": Part(bytes(10))})
+        checkpoint.save({"window": StoredPart(bytes(10))})
     with closing(sqlite3.connect(path)) as file, file:
         file.execute(damage)
+    with Checkpoint(path, OWNER) as checkpoint, pytest.raises(InvalidState, match="damaged"):
+        checkpoint.load()
+
+
+def test_a_whole_part_in_the_place_of_another_is_never_taken_for_it(path: Path) -> None:
+    state = {"a": StoredPart("x"), "b": StoredPart("y")}
+    with Checkpoint(path, OWNER) as checkpoint:
+        checkpoint.save(state)
+    for swap in ("UPDATE parts SET number = -number", "UPDATE parts SET number = number + 3"):
+        with closing(sqlite3.connect(path)) as file, file:
+            file.execute(swap)
+    with Checkpoint(path, OWNER) as checkpoint:
+        assert checkpoint.load() == {"a": "x", "b": "y"}
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE parts SET value = (SELECT value FROM parts WHERE number = 2) WHERE number = 1")
+    with Checkpoint(path, OWNER) as checkpoint, pytest.raises(InvalidState, match="a part of the state is gone"):
+        checkpoint.load()
+
+
+def test_a_part_of_an_earlier_process_under_the_same_number_is_noticed(path: Path) -> None:
+    with Checkpoint(path, OWNER) as first:
+        first.save({"window": StoredPart("older")})
+    with closing(sqlite3.connect(path)) as file:
+        older = file.execute("SELECT * FROM parts").fetchall()
+    with Checkpoint(path, OWNER) as second:
+        second.save({"window": StoredPart("newer")})
+        assert second.load() == {"window": "newer"}
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM parts")
+        file.executemany("INSERT INTO parts VALUES (?, ?)", older)
     with Checkpoint(path, OWNER) as checkpoint, pytest.raises(InvalidState, match="damaged"):
         checkpoint.load()
 
@@ -205,11 +258,27 @@ def test_a_process_cannot_open_it_twice_before_it_is_closed(path: Path) -> None:
     Checkpoint(path, OWNER).close()
 
 
-def test_another_format_version_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("without", [[], ["parts"], ["parts", "state", "outbox"]], ids=str)
+def test_another_format_version_is_refused_whatever_tables_it_has(path: Path, without: list[str]) -> None:
+    """The advice for a damaged file would cost a client a second epsilon."""
     Checkpoint(path, OWNER).close()
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE about SET value = '1' WHERE name = 'format'")
-    with pytest.raises(InvalidState, match="another version of shoal; run that version"):
+        for table in without:
+            file.execute(f"DROP TABLE {table}")
+        file.execute("PRAGMA journal_mode=DELETE")
+    before = path.read_bytes()
+    advice = r"run that version\. .* a client under a new name, and a server in a new folder with --rebuild"
+    with pytest.raises(InvalidState, match=f"written by another version of shoal; {advice}"):
+        Checkpoint(path, OWNER)
+    assert path.read_bytes() == before, "and nothing is written to it"
+
+
+def test_a_file_that_tells_no_version_is_damaged(path: Path) -> None:
+    Checkpoint(path, OWNER).close()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM about WHERE name = 'format'")
+    with pytest.raises(InvalidState, match="not a checkpoint, or only a part of one"):
         Checkpoint(path, OWNER)
 
 
@@ -218,7 +287,7 @@ def test_another_format_version_is_refused(path: Path) -> None:
 SAVING = """
 import hashlib, sys
 from pathlib import Path
-from shoal.protocol.codec import Part, pack
+from shoal.protocol.codec import StoredPart, pack
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
 def records(n):
@@ -229,7 +298,7 @@ def state(n):
     return {"n": n, "large": large, "parts": parts[:n] + [part(n)]}
 
 def part(n):
-    return Part(bytes(n * 4999 % 90_000))
+    return StoredPart(bytes(n * 4999 % 90_000))
 
 parts = [part(100 + n) for n in range(3)]
 
@@ -291,11 +360,12 @@ def test_a_kill_while_the_file_is_created_leaves_none_or_a_whole_one(path: Path,
 
 
 def whole(folder: Path) -> Path:
-    """A closed checkpoint with a state over many pages and a few outbox records."""
+    """A closed checkpoint with a state and two parts over many pages, and a few outbox records."""
     path = folder / "checkpoint.db"
+    parts = [StoredPart(bytes(range(256)) * 50), StoredPart({"rows": np.arange(2000.0)})]
     with Checkpoint(path, OWNER) as checkpoint:
         for n in range(3):
-            checkpoint.save({"n": n, "large": bytes(range(256)) * 100}, [outbox_record(n)])
+            checkpoint.save({"n": n, "large": bytes(range(256)) * 100, "parts": parts}, [outbox_record(n)])
     return path
 
 

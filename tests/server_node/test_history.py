@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -234,6 +239,71 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
         file.execute(f"DELETE FROM bins_{FINE_S}")
     site.run()
     assert bins_of(site) == before
+
+
+UNPRIVILEGED = """
+import os, sys
+from pathlib import Path
+from server_node.history.store import HistoryStore
+from shoal.config.contract import parse_contract
+from shoal.errors import ShoalError
+contract = parse_contract({
+    "federation": {"name": "plant"}, "features": [{"name": "warm", "low": 0, "high": 1}],
+    "privacy": {"mode": "off"}, "models": [{"name": "clusters", "algorithm": "fcac"}],
+})
+if os.geteuid() == 0:  # root may write everything
+    os.setgid(65534); os.setuid(65534)
+try:
+    HistoryStore(contract, Path(sys.argv[1]))
+except ShoalError as refused:
+    print(type(refused).__name__, refused)
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
+@pytest.mark.parametrize("case", ["new file", "file", "file in a folder that may be written", "damaged file"])
+def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(open_folder: Path, case: str) -> None:
+    path = open_folder / HISTORY_FILE
+    if case == "damaged file":
+        path.write_bytes(b"not a database, and longer than a header of one would be" * 40)
+    elif case != "new file":
+        HistoryStore(plant(), path).close()
+    for file in open_folder.iterdir():
+        file.chmod(0o444)
+    open_folder.chmod(0o777 if case == "file in a folder that may be written" else 0o555)
+    result = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, path], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert result.stdout.startswith(f"SettingsError {path}: cannot be written"), result
+    assert "a file that this user may write" in result.stdout
+
+
+def test_a_file_that_fails_while_the_server_runs_is_retriable(tmp_path: Path) -> None:
+    """Whatever it is asked for; the topic is there to make the file again."""
+    path = tmp_path / HISTORY_FILE
+    with closing(HistoryStore(plant(), path)) as store:
+        with closing(sqlite3.connect(path)) as other:
+            for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
+                other.execute(f"DROP TABLE {table}")
+        for use in (
+            lambda: store.bin(BinKey("clusters", FINE_S, START)),
+            lambda: store.names("clusters"),
+            lambda: store.newest("clusters", FINE_S),
+            lambda: store.forgotten(["clusters"], []),
+            lambda: store.expired([HistoryRecord(b"", a_bin(START, {0: 1}))]),
+        ):
+            with pytest.raises(LogUnavailable, match="delete it: the server makes it again"):
+                use()
 
 
 def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(tmp_path: Path) -> None:

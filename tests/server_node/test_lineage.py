@@ -225,10 +225,43 @@ def test_recent_readings_that_the_algorithm_counts_are_the_shares_of_its_cluster
     assert [cluster.share for cluster in lineage.known] == pytest.approx([0.9, 0.1])
 
 
+def followed_shares(*steps: tuple[int, tuple[float, float]]) -> list[float]:
+    """The recent shares of two clusters after steps of so many readings, of which such shares fell to each."""
+    both = group(0, 1, 2) | group(1, 3, 4)
+    lineage, learnt = Lineage(), 0
+    for readings, recent in steps:
+        learnt += readings
+        view = view_of(both, identity=[0, 1], recent=recent, accumulates=False)
+        lineage, _ = advance(lineage, view, learnt, 0.0, POLICY)
+    return [cluster.recent_share for cluster in lineage.known]
+
+
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=5), st.lists(st.integers(1, 2_000), min_size=1))
+def test_recent_shares_are_the_same_however_many_readings_lie_between_two_snapshots(
+    before: list[int], since: list[int]
+) -> None:
+    """A backlog that is learnt at once, or a federation that a region joins, weighs no more than recent readings."""
+    earlier, later = (0.25, 0.75), (0.9, 0.1)
+    at_once = followed_shares((sum(before), earlier), (sum(since), later))
+    step_by_step = followed_shares(*[(one, earlier) for one in before], *[(one, later) for one in since])
+    assert at_once == pytest.approx(step_by_step)
+
+
+def test_a_cluster_that_gets_all_readings_after_a_backlog_soon_has_most_of_the_recent_ones() -> None:
+    backlog, later = (1_000_000, (0.5, 0.5)), (int(2 * POLICY.share_readings), (1.0, 0.0))
+    assert followed_shares(backlog, later)[0] == pytest.approx(1 - 0.5 * np.exp(-2))
+
+
 def test_a_centre_that_no_row_is_nearest_to_any_more_is_gone_at_once() -> None:
     lineage, _ = advance(Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY)
     assert len(lineage.active) == 2
     lineage, events = advance(lineage, ClusteringView.from_centres(np.zeros((2, 1)), [10.0, 0.0]), 10, 0.0, POLICY)
+    assert (EventKind.GONE, 1, None) in kinds(events)
+
+
+def test_a_centre_without_rows_is_gone_at_once_though_fewer_rows_were_answered_for_than_before() -> None:
+    lineage, _ = advance(Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY)
+    _, events = advance(lineage, ClusteringView.from_centres(np.zeros((2, 1)), [9.0, 0.0]), 9, 0.0, POLICY)
     assert (EventKind.GONE, 1, None) in kinds(events)
 
 

@@ -37,7 +37,17 @@ def test_what_clients_may_still_send_is_kept(clients: tuple[str, ...]) -> None:
             after.check("shed", record(0, 5))
 
 
-@pytest.mark.parametrize("left", [None, [[0], ["attic"], [1.0]], [[0], ["attic"], [1.0], []]])
-def test_damaged_quotas_are_refused(left: Any) -> None:
+@pytest.mark.parametrize("clients", [None, [[0]], [{"attic": None}], [{"attic": [True]}], [{"attic": [True, [[0]]]}]])
+def test_damaged_quotas_are_refused(clients: Any) -> None:
     with pytest.raises(InvalidState):
-        Quotas(SETTINGS).restore({"names": [], "left": left})
+        Quotas(SETTINGS).restore({"clients": clients})
+
+
+def test_names_that_are_dropped_leave_the_state_too() -> None:
+    quotas = Quotas(SETTINGS)
+    quotas.check("attic", record(0, 5))
+    quotas.accepted("attic")
+    for number in range(2 * SETTINGS.clients_max):
+        quotas.check(f"made-up-{number}", record(1, 5))
+        kept = [client for group in unpack(pack(quotas.state()))["clients"] for client in group]
+    assert kept == ["attic"]

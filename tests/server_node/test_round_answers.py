@@ -39,6 +39,22 @@ def test_a_second_answer_to_the_same_round_does_not_count() -> None:
     assert not harness.answer("attic", SITES["garden"])
 
 
+def test_who_looks_at_a_model_sees_the_answers_that_have_arrived_and_changes_nothing() -> None:
+    harness = RoundsHarness(contract_with(), pool_clients=3)
+    harness.tick(0.0)
+    assert not harness.model.pending
+    for place, client in enumerate(("attic", "cellar"), start=1):
+        harness.answer(client, SITES[client])
+        before = {name: id(value) for name, value in vars(harness.model).items()}
+        shown = harness.model.status().rounds
+        assert shown is not None
+        assert shown.received == place
+        assert harness.model.pending
+        assert (harness.model.sleeping, harness.model.idle) == (False, False)
+        assert harness.model.params is not None
+        assert {name: id(value) for name, value in vars(harness.model).items()} == before
+
+
 def test_late_answers_count_for_late_rounds() -> None:
     harness = RoundsHarness(contract_with(between="decay", quorum=0.5, late_rounds=2, tolerance=0))
     first = harness.tick(0.0)

@@ -36,7 +36,7 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.config.models import round_policy
 from shoal.errors import MessageRejected
-from shoal.protocol.codec import Part, pack, unpack
+from shoal.protocol.codec import StoredPart, pack, unpack
 from shoal.protocol.validation import Validator
 from tests.server_node.rounds_harness import RoundsHarness, contract_with, rows_of
 
@@ -86,7 +86,7 @@ def test_an_answer_that_waits_is_the_same_part_of_all_checkpoints() -> None:
     before, after = participation.state(), participation.state()
     assert after["received"]["clients"] == ["attic", "cellar"]
     parts = zip(before["received"]["stats"], after["received"]["stats"], strict=True)
-    assert all(one is again and isinstance(one, Part) for one, again in parts)
+    assert all(one is again and isinstance(one, StoredPart) for one, again in parts)
     restored = restore_participation(unpack(pack(after)))
     assert restored.received_bytes == participation.received_bytes
     assert pack(restored.state()) == pack(after)

@@ -132,3 +132,12 @@ def test_nothing_on_the_server_asks_for_the_class_of_a_model() -> None:
         if path.name not in ("factory.py", "streaming.py", "rounds.py"):
             assert "StreamingModel" not in text, path
             assert "RoundsModel" not in text, path
+
+
+def test_a_checkpoint_whose_parameters_could_not_be_published_is_refused() -> None:
+    state = unpack(pack(with_snapshot("rounds").state()))
+    model_for("rounds").restore(state)
+    params = state["rounds"]["params"]
+    for damaged in ({name: array[:0] for name, array in params.items()}, {"centre": params["centre"]}):
+        with pytest.raises(InvalidState):
+            model_for("rounds").restore({**state, "rounds": {**state["rounds"], "params": damaged}})

@@ -68,6 +68,13 @@ def the_status(clusters: int = 3, **parts: Any) -> ServerStatus:
     return replace(status, models={name: replace(model, events=EVENTS) for name, model in status.models.items()})
 
 
+def parted_from(status: ServerStatus, identity: int, parent: int) -> ServerStatus:
+    """The status, of whose clusters one has parted from another."""
+    model = status.models["fcac"]
+    clusters = model.lineage.clusters | {identity: replace(model.lineage.clusters[identity], parent=parent)}
+    return replace(status, models={"fcac": replace(model, lineage=replace(model.lineage, clusters=clusters))})
+
+
 @pytest.fixture(scope="module")
 def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browsing(chromium, tmp_path_factory.mktemp("browser")) as browser:
@@ -163,7 +170,8 @@ def test_a_chosen_cluster_is_chosen_everywhere(browser: Browser, tmp_path: Path)
 
 
 def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browser, tmp_path: Path) -> None:
-    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
+    status = parted_from(the_status(), 1, parent=0)
+    with shown(browser, status, history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
         tab.until(DRAWN)
         tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
         facts = "Object.fromEntries([...document.querySelectorAll('#lives .opened dl div')]"
@@ -175,6 +183,8 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         assert known["Usual at this time"] == "40 %"
         assert " °C, mostly " in known["temperature"]
         assert known["What sets it apart"]
+        assert known["Parted"].startswith("parted from ")
+        assert known["Parted"].endswith("(0)")
         tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
         tab.until("document.querySelector('#lives .opened') === null")
 
@@ -211,12 +221,10 @@ def test_curves_lead_from_a_cluster_to_what_parted_from_it_and_from_a_merged_one
     browser: Browser, tmp_path: Path
 ) -> None:
     merged = RecentEvent(NOW - 30, "merged", 7, 0, "cluster 7 has merged into cluster 0")
-    status = the_status()
-    (name, model), lineage = next(iter(status.models.items())), status.models["fcac"].lineage
-    parted = replace(lineage.clusters[2], parent=1)
-    model = replace(model, events=(*EVENTS, merged), lineage=replace(lineage, clusters={**lineage.clusters, 2: parted}))
+    status = parted_from(the_status(), 2, parent=1)
+    model = replace(status.models["fcac"], events=(*EVENTS, merged))
     past = history(tmp_path, {0: 60, 1: 10, 2: 30}, {0: 60, 1: 20, 7: 20})
-    with shown(browser, replace(status, models={name: model}), past) as (tab, _):
+    with shown(browser, replace(status, models={"fcac": model}), past) as (tab, _):
         tab.until("document.querySelectorAll('#partings g path').length === 2")
         ends = tab.value_of(
             "[...document.querySelectorAll('#partings g path')].map(path => [0, path.getTotalLength()].map(length => {"

@@ -89,7 +89,7 @@ def test_the_largest_record_travels_though_packing_does_not_make_it_smaller(
 
 def test_a_missing_package_is_named(kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "lz4", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'shoal\[lz4\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[lz4\]'"):
         log_of(kafka_bootstrap, "lz4")
     log_of(kafka_bootstrap, "gzip").close()
 

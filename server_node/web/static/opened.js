@@ -1,4 +1,4 @@
-// What is known of the chosen cluster, in a row below its own: what it is, its kin, its share, its clients, its histograms.
+// What is known of the chosen cluster, in a row below its own: what it is, what it parted from, its share, its clients, its histograms.
 
 import { clusterTitle, duration, fixed, make, reconcile, setText } from "./format.js";
 import { usualOf, usualWords } from "./share.js";
@@ -23,11 +23,11 @@ export function fillOpened(row, cluster, model, now) {
 function facts(cluster, { clusters, features, usual }, now) {
   const parent = clusters.find(({ identity }) => identity === cluster.parent);
   const parted = clusters.filter((each) => each.parent === cluster.identity).map(clusterTitle).join(", ");
-  const kin = [parent ? `parted from ${clusterTitle(parent)}` : "", parted ? `${parted} parted from it` : ""];
+  const partings = [parent ? `parted from ${clusterTitle(parent)}` : "", parted ? `${parted} parted from it` : ""];
   return [
     ["What sets it apart", cluster.text],
     ["Known for", cluster.since === null ? "" : duration(now - cluster.since)],
-    ["Kin", kin.filter(Boolean).join("; ")],
+    ["Parted", partings.filter(Boolean).join("; ")],
     ["Share", cluster.trend_text],
     ["Usual at this time", usualWords(usualOf(usual, cluster.identity))],
     ["Newest readings from", cluster.fed_by_text],

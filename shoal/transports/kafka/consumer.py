@@ -18,7 +18,7 @@ from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Headers, Positions, Record
 from shoal.transports.kafka.client_configs import MIB
 from shoal.transports.kafka.decompression import BatchTooLarge, batches_of, bound_decompression
-from shoal.transports.kafka.errors import connect, explained
+from shoal.transports.kafka.errors import connect, kafka_errors
 from shoal.transports.kafka.topics import Topics
 from shoal.transports.limits import UNREADABLE
 
@@ -67,7 +67,7 @@ class LogReader:
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
-        """The consumer, its errors explained; after an error, its positions are unknown."""
+        """The consumer. Raises its errors inside as errors of shoal; after one, its positions are unknown."""
         if self._client is None:
             more = {
                 # A position that retention has removed is an error, never a silent jump to what is left.
@@ -80,7 +80,7 @@ class LogReader:
             }
             self._client = connect(self._where, KafkaConsumer, self._client_config | more)
         try:
-            with explained(self._where, but=UNDECODABLE):
+            with kafka_errors(self._where, but=UNDECODABLE):
                 yield self._client
         except BaseException:
             self._next = None

@@ -119,7 +119,7 @@ def _collecting_failures() -> Iterator[ConnectionFailures]:
 
 
 @contextmanager
-def explained(where: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def kafka_errors(where: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Turns errors of the library inside into errors of shoal, except those in `but`."""
     try:
         yield

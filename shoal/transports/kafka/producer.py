@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 from shoal.errors import LogUnavailable
 from shoal.transports.base import Headers
 from shoal.transports.kafka.client_configs import BATCH_BYTES, CONNECT_S
-from shoal.transports.kafka.errors import connect, explained, to_shoal_error
+from shoal.transports.kafka.errors import connect, kafka_errors, to_shoal_error
 
 IN_FLIGHT_RECORD_BYTES = 512
 """memory of a record in flight besides its own bytes"""
@@ -82,7 +82,7 @@ class LogWriter:
             )
         self.unsure = True
         try:
-            with explained(self._where):
+            with kafka_errors(self._where):
                 stored = producer.send(topic, value, key, list(headers), partition)
         except BaseException:
             in_flight.release(weight)

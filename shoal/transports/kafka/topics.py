@@ -20,7 +20,7 @@ from shoal.errors import LogError, LogUnavailable
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, TopicSettings
 from shoal.transports.kafka.client_configs import CONNECT_S, configs_of, settings_of
-from shoal.transports.kafka.errors import connect, explained
+from shoal.transports.kafka.errors import connect, kafka_errors
 from shoal.transports.limits import differences
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -122,7 +122,7 @@ class Topics:
 
     def cluster(self) -> str:
         """See `KafkaLog.cluster`."""
-        with explained(self._where):
+        with kafka_errors(self._where):
             return str(self._connected().describe_cluster()["cluster_id"])
 
     def show_progress(self, reader: str, name: str, at: Positions) -> None:
@@ -136,7 +136,7 @@ class Topics:
     def _offsets(self, name: str, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
         # Not by the consumer: brokers answer a connection in order, and its fetches wait for records.
         asked = {TopicPartition(name, partition): which for partition in partitions}
-        with explained(self._where):
+        with kafka_errors(self._where):
             found = self._connected().list_partition_offsets(asked, timeout_ms=int(1000 * CONNECT_S))
         return {place.partition: found[place].offset for place in asked}
 
@@ -155,7 +155,7 @@ class Topics:
 
     def _find(self, name: str, assumed: TopicSettings) -> Topic | None:
         """The topic as it is now. A user without the right to describe its configuration gets `assumed` instead."""
-        with explained(self._where):
+        with kafka_errors(self._where):
             (described,) = self._connected().describe_topics([name])
             problem = for_code(described["error_code"])
             if problem is UnknownTopicOrPartitionError:
@@ -180,11 +180,11 @@ class Topics:
             "replication_factor": self._replication or -1,
             "configs": configs_of(wanted, self._replication),
         }
-        with explained(self._where), suppress(TopicAlreadyExistsError):  # another process was faster
+        with kafka_errors(self._where), suppress(TopicAlreadyExistsError):  # another process was faster
             self._connected().create_topics({name: declared})
         until = time.monotonic() + CONNECT_S
         while time.monotonic() < until:
-            with explained(self._where):
+            with kafka_errors(self._where):
                 with suppress(KafkaTimeoutError):
                     self._connected().wait_for_topics([name], timeout_ms=int(1000 * CONNECT_S))
                 found = self._find(name, wanted)

@@ -35,7 +35,7 @@ class KafkaSettings(Settings):
     )
     replication: int = Field(default=0, ge=0, le=100, description="copies of each topic; 0: the default of the brokers")
     compression: Literal["none", "gzip", "lz4"] = Field(
-        default="none", description="compression of records; `lz4` needs `shoal[lz4]`"
+        default="none", description="compression of records; `lz4` needs the extra `lz4`"
     )
 
     @model_validator(mode="after")

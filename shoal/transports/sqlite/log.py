@@ -24,7 +24,7 @@ from shoal.transports.sqlite import topics
 from shoal.transports.sqlite.log_time import log_time_ms
 from shoal.transports.sqlite.records import Pending, pack, pack_batch, read_records
 from shoal.transports.sqlite.retention import MIB, release_free_pages, store
-from shoal.transports.sqlite.schema import connect, explained, reading
+from shoal.transports.sqlite.schema import connect, log_file_errors, reading
 from shoal.transports.sqlite.topics import Topic
 
 PENDING_BYTES = 256
@@ -205,12 +205,15 @@ class SqliteLog:
                 self.flush(self._wait_s)
         finally:
             connection, self._connection = self._connection, None
-            with explained(self._path):
+            with log_file_errors(self._path):
                 connection.close()
 
     @contextmanager
     def _open(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
-        """The connection, with its errors explained, if its file is still the one at the path. `wait_s`: for locks."""
+        """The connection, if its file is still the one at the path. `wait_s`: for locks.
+
+        Raises SQLite's errors inside as errors of shoal.
+        """
         if self._connection is None:
             raise self._closed()
         try:
@@ -219,7 +222,7 @@ class SqliteLog:
             same = False
         if not same:
             raise LogError(f"log {self._path}: the file was deleted or replaced while open; open it again")
-        with explained(self._path):
+        with log_file_errors(self._path):
             self._set_lock_wait(self._connection, self._wait_s if wait_s is None else wait_s)
             yield self._connection
 

@@ -21,7 +21,7 @@ from shoal.transports.sqlite.topics import Topic, Watermarks, records_table, wat
 FORMS_MAX = 8
 """forms of headers among the records of a read; with more, each record is unpacked by itself"""
 FEW_RECORDS = 4
-"""up to which columns cost more than they spare"""
+"""up to so many records, reading row by row is faster"""
 
 
 class Pending(NamedTuple):

@@ -57,7 +57,7 @@ _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def log_file_errors(path: Path) -> Iterator[None]:
     """Turn errors of SQLite inside into errors of shoal, each with one line that says what to do."""
     try:
         yield
@@ -85,11 +85,13 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
     """Open the log at `path`, created if there is none. Raises `SettingsError`, `LogError`, `LogUnavailable`."""
-    if "\0" in str(path) or path.is_dir():
-        raise SettingsError(f"log {str(path)!r}: must be a file in an existing folder")
+    if "\0" in str(path):
+        raise SettingsError(f"log {str(path)!r}: holds a NUL character; give another path")
+    if path.is_dir():
+        raise SettingsError(f"log {str(path)!r}: is a folder; name a file in it")
     if not path.parent.is_dir():
         raise LogFolderMissing(f"log {str(path)!r}: must be a file in an existing folder; create the folder first")
-    with explained(path):
+    with log_file_errors(path):
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
             _when_unlocked(db, path, wait_s)

@@ -203,6 +203,7 @@ def test_a_record_that_raises_an_unforeseen_error_is_set_aside_and_harms_nothing
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
+        ({"version": 1}, "of another version of shoal"),
         ({"version": 99}, "of another version of shoal"),
         ({"contract": "other"}, "put the old federation file back"),
         ({"log": b"other"}, r"another \[replica\] group"),
