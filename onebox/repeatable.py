@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 
-from client_nodes.bootstrap import checkpoint_owner
+from client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, checkpoint_owner
 from shoal.config.settings import Config
 from shoal.files import write_secret
 from shoal.protocol.topics import READINGS, readings_settings
@@ -54,8 +54,8 @@ def seed_clients(config: Config, clients: Sequence[str], seed: int) -> None:
         with closing(SqliteLog(folder / "readings.db", new_identity=partial(bytes, identity))) as log:
             log.ensure(READINGS, readings_settings(config.client))
         # A key without a checkpoint would be the remains of a lost client.
-        Checkpoint(folder / "checkpoint.db", checkpoint_owner(config, client)).close()
-        write_secret(folder / "noise.key", _derived(seed, client, "noise key"))
+        Checkpoint(folder / CHECKPOINT, checkpoint_owner(config, client)).close()
+        write_secret(folder / NOISE_KEY, _derived(seed, client, "noise key"))
 
 
 def _derived(seed: int, client: str, use: str) -> bytes:

@@ -68,7 +68,7 @@ class AuditedClient:
         self._number = 0
 
     def publish(self, readings: NDArray[np.float64], users: Sequence[bytes] = ()) -> list[Update]:
-        """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is refused.
+        """Write readings (n, d) and step until idle; returns what was published. A reading with NaN is rejected.
 
         `users` (n,): the user id of each reading; without them every reading is from a user of its own.
         """

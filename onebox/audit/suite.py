@@ -11,7 +11,7 @@ from onebox.audit.canaries import audit_canaries
 from onebox.audit.kills import audit_kills
 from onebox.audit.mechanisms import audit_count_mechanism, audit_row_mechanism, learns_rows
 from onebox.audit.rounds import audit_rounds
-from onebox.audit.windows import audit_refused, audit_windows
+from onebox.audit.windows import audit_rejected, audit_windows
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.config.privacy import learns_from_counts, privacy_mode
 from shoal.config.settings import Config
@@ -20,7 +20,7 @@ from shoal.privacy.audit.finding import Finding
 
 PRECISION_TRIALS = 500
 """outputs of the precision attack for every trial of the others: it takes many to see a rare hole"""
-REFUSED_WINDOWS = 20
+REJECTED_WINDOWS = 20
 
 
 def run_audits(
@@ -36,10 +36,10 @@ def run_audits(
     counting = [model for model in contract.models if learns_from_counts(model)]
     for model in counting:
         yield from audit_count_mechanism(contract, model, trials, generator)
-        for second in ("elsewhere", "refused"):
+        for second in ("elsewhere", "rejected"):
             yield audit_windows(config, model, folder / f"{model.name}-{second}", trials, generator, second)
     if counting:
-        yield audit_refused(config, folder / "refused", REFUSED_WINDOWS, generator)
+        yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
     if learns_rows(contract):
         yield from audit_row_mechanism(contract, trials, PRECISION_TRIALS * trials, generator)
     for model in contract.models:

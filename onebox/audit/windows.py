@@ -38,8 +38,8 @@ FIRST, SECOND = 0.02, 0.98
 BEYOND = 3
 """readings that the audited user has above those that a window counts: they must not tell"""
 USER = b"audited user"
-REFUSED_SHARE = 0.3
-"""share of the readings that are refused where that must not show"""
+REJECTED_SHARE = 0.3
+"""share of the readings that are rejected where that must not show"""
 
 
 class Neighbours(NamedTuple):
@@ -98,7 +98,7 @@ def audit_windows(
     folder: Path,
     trials: int,
     generator: np.random.Generator,
-    second: Literal["elsewhere", "refused"] = "elsewhere",
+    second: Literal["elsewhere", "rejected"] = "elsewhere",
 ) -> LossFinding:
     """Guess whether a privacy unit of a window was at one place, or `second`: elsewhere, or not a number at all.
 
@@ -116,20 +116,20 @@ def audit_windows(
             window = neighbours.windows[0 if was_first[trial] else 1]
             updates = client.publish(bounds.from_unit(window), neighbours.users)
             scores[trial] = attack.score(updates, neighbours)
-    name = f"whole windows, one {unit.name} " + ("moved" if second == "elsewhere" else "refused")
+    name = f"whole windows, one {unit.name} " + ("moved" if second == "elsewhere" else "rejected")
     return LossFinding(name, model.name, model_epsilon(contract, model) or 0.0, loss_from_scores(scores, was_first))
 
 
-def audit_refused(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
-    """Whether anything but counts tells that readings are refused: two clients, one of whose readings are partly NaN.
+def audit_rejected(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
+    """Whether anything but counts tells that readings are rejected: two clients, one of whose readings are partly NaN.
 
     Both have as many readings. Compared are how many updates there are, and all of them but their counts.
     """
     counting = [model for model in config.contract.models if learns_from_counts(model)]
     seen = []
     rows = generator.uniform(*MIDDLE, size=(windows * config.contract.privacy.window_readings, config.contract.width))
-    refused = generator.random(len(rows)) < REFUSED_SHARE
-    for name, values in (("valid", rows), ("refused", np.where(refused[:, None], np.nan, rows))):
+    rejected = generator.random(len(rows)) < REJECTED_SHARE
+    for name, values in (("valid", rows), ("rejected", np.where(rejected[:, None], np.nan, rows))):
         audited = in_folder(config, folder / name, counting)
         attacks = {model.name: CountsAttack(audited.contract, model) for model in counting}
         with AuditedClient(audited) as client:
@@ -138,7 +138,7 @@ def audit_refused(config: Config, folder: Path, windows: int, generator: np.rand
     different = sum(one != other for one, other in zip_longest(*seen))
     subject = ", ".join(model.name for model in counting)
     return EventFinding(
-        "refused readings", subject, len(seen[0]), "updates", different, "that tell of refused readings"
+        "rejected readings", subject, len(seen[0]), "updates", different, "that tell of rejected readings"
     )
 
 

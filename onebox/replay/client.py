@@ -33,7 +33,7 @@ class Counts:
 
     clients: int = 0
     readings: int = 0
-    refused: int = 0
+    rejected: int = 0
     """with a value that is no finite number, or that repeat one, if the settings tell to drop those"""
     clipped: int = 0
 
@@ -66,7 +66,7 @@ class ReplayedClient:
         publisher = Publisher(plan.contract, stages.validator, plan.update_bytes_max)
         self._learner = Learner(plan.contract, name, publisher, plan.settings, started_at)
         self.window = Window(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
-        """its newest private rows, from which it answers rounds; empty without models in rounds"""
+        """its newest noisy rows, from which it answers rounds; empty without models in rounds"""
         self._keeps_window = bool(plan.models_in_rounds)
         self._readings = 0
         self._newest = -np.inf
@@ -118,7 +118,7 @@ class ReplayedClient:
     def _count(self, private: PrivateBatch) -> None:
         places = len(private.place_times)
         self._counts.readings += places
-        self._counts.refused += places - len(private.rows) - private.withheld
+        self._counts.rejected += places - len(private.rows) - private.withheld
         self._counts.clipped += private.clipped
 
 

@@ -129,7 +129,7 @@ def _summary(result: ReplayResult, engine: str, started_s: float, learnt_s: floa
         "engine": engine,
         "clients": totals.clients,
         "readings": totals.readings,
-        "refused": totals.refused,
+        "rejected": totals.rejected,
         "records": totals.records,
         "published": published,
         "digest": result.digest,
@@ -149,7 +149,7 @@ def _number(n: int, thing: str) -> str:
 def _text(summary: dict[str, Any], plan: ReplayPlan) -> str:
     lines = [
         f"Replayed {_number(summary['readings'], 'reading')} of {_number(summary['clients'], 'client')} in "
-        f"{summary['seconds']:,.1f} s; refused: {summary['refused']:,}.",
+        f"{summary['seconds']:,.1f} s; rejected: {summary['rejected']:,}.",
         f"{plan.folder} has {_number(summary['records'], 'update')}; SHA-256: {summary['digest']}",
     ]
     lines += [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +19,8 @@ try:
     from pyarrow import parquet
 except ImportError:
     raise MissingExtra("A replay", "parquet") from None
+
+from producers.files.parquet import parquet_errors
 
 CLIENT, TIME, SEQUENCE = "client", "t", "sequence"
 PIECE_ROWS: Final = 1024 * 1024
@@ -76,7 +77,7 @@ class ReadingsFile:
             raise SettingsError(f"{path}: a folder; name the files in it: {path / '*.parquet'}")
         if not path.is_file():
             raise SettingsError(f"{path}: no such file")
-        with _explained(path), parquet.ParquetFile(path) as file:
+        with parquet_errors(path), parquet.ParquetFile(path) as file:
             names, metadata = file.schema_arrow.names, file.metadata
             rows = tuple(int(metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups))
             footer = metadata.serialized_size
@@ -112,7 +113,7 @@ def schema_of(width: int) -> Any:
 def scan(piece: Piece, columns: Columns) -> Iterator[Any]:
     """The readings of a piece, in batches of the form `schema_of`. Raises `InvalidData`."""
     row = piece.first_row
-    with _explained(piece.path), parquet.ParquetFile(piece.path) as file:
+    with parquet_errors(piece.path), parquet.ParquetFile(piece.path) as file:
         wanted = list(dict.fromkeys(columns.all))
         for batch in file.iter_batches(BATCH_ROWS, row_groups=list(piece.row_groups), columns=wanted):
             if columns.sequence is None:
@@ -127,7 +128,7 @@ def scan(piece: Piece, columns: Columns) -> Iterator[Any]:
 def normalise(batch: Any, columns: Columns, sequence: Any) -> Any:
     """A batch with the columns of the files -> one of the form `schema_of`.
 
-    Nulls become NaN, which clients refuse. Raises `InvalidData` for readings without a client, a time or a number in
+    Nulls become NaN, which clients reject. Raises `InvalidData` for readings without a client, a time or a number in
     the sequence, and for names that no client can have.
     """
     clients = batch.column(columns.client).cast(pa.string())
@@ -161,11 +162,3 @@ def _cast(array: Any, wanted: Any, column: str) -> Any:
         return array.cast(wanted, safe=pa.types.is_integer(wanted))
     except pa.ArrowInvalid:
         raise InvalidData(f"column {column!r} has numbers that are no {wanted}") from None
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError) as broken:
-        raise InvalidData(f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again") from None

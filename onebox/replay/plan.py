@@ -46,7 +46,7 @@ class ReplayPlan:
 
     @property
     def readings(self) -> int:
-        """Number of readings, refused ones included."""
+        """Number of readings, rejected ones included."""
         return sum(file.rows for file in self.files)
 
     @property

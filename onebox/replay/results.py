@@ -54,7 +54,7 @@ def updates_file(plan: ReplayPlan, part: int) -> Path:
 
 
 def rows_file(plan: ReplayPlan, part: int) -> Path:
-    """Where the newest private rows of the clients of a part are, for models in rounds."""
+    """Where the newest noisy rows of the clients of a part are, for models in rounds."""
     return plan.folder / f"rows-{part:05d}.arrow"
 
 
@@ -84,7 +84,7 @@ def learnt(plan: ReplayPlan, parts: Iterable[int] | None = None) -> list[PartSum
 
 
 def windows_of(plan: ReplayPlan, part: int) -> Iterator[tuple[str, Rows]]:
-    """Each client of a part with its newest private rows (n, d), by name."""
+    """Each client of a part with its newest noisy rows (n, d), by name."""
     with pa.memory_map(str(rows_file(plan, part))) as file:
         reader = pa.ipc.open_file(file)
         for number in range(reader.num_record_batches):

@@ -50,7 +50,7 @@ def run_rounds(
     """Run rounds of one model until it moves by less than its `tolerance`, or `rounds_max` rounds; write the model.
 
     It starts from what a server starts from, and every client with enough rows answers each round from its newest
-    private rows. `on_round` gets the number of each
+    noisy rows. `on_round` gets the number of each
     round and its shift. Raises `SettingsError` and `InvalidData`.
     """
     algorithm = rounds_algorithm(model.algorithm)

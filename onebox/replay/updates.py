@@ -40,7 +40,7 @@ def make_updates(
     """Readings of whole clients, one after the other, each in the order (t, sequence) -> the updates of those clients.
 
     Batches of the form `onebox.replay.parquet.schema_of` come in, batches of the form `UPDATES` come out. How the
-    readings are cut into batches makes no difference. `keep_window` gets each client with its newest private rows.
+    readings are cut into batches makes no difference. `keep_window` gets each client with its newest noisy rows.
     Raises `InvalidData` for readings out of order.
     """
     finished: set[str] = set()

@@ -26,14 +26,14 @@ class ParquetTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _explained(path), parquet.ParquetFile(path) as file:
+        with parquet_errors(path), parquet.ParquetFile(path) as file:
             self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
             self._rows = int(file.metadata.num_rows)
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """See `Table.rows`; no row of a Parquet file is broken."""
         names = list(dict.fromkeys(wanted))
-        with _explained(self.path), parquet.ParquetFile(self.path) as file:
+        with parquet_errors(self.path), parquet.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
                 cells = {name: _cells(batch.column(name)) for name in names}
                 yield from zip(*(cells[name] for name in wanted), strict=True)
@@ -41,7 +41,7 @@ class ParquetTable:
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
         """See `Table.blocks_apart`."""
         names = list(dict.fromkeys((*features, *others)))
-        with _explained(self.path), parquet.ParquetFile(self.path) as file:
+        with parquet_errors(self.path), parquet.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
                 columns = [batch.column(name) for name in features]
                 cells = [_cells(batch.column(name)) for name in others]
@@ -72,7 +72,8 @@ def _cells(column: Any) -> list[Any]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Raise errors of pyarrow and of the file inside as `InvalidData`."""
     try:
         yield
     except (pa.ArrowException, OSError) as broken:

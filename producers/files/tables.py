@@ -257,7 +257,7 @@ class JsonTable:
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a text file; `OVERLONG` replaces one that is longer than `LINE_CHARS_MAX`."""
-    with _explained(path), _opened(path) as file:
+    with _file_errors(path), _opened(path) as file:
         # Bytes that are not UTF-8 must not stop the file: in a name they show as a missing column, in a cell as text.
         text = TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
         while line := text.readline(LINE_CHARS_MAX):
@@ -271,7 +271,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _count_lines(path: Path) -> int:
     lines, last = 0, b""
-    with _explained(path), _opened(path) as file:
+    with _file_errors(path), _opened(path) as file:
         while block := file.read(BLOCK_BYTES):
             lines += block.count(b"\n")
             last = block
@@ -283,7 +283,8 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _file_errors(path: Path) -> Iterator[None]:
+    """Raise errors of the file and of its compression inside as `InvalidData`."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile):

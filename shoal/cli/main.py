@@ -96,7 +96,7 @@ def _unavailable(name: str, module: str) -> click.Command:
     @click.command(name, help=f"Not available: {why}.", context_settings={"ignore_unknown_options": True})
     @click.argument("anything", nargs=-1)
     def unavailable(anything: tuple[str, ...]) -> None:
-        raise SettingsError(f"{why}; install shoal with all its extras: pip install 'shoal[demo]'")
+        raise SettingsError(f"{why}; install shoal with its extras: pip install '.[demo]' in a clone of shoal")
 
     return unavailable
 

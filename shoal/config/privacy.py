@@ -27,7 +27,7 @@ def declared_bounds(contract: Contract) -> Bounds:
 
 
 def learns_from_counts(model: Model) -> bool:
-    """Whether the model learns from private counts; otherwise it learns from private rows."""
+    """Whether the model learns from private counts; otherwise it learns from noisy rows."""
     return isinstance(load_algorithm(model.algorithm), CountingAlgorithm)
 
 

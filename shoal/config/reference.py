@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Feature, Model, Privacy, Rounds
+from shoal.config.event_settings import EventSettings
 from shoal.config.replica_settings import ReplicaSettings
 from shoal.config.server_settings import ServerSettings
 from shoal.config.settings import LogSettings, ReadingsSettings
@@ -66,6 +67,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "`[server]`", ServerSettings
     yield "`[replica]`", ReplicaSettings
     yield "`[upstream]`", UpstreamSettings
+    yield "`[events]`", EventSettings
     for name, form in source_sections().items():
         yield f"`[{name}]`", form
 

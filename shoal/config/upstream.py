@@ -44,13 +44,13 @@ def load_upstream(config: Config) -> Upstream | None:
     upstream = load_config(config.upstream.file)
     check_models(upstream.contract)
     _check_no_circle(config.contract.federation, upstream, config.upstream.file)
-    region, world = config.contract, upstream.contract
-    differences = [*_common_differences(region, world), *_model_differences(region, world)]
+    region, above = config.contract, upstream.contract
+    differences = [*_common_differences(region, above), *_model_differences(region, above)]
     if differences:
         raise SettingsError(
-            f"[upstream]: {region.federation} cannot be a region of {world.federation}: {'; '.join(differences)}"
+            f"[upstream]: {region.federation} cannot be a region of {above.federation}: {'; '.join(differences)}"
         )
-    return Upstream(upstream, tuple(_common_models(region, world)))
+    return Upstream(upstream, tuple(_common_models(region, above)))
 
 
 def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
@@ -68,28 +68,28 @@ def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
         upstream = load_config(upstream.upstream.file)
 
 
-def _common_models(region: Contract, world: Contract) -> Iterator[str]:
-    return (model.name for model in region.models if world.model(model.name) is not None)
+def _common_models(region: Contract, above: Contract) -> Iterator[str]:
+    return (model.name for model in region.models if above.model(model.name) is not None)
 
 
-def _common_differences(region: Contract, world: Contract) -> Iterator[str]:
+def _common_differences(region: Contract, above: Contract) -> Iterator[str]:
     """What differs in features and privacy, in words."""
-    own, other = ({one.name: one for one in contract.features} for contract in (region, world))
+    own, other = ({one.name: one for one in contract.features} for contract in (region, above))
     if list(own) != list(other):
         yield f"its features are {', '.join(own)}, there they are {', '.join(other)}"
     else:
         for name in own:
             yield from _fields_that_differ(f"feature {name}", own[name].model_dump(), other[name].model_dump())
-    yield from _fields_that_differ("[privacy]", region.privacy.model_dump(), world.privacy.model_dump())
+    yield from _fields_that_differ("[privacy]", region.privacy.model_dump(), above.privacy.model_dump())
 
 
-def _model_differences(region: Contract, world: Contract) -> Iterator[str]:
+def _model_differences(region: Contract, above: Contract) -> Iterator[str]:
     """What differs in the models of both, in words."""
-    names = list(_common_models(region, world))
+    names = list(_common_models(region, above))
     if not names:
         yield "no model has the same name in both; the region contributes to models of the same name"
     for name in names:
-        own, other = region.model(name), world.model(name)
+        own, other = region.model(name), above.model(name)
         assert own is not None
         assert other is not None
         if own.algorithm == other.algorithm and not can_aggregate(own.algorithm):

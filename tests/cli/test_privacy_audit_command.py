@@ -50,8 +50,8 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
         "two cells, released twice",
         "noise of another client",
         "whole windows, one reading moved",
-        "whole windows, one reading refused",
-        "refused readings",
+        "whole windows, one reading rejected",
+        "rejected readings",
         "canaries",
         "kills: answers",
         "kills: ledger",
@@ -87,7 +87,7 @@ def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(
 def test_the_folder_of_the_federation_file_is_not_touched(
     counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suite, "REFUSED_WINDOWS", 2)
+    monkeypatch.setattr(suite, "REJECTED_WINDOWS", 2)
     CliRunner().invoke(audit, ["--config", str(counted), "--trials", "10", "--kills", "0"], catch_exceptions=False)
     assert list(tmp_path.iterdir()) == [counted]
 

@@ -18,7 +18,7 @@ from shoal.evaluation.command import reproduce
 from tests.house.small_federation import write_federation
 
 ROOT = Path(__file__).parents[2]
-EXTRA = re.compile(r"pip install 'shoal\[(\w+)\]'")
+EXTRA = re.compile(r"pip install '\.\[(\w+)\]'")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 pytestmark = pytest.mark.long

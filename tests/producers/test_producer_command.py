@@ -302,4 +302,4 @@ def test_without_the_library_the_error_is_the_command_to_install_it(config: Path
     program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli.main import main; main()"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "shoal: MQTT needs an extra: pip install 'shoal[mqtt]'"
+    assert ended.stderr.splitlines()[-1] == "shoal: MQTT needs an extra: pip install '.[mqtt]' in a clone of shoal"

@@ -20,7 +20,7 @@ from tests.replay.plant_files import plan_of, replayed, write_files
 def ray_engine() -> Iterator[Engine]:
     """Ray with two workers on this machine."""
     if importlib.util.find_spec("ray") is None:
-        without("Ray", "it is not installed; pip install 'shoal[ray]'")
+        without("Ray", "it is not installed; pip install '.[ray]'")
     engine = open_engine("ray", 2)
     yield engine
     engine.close()
@@ -30,7 +30,7 @@ def ray_engine() -> Iterator[Engine]:
 def spark_engine() -> Iterator[Engine]:
     """Spark with two workers on this machine."""
     if importlib.util.find_spec("pyspark") is None:
-        without("Spark", "it is not installed; pip install 'shoal[spark]'")
+        without("Spark", "it is not installed; pip install '.[spark]'")
     if shutil.which("java") is None:
         without("Spark", "it needs Java 17; on Debian: apt install openjdk-17-jre-headless")
     engine = open_engine("spark", 2)

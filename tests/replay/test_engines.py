@@ -39,7 +39,7 @@ def test_every_engine_gives_the_outcome_of_this_process(
 ) -> None:
     totals = in_this_process["totals"]
     assert (totals.clients, totals.readings) == (len(CLIENTS), 120 * len(CLIENTS))
-    assert totals.refused > 0
+    assert totals.rejected > 0
     assert totals.records > 30
     assert replayed(plan_of(tmp_path, files, parts=4), engine) == in_this_process
 
@@ -154,13 +154,13 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"onebox.replay.{name}_engine", raising=False)
-    with pytest.raises(MissingExtra, match=rf"--engine {name} needs an extra: pip install 'shoal\[{name}\]'"):
+    with pytest.raises(MissingExtra, match=rf"--engine {name} needs an extra: pip install '\.\[{name}\]'"):
         open_engine(name, 1)
 
 
 def test_spark_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
-        without("Spark", "it is not installed; pip install 'shoal[spark]'")
+        without("Spark", "it is not installed; pip install '.[spark]'")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SettingsError, match="--engine spark needs Java 17 or later"):

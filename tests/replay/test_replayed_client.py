@@ -114,11 +114,11 @@ def test_few_readings_make_the_updates_of_a_live_client_too(tmp_path: Path, n: i
     assert [value for _, value in updates(plan, batches(times, values, []))] == live
 
 
-def test_refused_readings_alone_make_no_update_but_are_counted() -> None:
+def test_rejected_readings_alone_make_no_update_but_are_counted() -> None:
     times, values = readings(60)
     stages = Stages(plan_of(models=STREAMING))
     assert list(make_updates(batches(times, values * np.inf, []), stages)) == []
-    assert (stages.counts.readings, stages.counts.refused, stages.counts.clients) == (60, 60, 1)
+    assert (stages.counts.readings, stages.counts.rejected, stages.counts.clients) == (60, 60, 1)
 
 
 def test_readings_out_of_order_are_refused_and_not_learnt_in_another_order() -> None:

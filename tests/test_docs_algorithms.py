@@ -1,0 +1,68 @@
+"""The page on algorithms agrees with the declarations of options. To make its tables of the algorithms in rounds anew:
+`python -m tests.test_docs_algorithms`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shoal.algorithms.reference import options_table
+from shoal.algorithms.registry import rounds_algorithm, rounds_names
+from shoal.errors import SettingsError
+
+HERE = Path(__file__).parent.parent
+FILE = HERE / "docs" / "reference" / "algorithms.md"
+PAGE = FILE.read_text(encoding="utf-8")
+PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+TABLES = (
+    ("kmeans", "fcm", "gmm", "kfed", "mufc", "ffcm", "kmeans_local", "gmm_local"),
+    ("dbscan",),
+    ("spectral",),
+    ("tsk",),
+)
+"""the algorithms of each table, in the order of the page"""
+
+
+@pytest.mark.parametrize("names", TABLES, ids=lambda names: names[0])
+def test_a_table_of_options_agrees_with_the_declarations(names: tuple[str, ...]) -> None:
+    assert options_table(names) in PAGE
+
+
+def test_every_algorithm_in_rounds_that_comes_with_shoal_has_its_options_in_a_table() -> None:
+    own = set(PROJECT["entry-points"]["shoal.algorithms"]) & set(rounds_names())
+    assert own == {name for names in TABLES for name in names}
+
+
+def test_an_option_that_algorithms_declare_alike_has_one_line_with_all_of_them() -> None:
+    table = options_table(("kmeans", "fcm"))
+    assert table.count("| `clusters_max` | `kmeans`, `fcm` | `20` |") == 1
+    assert "| `fuzzifier` | `fcm` | `2.0` |" in table
+
+
+def test_every_option_says_what_it_means_and_which_values_it_takes() -> None:
+    declared = [option for name in rounds_names() for option in rounds_algorithm(name).options.values()]
+    assert declared
+    assert all(option.meaning and option.expected for option in declared)
+
+
+def test_a_streaming_algorithm_has_no_such_table() -> None:
+    with pytest.raises(SettingsError, match="fcac is a streaming algorithm"):
+        options_table(("fcac",))
+
+
+def rewritten(page: str) -> str:
+    """The page with these tables made anew."""
+    tables = iter(TABLES)
+    return re.sub(
+        r"^\| option \| (of \| )?default \| values \| meaning \|\n(\|.*\n)+",
+        lambda _: f"{options_table(next(tables))}\n",
+        page,
+        flags=re.MULTILINE,
+    )
+
+
+if __name__ == "__main__":
+    FILE.write_text(rewritten(PAGE), encoding="utf-8")
