@@ -30,7 +30,7 @@ lint: $(VENV)/.dev
 check-types: $(VENV)/.dev
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench ## measure speed and memory beside peers, into benchmarks/results
+bench: $(VENV)/.bench ## in nearly two hours: measure speed and memory beside peers, into benchmarks/results
 	$(BIN)/python -m benchmarks.streaming
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.footprint

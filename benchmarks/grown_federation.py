@@ -23,7 +23,7 @@ from benchmarks.streams import Blobs
 from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from server_node.hierarchy.bridge import open_bridge
-from server_node.hierarchy.hierarchy import Above
+from server_node.hierarchy.hierarchy import UpstreamState
 from server_node.node import ServerNode
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
@@ -155,8 +155,8 @@ def _opened(stack: ExitStack, folder: Path, name: str, size: Size, upstream: str
     file.write_text(_federation_file(size, name) + upstream, encoding="utf-8")
     config = load_config(file)
     found = load_upstream(config)
-    above = None if found is None else Above(found, config.upstream)
-    return Federation(config, stack.enter_context(open_server(config, above=above)))
+    state = None if found is None else UpstreamState(found, config.upstream)
+    return Federation(config, stack.enter_context(open_server(config, upstream=state)))
 
 
 def _bridge_step(stack: ExitStack, region: Config) -> Callable[[], bool]:

@@ -75,7 +75,7 @@ QUICK_READINGS = 1_500
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", is_flag=True, help="Small sizes, in seconds: shows that it runs; no figures to keep.")
-@click.option("--long", "longer", is_flag=True, help="Largest sizes too, as 10^8 readings. Hours.")
+@click.option("--long", "longer", is_flag=True, help="Largest sizes too, as 10^8 readings. Half an hour more.")
 @click.option("--axis", "names", multiple=True, type=click.Choice([axis.size for axis in AXES]), help="Only these.")
 @click.option(
     "--out",

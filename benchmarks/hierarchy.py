@@ -1,9 +1,9 @@
-"""FCAC on two levels: what it costs in accuracy that regions contribute to a world, beside one flat federation.
+"""FCAC on two levels: what it costs in accuracy that regions contribute to an upstream federation, beside a flat one.
 
     python -m benchmarks.hierarchy --data FOLDER
 
 The folder has the data sets as NAME.csv.gz: columns of features, then `label`. Both federations have the same clients
-with the same readings; only the way to the world differs.
+with the same readings; only the way to the upstream server differs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import csv
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import table, write
+from benchmarks.results import out_option, table, write
 from shoal.algorithms.fcac.aggregator import FcacAggregator
 from shoal.algorithms.fcac.algorithm import FCAC, NODES_MAX
 from shoal.algorithms.streaming import Contribution, ServerHalf
@@ -36,6 +36,7 @@ UPDATE_ROWS = 100
 CONTRIBUTE_ROWS = 1000
 """readings of a region between two contributions"""
 ROWS_MAX = 8000
+SEEDS = 5
 
 Rows = NDArray[np.float64]
 
@@ -46,14 +47,14 @@ class Outcome(NamedTuple):
     ari: float
     clusters: int
     inputs: int
-    """nodes that the world's server has learnt"""
+    """nodes that the server at the top has learnt"""
 
 
 class Regional:
-    """A region: what its clients contribute, put together, goes to the world."""
+    """A region: what its clients contribute, put together, goes to the upstream server."""
 
-    def __init__(self, name: str, d: int, world: World) -> None:
-        self._name, self._world = name, world
+    def __init__(self, name: str, d: int, upstream: UpstreamServer) -> None:
+        self._name, self._upstream = name, upstream
         self._aggregator = FcacAggregator({"nodes_max": NODES_MAX}, d)
         self._rows = self._sequence = 0
 
@@ -67,11 +68,11 @@ class Regional:
 
     def contribute(self) -> None:
         self._sequence += 1
-        self._world.absorb(Contribution(self._name, self._sequence, self._aggregator.contribute()))
+        self._upstream.absorb(Contribution(self._name, self._sequence, self._aggregator.contribute()))
 
 
-class World:
-    """The server half at the top."""
+class UpstreamServer:
+    """The server half at the top: that of the upstream federation, or of the flat one."""
 
     def __init__(self, d: int) -> None:
         self.half: ServerHalf = FCAC.server({}, d)
@@ -85,8 +86,8 @@ class World:
 def run(rows: Rows, labels: NDArray[np.int64], levels: int, seed: int) -> Outcome:
     """One federation over rows (n, d), dealt to the clients at random."""
     d, clients_total = rows.shape[1], REGIONS * CLIENTS_EACH
-    world = World(d)
-    regions = [Regional(f"region-{number}", d, world) for number in range(REGIONS)]
+    top = UpstreamServer(d)
+    regions = [Regional(f"region-{number}", d, top) for number in range(REGIONS)]
     clients = [FCAC.client({}, d) for _ in range(clients_total)]
     owner = np.random.default_rng(seed).integers(clients_total, size=len(rows))
     own = [rows[owner == client] for client in range(clients_total)]
@@ -94,12 +95,12 @@ def run(rows: Rows, labels: NDArray[np.int64], levels: int, seed: int) -> Outcom
         for number, client in enumerate(clients):
             client.learn(own[number][turn * UPDATE_ROWS : (turn + 1) * UPDATE_ROWS])
             contribution = Contribution(f"client-{number}", turn + 1, client.contribute())
-            (world if levels == 1 else regions[number % REGIONS]).absorb(contribution)
+            (top if levels == 1 else regions[number % REGIONS]).absorb(contribution)
     if levels == 2:
         for region in regions:
             region.contribute()
-    found = world.half.predict(rows)
-    return Outcome(float(adjusted_rand_score(labels, found)), len(set(found.tolist())), world.inputs)
+    found = top.half.predict(rows)
+    return Outcome(float(adjusted_rand_score(labels, found)), len(set(found.tolist())), top.inputs)
 
 
 def load(folder: Path, name: str) -> tuple[Rows, NDArray[np.int64]]:
@@ -138,33 +139,53 @@ def _key(contribution: Contribution) -> bytes:
     return f"{contribution.client} {contribution.sequence}".encode()
 
 
-@click.command()
+@click.command(context_settings={"max_content_width": 100})
 @click.option(
-    "--data", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True, help="The data sets."
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    required=True,
+    help="Folder of the data sets, NAME.csv.gz.",
 )
-@click.option("--seeds", default=5, show_default=True, help="Runs of each federation.")
+@click.option("--seeds", default=SEEDS, show_default=True, help="Runs of each federation.")
 @click.option("--quick", is_flag=True, help="One stream and two seeds, to see that it runs.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True)
+@out_option("hierarchy")
 def main(data: Path, seeds: int, quick: bool, out: Path) -> None:
-    """Compare FCAC in one flat federation with FCAC on two levels."""
-    measured: dict[str, dict[str, list[Outcome]]] = {}
+    """Compare FCAC in one flat federation with FCAC on two levels. About a minute."""
+    seeds = 2 if quick else seeds
+    measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for name in STREAMS[:1] if quick else STREAMS:
         rows, labels = load(data, name)
         measured[name] = {
-            kind: [run(rows, labels, levels, seed) for seed in range(2 if quick else seeds)]
+            kind: [run(rows, labels, levels, seed)._asdict() for seed in range(seeds)]
             for kind, levels in (("flat", 1), ("two levels", 2))
         }
-        click.echo(line(name, *measured[name].values()))
-    head = ["stream", "flat: ARI", "clusters", "inputs", "two levels: ARI", "clusters", "inputs", "within its spread"]
-    text = table(head, [line(name, *kinds.values()) for name, kinds in measured.items()])
-    about = f"{REGIONS} regions of {CLIENTS_EACH} clients; mean (standard deviation) of {2 if quick else seeds} seeds."
-    figures = {
-        name: {kind: [one._asdict() for one in runs] for kind, runs in kinds.items()}
-        for name, kinds in measured.items()
+        click.echo(name)
+    flags = " --quick" * quick + f" --seeds {seeds}" * (not quick and seeds != SEEDS)
+    result = {
+        "made_by": f"python -m benchmarks.hierarchy --data FOLDER{flags}",
+        "machine": facts(["numpy", "scikit-learn"]),
+        "streams": measured,
     }
-    here = facts(["numpy", "scikit-learn"])
-    page = f"# FCAC on two levels\n\n{one_line(here)}\n\n{about}\n\n{text}"
-    write(out, "hierarchy", {"machine": here, "streams": figures}, page)
+    write(out, "hierarchy", result, markdown(result))
+    click.echo(f"written to {out}/hierarchy.json and {out}/hierarchy.md")
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result as a Markdown page."""
+    head = ["stream", "flat: ARI", "clusters", "inputs", "two levels: ARI", "clusters", "inputs", "within its spread"]
+    streams = {
+        name: [[Outcome(**one) for one in runs] for runs in kinds.values()] for name, kinds in result["streams"].items()
+    }
+    seeds = len(next(iter(streams.values()))[0])
+    return "\n".join(
+        [
+            f"# FCAC on two levels\n\nMade by `{result['made_by']}`; do not edit.\n",
+            table(head, [line(name, *kinds) for name, kinds in streams.items()]),
+            f"{REGIONS} regions of {CLIENTS_EACH} clients; mean (standard deviation) of {seeds} seeds. Inputs: nodes "
+            "that the server at the top has learnt.\n",
+            one_line(result["machine"]) + "\n",
+        ]
+    )
 
 
 if __name__ == "__main__":

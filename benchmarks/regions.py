@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import click
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
+from deploy.kafka.broker import what_is_missing
 from server_node.replicas.absorb import RegionModel, absorb
 from shoal.transports import open_log
 from shoal.transports.base import Log
@@ -168,7 +170,14 @@ def absorbing(region: Region) -> dict[str, Any]:
 @click.option("--seed", default=1, show_default=True, help="Decides which replicas are killed.")
 @out_option("regions")
 def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
-    """Measure takeovers of regions by replicas. Needs Kafka's jars or a broker; takes about four minutes."""
+    """Measure takeovers of regions by replicas. Takes about six minutes.
+
+    It needs Quix Streams, and a broker or what one is started with (Java 17 and Maven). Where one of them is missing,
+    nothing is measured, and the reason is printed.
+    """
+    if why := _missing(bootstrap):
+        click.echo(f"not measured: {why}")
+        return
     started, machine = time.monotonic(), facts(("shoal", "numpy", "quixstreams"))
     regions, kills, part = (2, 1, 6) if quick else (8, 5, 15)
     with tempfile.TemporaryDirectory() as scratch:
@@ -190,6 +199,13 @@ def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
     }
     write(out, "regions", result, markdown(result))
     click.echo(f"written to {out}/regions.json and {out}/regions.md")
+
+
+def _missing(bootstrap: str | None) -> str | None:
+    """What cannot be done without here; None if everything is there."""
+    if find_spec("quixstreams") is None:
+        return "Quix Streams is not installed: pip install '.[scale]' in a clone of shoal"
+    return None if bootstrap else what_is_missing()
 
 
 def markdown(result: dict[str, Any]) -> str:

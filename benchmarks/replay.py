@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy as np
@@ -63,6 +66,8 @@ FULL = (
     Case(100, 10_000, workers=1),
     Case(10_000, 100, rounds=True),
 )
+PACKAGES: Final = {"ray": "ray", "spark": "pyspark"}
+"""engine -> the package that its extra brings, which may be missing"""
 QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served=True))
 
 
@@ -70,26 +75,46 @@ QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served
 @click.option("--quick", is_flag=True, help="Small replays, in seconds: shows that it runs; no figures to keep.")
 @out_option("replay")
 def main(quick: bool, out: Path) -> None:
-    """Replay made-up readings of 16 features with formal privacy, and FCAC. About ten minutes."""
+    """Replay made-up readings with formal privacy, and FCAC, on the engines that are there. About fifteen minutes."""
     machine = facts(("shoal", "numpy", "numba", "pyarrow", "ray", "pyspark"))
     if not quick:
         subprocess.run([sys.executable, "-m", "shoal", "kernels"], check=True, capture_output=True)
-    cases = QUICK if quick else FULL
+    cases, left_out = measurable(QUICK if quick else FULL)
+    for why in left_out:
+        click.echo(f"not measured: {why}")
     measured: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
             measured.append(measure(case, Path(folder)))
             # Written after each case: all of them take long on a busy machine.
-            page = _written(out, quick, machine, measured)
+            page = _written(out, quick, machine, measured, left_out)
     click.echo(page)
 
 
-def _written(out: Path, quick: bool, machine: dict[str, Any], cases: list[dict[str, Any]]) -> str:
+def measurable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
+    """The cases whose engine can run here; and of each engine that cannot, why."""
+    reasons = {case.engine: _why_not(case.engine) for case in cases}
+    return [case for case in cases if not reasons[case.engine]], [why for why in reasons.values() if why]
+
+
+def _why_not(engine: str) -> str:
+    package = PACKAGES.get(engine)
+    if package is not None and find_spec(package) is None:
+        return f"the engine {engine}, which is not installed: pip install '.[{engine}]' in a clone of shoal"
+    if engine == "spark" and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        return "the engine spark, which needs Java 17; on Debian: apt install openjdk-17-jre-headless"
+    return ""
+
+
+def _written(
+    out: Path, quick: bool, machine: dict[str, Any], cases: list[dict[str, Any]], left_out: Sequence[str]
+) -> str:
     """Write what is measured so far; returns the page."""
     result = {
         "made_by": "python -m benchmarks.replay" + " --quick" * quick,
         "machine": machine,
         "stream": {"d": DIMENSIONS, "centres": CENTRES, "epsilon_per_feature": EPSILON_PER_FEATURE},
+        "left_out": left_out,
         "cases": cases,
     }
     page = markdown(result)
@@ -226,6 +251,7 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# Replay\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, [_line(case) for case in result["cases"]]),
+            *(f"Not measured: {why}.\n" for why in result.get("left_out", ())),
             *_served(result["cases"]),
             "A k-means model in rounds runs beside FCAC where the number of clients has a +. Processor time and memory "
             "are those of all processes together, Spark's Java and Ray's services included; pages that several share "

@@ -63,7 +63,7 @@ def main(
 ) -> None:
     """Measure how well clusters are found from private readings, and what that costs a client.
 
-    A full run takes about five minutes of one core.
+    A full run takes about ten minutes of one core.
     """
     started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn"))
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]

@@ -68,8 +68,8 @@ def stationary(size: int = ROWS) -> dict[str, Maker]:
     add("background 10 %", lambda g: background(g, size, 5, 2))
     made["small 1 %"] = lambda seed: small(seed, size)
     add("steps of 0.1", lambda g: coarse(g, size, 0.1))
-    add("formal noise 400", lambda g: noised(g, size, 400.0))
-    add("formal noise 100", lambda g: noised(g, size, 100.0))
+    add("formal noise 400", lambda g: noisy(g, size, 400.0))
+    add("formal noise 100", lambda g: noisy(g, size, 100.0))
     add("one blob", lambda g: blobs(g, size, 1, 4))
     add("uniform", lambda g: (g.uniform(size=(size, 2)), np.zeros(size, dtype=np.int64)))
     add("sojourns", lambda g: sojourns(g, size))
@@ -162,7 +162,7 @@ def coarse(generator: np.random.Generator, n: int, step: float) -> tuple[Floats,
     return np.column_stack([np.round(rows * 20.0 / step) * step, truth % 2, np.full(n, 3.0)]), truth
 
 
-def noised(generator: np.random.Generator, n: int, epsilon: float) -> tuple[Floats, Labels]:
+def noisy(generator: np.random.Generator, n: int, epsilon: float) -> tuple[Floats, Labels]:
     """Readings made private one by one: Laplace noise of scale d / epsilon in the unit cube."""
     rows, truth = blobs(generator, n, 5, 2)
     return rows + generator.laplace(scale=2.0 / epsilon, size=rows.shape), truth

@@ -40,6 +40,8 @@ BATCH_ROWS = 256
 CLIENT_PEERS = (NUMPY_CLIENT, KMEANS, KMEANS_BY_ROW, DBSTREAM_PEER, DENSTREAM_PEER)
 ARRAY_PEERS = (NUMPY_CLIENT, KMEANS)
 SERVER_PEERS = (KMEANS, DBSTREAM_PEER, DENSTREAM_PEER)
+SLOW = "MiniBatchKMeans by one, DBSTREAM, DenStream and the published program"
+"""peers with `rows_by_one` or `rows_of_turn`"""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,10 @@ def markdown(result: dict[str, Any]) -> str:
         f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns: median (lowest to "
         "highest), CPU time of one thread, compiled kernels. A peer's column: its rows/s on the same rows (how many "
         "prototypes it had), and how many times as many rows ours learnt per second in the same turns. CA+ has default "
-        "options; of CAEFC's, diversity_nodes_min is 10 by default.\n"
+        "options; of CAEFC's, diversity_nodes_min is 10 by default.\n\n"
+        f"The number of ours is the mean of those before and after the turns with each peer. {SLOW} take the first "
+        "rows of each turn only, so ours has learnt less in their turns; the NumPy form has as many nodes as ours "
+        "after whole turns, MiniBatchKMeans as many as ours before them.\n"
     )
     parts.append("".join(f"- **{name}**: {description}.\n" for name, description in result["peers"].items()))
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])

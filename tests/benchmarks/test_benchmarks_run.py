@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -10,8 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from benchmarks.replay import FULL, measurable
 from tests.conftest import without
 
 HERE = Path(__file__).parent.parent.parent
@@ -251,6 +254,40 @@ def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_up
     assert (alone["server"], alone["models"]) == (None, {})
     assert served["models"]["means"]["answers"] == served["clients"]
     assert min(served["server"]["cpu_s"], served["server"]["peak_mib"]) > 0
+
+
+def test_fcac_on_two_levels_is_compared_with_a_flat_federation_of_the_same_clients(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(3, size=1200)
+    rows = generator.normal(0.2 + 0.3 * labels, 0.02, size=(2, 1200)).T
+    with gzip.open(tmp_path / "xclara.csv.gz", "wt", encoding="utf-8") as file:
+        file.write("a,b,label\n" + "".join(f"{a},{b},{label}\n" for (a, b), label in zip(rows, labels, strict=True)))
+    (streams,) = run("hierarchy", tmp_path, "--data", str(tmp_path))["streams"].values()
+    for kind in ("flat", "two levels"):
+        assert [0 <= one["ari"] <= 1 for one in streams[kind]] == [True, True], "of two seeds"
+    # Regions put the updates of their clients together and keep every node in them.
+    assert [one["inputs"] for one in streams["flat"]] == [one["inputs"] for one in streams["two levels"]]
+
+
+def test_engines_that_are_not_installed_are_left_out_of_a_replay_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks.replay.find_spec", lambda package: None)
+    cases, left_out = measurable(FULL)
+    assert cases == [case for case in FULL if case.engine == "local"]
+    assert len(cases) == len(FULL) - 2
+    for engine, why in zip(("ray", "spark"), left_out, strict=True):
+        assert f"pip install '.[{engine}]'" in why
+
+
+@pytest.mark.parametrize("module", ["page", "regions"])
+def test_what_needs_another_program_is_not_measured_without_it_and_says_so(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{module}", "--quick", "--out", str(tmp_path)]
+    nothing = {**os.environ, "PATH": str(tmp_path)}
+    ended = subprocess.run(command, cwd=HERE, env=nothing, capture_output=True, text=True, timeout=900, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("not measured: ")
+    assert not any(tmp_path.iterdir())
 
 
 def test_both_forms_of_the_kernels_are_measured(tmp_path: Path) -> None:
