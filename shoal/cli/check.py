@@ -11,6 +11,7 @@ import click
 from shoal.algorithms.registry import is_in_rounds, load_algorithm
 from shoal.cli.options import json_option
 from shoal.config.advice import advice_on
+from shoal.config.base import resolve_paths
 from shoal.config.contract import Model
 from shoal.config.models import check_models, target_of
 from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode, total_epsilon
@@ -52,7 +53,7 @@ def check(file: Path | None, example: bool, settings: bool, as_json: bool) -> No
         lines = [
             *_contract_lines(config),
             *_upstream_lines(upstream),
-            *_setting_lines(config),
+            *_setting_lines(config, file),
             privacy.describe().text(),
             *_advice_lines(config),
         ]
@@ -102,11 +103,21 @@ def _source(model: Model) -> str:
     return "from private counts" if learns_from_counts(model) else "from noisy rows"
 
 
-def _setting_lines(config: Config) -> list[str]:
-    sections = {"log": config.log, "client": config.client, "server": config.server, **config.sources}
-    if config.upstream.file is not None:
-        sections["upstream"] = config.upstream
-    return [f"{section:<11} {name} = {value}" for section, settings in sections.items() for name, value in settings]
+def _setting_lines(config: Config, file: Path) -> list[str]:
+    """All settings of the sections that every federation needs, and of those that the file or a variable changes."""
+    optional = {
+        "readings": config.readings,
+        "replica": config.replica,
+        "upstream": config.upstream,
+        "events": config.events,
+    }
+    changed = {name: section for name, section in optional.items() if section != resolve_paths(type(section)(), file)}
+    sections = {"log": config.log, "client": config.client, "server": config.server, **changed, **config.sources}
+    return [
+        f"{section:<11} {name} = {'none' if value is None else json.dumps(value, ensure_ascii=False)}"
+        for section, settings in sections.items()
+        for name, value in settings.model_dump(mode="json").items()
+    ]
 
 
 def _options(options: dict[str, bool | int | float | str]) -> str:

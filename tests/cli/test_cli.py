@@ -152,6 +152,21 @@ def test_check_prints_the_contract_as_json(example: Path) -> None:
     assert result["epsilon_total"] == 4.0
 
 
+def test_check_prints_the_settings_as_they_are_written_and_other_sections_where_they_are_used(example: Path) -> None:
+    file = example.with_name("changed.toml")
+    more = '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n'
+    file.write_text(example.read_text(encoding="utf-8") + more, encoding="utf-8")
+    lines = shoal("check", file).stdout.splitlines()
+    assert 'readings    address = "kafka://127.0.0.1:9"' in lines
+    assert "replica     commit_s = 2.0" in lines
+    assert 'replica     group = "shoal-replicas"' in lines
+    assert "client      label = false" in lines
+    assert "client      signing_key_file = none" in lines
+    assert not any(line.startswith(("events", "upstream")) for line in lines)
+    plain = shoal("check", example).stdout.splitlines()
+    assert not any(line.startswith(("events", "readings", "replica", "upstream")) for line in plain)
+
+
 def test_options_can_come_from_the_environment(example: Path) -> None:
     assert json.loads(shoal("check", example, SHOAL_CHECK_JSON="1").stdout)
     result = shoal("client", SHOAL_CLIENT_CONFIG=str(example), SHOAL_CLIENT_NAME="Attic")
