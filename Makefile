@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Linear algebra uses one thread per process: more would compete with the other processes for cores.
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
+# Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo check test lint check-types bench fuzz soak audit screenshots kafka-start kafka-stop clean
 
