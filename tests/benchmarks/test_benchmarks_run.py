@@ -230,8 +230,9 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
         assert is_spread(measured["ms"])
         assert measured["slowest_functions"][0]["ms"] > 0
         assert measured["over_goal"] <= page["page"]["turns"]
-    chosen = {one["name"] for one in page["interactions"]["choose a cluster"]["slowest_functions"]}
-    assert any(name.endswith("(lives.js)") for name in chosen), "the bands show what is chosen"
+    # Which of its functions are among the slowest is a matter of chance, in any single one.
+    slowest = {one["name"] for measured in page["interactions"].values() for one in measured["slowest_functions"]}
+    assert any(name.endswith("(lives.js)") for name in slowest), "the bands show what is chosen"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: memory is read from /proc")
