@@ -29,7 +29,9 @@ EDGE = {
 }
 """top-level modules an edge client may load: what pyproject.toml lists, and what those need"""
 TOP = {"__init__", "__main__"}
-LINES_MAX = 300
+LINES_MAX = 500
+LONGER_FILES: dict[str, str] = {}
+"""files with more lines than `LINES_MAX`, and the reason: what outgrows it is usually two things"""
 FUNCTION_LINES_MAX = 40
 LONGER_FUNCTIONS = {
     "shoal/telemetry/metrics.py:__init__": "one declaration for each metric",
@@ -209,7 +211,7 @@ def test_every_package_is_shipped() -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_file_has_a_limited_number_of_lines(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LINES_MAX, f"{lines} lines"
+    assert lines <= LINES_MAX or str(path.relative_to(PROJECT)) in LONGER_FILES, f"{lines} lines"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
