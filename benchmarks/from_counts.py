@@ -20,8 +20,7 @@ from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.evaluation.scores import scores
 from shoal.privacy import Bounds, load_mode
-from shoal.privacy.count_noise import count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism, count_noise
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -23,7 +23,7 @@ from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.evaluation.scores import scores
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import SOURCE_BYTES
 

@@ -11,12 +11,11 @@ from bisect import bisect_right
 from typing import Any
 
 from client_nodes.windows import Windows
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
 from shoal.config.privacy import count_stream, learns_from_counts, model_epsilon, total_epsilon
+from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.ledger import Ledger
-from shoal.privacy.spending import Noised, Spending, nano
+from shoal.privacy.ledger import Ledger, Noised, Spending, nano
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
 

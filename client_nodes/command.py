@@ -16,10 +16,9 @@ from client_nodes.heartbeat import Heartbeat
 from client_nodes.monitoring import SHAREABLE
 from client_nodes.node import ClientNode
 from shoal.config.base import check_client_name
-from shoal.config.client_settings import ClientSettings
-from shoal.config.hosts import is_loopback
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
+from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import run, stopped_by_signals

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InvalidState
-from shoal.privacy.unit import PrivacyUnit
+from shoal.privacy.base import PrivacyUnit
 
 DIGEST_BYTES = 16
 

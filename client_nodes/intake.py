@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.config.client_settings import ClientSettings
+from shoal.config.sections import ClientSettings
 from shoal.errors import MessageRejected
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS

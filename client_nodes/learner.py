@@ -10,9 +10,9 @@ from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.algorithms.registry import is_in_rounds, streaming_algorithm
 from shoal.algorithms.streaming import Rows
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import learns_from_counts, privacy_mode
+from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
 

@@ -24,10 +24,10 @@ from client_nodes.state import STATE_VERSION, check_state
 from client_nodes.windows import Windows
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import epsilon_spent, learns_from_counts, privacy_mode
+from shoal.config.sections import ClientSettings
 from shoal.privacy import Mechanism, PrivacyMode
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator

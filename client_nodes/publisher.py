@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
+from shoal.config.sections import ClientSettings
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update

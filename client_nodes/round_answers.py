@@ -9,12 +9,11 @@ from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
 from client_nodes.window import Window
 from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import privacy_mode
+from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
-from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import RoundRequest, round_request_of
+from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
 
 
 class RejectedRequest(NamedTuple):

@@ -31,7 +31,7 @@ from shoal.config.privacy import (
     model_statement,
 )
 from shoal.errors import InvalidState
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.ledger import Ledger, Release
 from shoal.protocol.checks import is_count
 from shoal.protocol.messages import Update

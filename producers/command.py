@@ -12,8 +12,8 @@ from click.core import ParameterSource
 
 from producers.report import report
 from producers.source_type import PATH, ProducerTask, SourceType
+from shoal.config.extension_settings import SOURCES
 from shoal.config.settings import load_config
-from shoal.config.sources import SOURCES
 from shoal.errors import SettingsError
 from shoal.telemetry.events import start_logging
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import click
 
 from producers.report import ProducerTotals
+from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
-from shoal.config.sources import SourceSettings
 from shoal.errors import SettingsError
 
 PATH = click.Path(path_type=Path)

@@ -32,7 +32,7 @@ from shoal.config.contract import Contract
 from shoal.config.privacy import model_epsilon, model_statement, total_epsilon
 from shoal.protocol.cluster_events import EVENT_KINDS
 from shoal.protocol.messages import Snapshot
-from shoal.protocol.reasons import REASONS
+from shoal.protocol.rejected import REASONS
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 

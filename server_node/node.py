@@ -27,7 +27,7 @@ from server_node.step_records import history_records, list_records, quarantine_r
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import model_statement, privacy_mode
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.protocol.signatures import ClientKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord

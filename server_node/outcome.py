@@ -41,7 +41,7 @@ class IngestOutcome(NamedTuple):
     """when the client made the update, by its clock"""
     answer: AnswerResult | None = None
     reason: str = ""
-    """why it was rejected: one of `shoal.protocol.reasons.REASONS`"""
+    """why it was rejected: one of `shoal.protocol.rejected.REASONS`"""
     detail: str = ""
     """the same for people; of a quarantine request, why"""
     action: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from server_node.client_groups import ClientGroups, values_by_client
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.transports.base import Record
 

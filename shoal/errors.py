@@ -49,7 +49,7 @@ class InvalidData(ShoalError, ValueError):
 
 
 class MessageRejected(ShoalError):
-    """A message fails a check. `reason` is one of `shoal.protocol.reasons.REASONS`; `detail` is for people."""
+    """A message fails a check. `reason` is one of `shoal.protocol.rejected.REASONS`; `detail` is for people."""
 
     exit_code = 3
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from server_node.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
-from shoal.config.client_settings import ClientSettings
 from shoal.config.limits import UPDATE_BYTES_MAX
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics

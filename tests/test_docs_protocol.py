@@ -17,9 +17,9 @@ from shoal.protocol.history import BINS_KEPT
 from shoal.protocol.lease import LEASE_KEY
 from shoal.protocol.messages import CHUNKS_MAX, MESSAGE_ITEMS_MAX, VERSION, Snapshot, Wake
 from shoal.protocol.quarantine import LIST_KEY, QuarantineList
-from shoal.protocol.reasons import REASONS
 from shoal.protocol.reference import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
 from shoal.protocol.regions import RegionUpdate
+from shoal.protocol.rejected import REASONS
 from shoal.protocol.signatures import HEADER
 from tests.small_plant import plant
 

@@ -18,8 +18,7 @@ from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.forms import COMPILED, NUMPY
-from shoal.privacy.count_noise import count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 from shoal.protocol.codec import pack
 

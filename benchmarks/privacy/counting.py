@@ -13,8 +13,7 @@ from benchmarks.privacy.families import Stream
 from benchmarks.steadiness.streams import Labels
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.streaming import Arrays, Contribution
-from shoal.privacy.count_noise import count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
 WINDOW = 400

@@ -20,7 +20,7 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm
 from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import SOURCE_BYTES
 

@@ -27,10 +27,9 @@ from server_node.node import ServerNode
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint

@@ -15,9 +15,9 @@ from client_nodes.labelling.clusters import NO_IDENTITY, SnapshotClusters
 from client_nodes.labelling.spread import Spread
 from client_nodes.local_results import Labelled
 from client_nodes.snapshots import Snapshots
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds
+from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.labels import Label, label_headers, label_key
 from shoal.protocol.topics import LABELS, LOCAL_SETTINGS

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Model
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, LogSettings, ReadingsSettings
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading

@@ -25,8 +25,7 @@ from shoal.config.privacy import declared_bounds, model_epsilon
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.audit.finding import EventFinding
-from shoal.privacy.ledger import LEDGER
-from shoal.privacy.spending import Spent, read_spending
+from shoal.privacy.ledger import LEDGER, Spent, read_spending
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading

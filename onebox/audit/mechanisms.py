@@ -15,7 +15,7 @@ from shoal.privacy.audit.features import Release, audit_features
 from shoal.privacy.audit.finding import Finding, LossFinding
 from shoal.privacy.audit.precision import Values, attack_precision, reachable_on_grid
 from shoal.privacy.audit.rows import audit_constant_features, audit_independent_rows
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from onebox.replay.parquet import Columns, Piece, ReadingsFile
 from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract, Model
 from shoal.config.models import starts_from_another
 from shoal.config.privacy import learns_from_counts
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.files import atomic_file

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from shoal.config.base import FilePath
 from shoal.config.contract import Contract
+from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
-from shoal.config.sources import SourceSettings
 from shoal.errors import SettingsError
 
 

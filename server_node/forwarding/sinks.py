@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from shoal import __version__
-from shoal.config.event_settings import EventSettings
+from shoal.config.sections import EventSettings
 from shoal.errors import LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
 

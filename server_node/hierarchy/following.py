@@ -16,7 +16,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import Snapshot
 

@@ -21,8 +21,7 @@ from server_node.models.round_transitions import Moment, expected_clients, has_q
 from server_node.models.rounds import RoundsModel
 from shoal.algorithms.rounds.arrays import Params, sum_answers
 from shoal.errors import InvalidData, InvalidState
-from shoal.protocol.messages import Snapshot
-from shoal.protocol.round_request import RoundRequest
+from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.telemetry.events import log_event
 
 TIME_SHARE: Final = 0.75

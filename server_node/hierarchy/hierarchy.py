@@ -15,13 +15,12 @@ from server_node.models.factory import ModelForms
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.config.contract import Contract
+from shoal.config.sections import UpstreamSettings
 from shoal.config.upstream import Upstream
-from shoal.config.upstream_settings import UpstreamSettings
 from shoal.errors import MessageRejected
-from shoal.protocol.messages import Snapshot, Update
+from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Region
-from shoal.protocol.round_request import RoundRequest, round_request_of
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log
 

@@ -14,10 +14,11 @@ from shoal.protocol.history import (
     CLUSTERS_PER_BIN_MAX,
     NO_CLUSTER,
     HistoryBin,
+    Table,
     cells_table,
+    pack_table,
     readings_table,
 )
-from shoal.protocol.tables import Table, pack_table
 
 Ints = NDArray[np.int64]
 

@@ -6,8 +6,7 @@ from server_node.lineage.advance import DEFAULT_POLICY
 from server_node.lineage.matching import groups_of
 from server_node.lineage.state import Cluster, Lineage
 from shoal.algorithms.view import ClusteringView
-from shoal.protocol.cluster_identity import ClusterIdentity
-from shoal.protocol.messages import Snapshot
+from shoal.protocol.messages import ClusterIdentity, Snapshot
 
 IDENTITIES_MAX = 1000
 

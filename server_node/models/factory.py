@@ -11,7 +11,7 @@ from server_node.models.rounds import RoundsModel
 from server_node.models.streaming import StreamingModel
 from shoal.algorithms.registry import is_in_rounds
 from shoal.config.contract import Contract
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.protocol.validation import Validator
 
 

@@ -14,8 +14,7 @@ from shoal.algorithms.rounds.policies import Answer
 from shoal.config.contract import Contract, Model
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import StoredPart
-from shoal.protocol.messages import Update
-from shoal.protocol.round_request import RoundRequest, new_round_request
+from shoal.protocol.messages import RoundRequest, Update, new_round_request
 
 DRAWS_MAX = 10_000
 """versions tried to find a request whose sample of clients has at least one that is known"""

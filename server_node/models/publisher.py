@@ -34,8 +34,7 @@ from shoal.config.contract import Contract, Model
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.cluster_events import ClusterEventMessage
-from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import RoundRequest
+from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.transports.base import Positions
 
 EVENTS_MAX = 100

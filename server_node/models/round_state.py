@@ -11,7 +11,7 @@ from typing import Any
 from server_node.models.participation import Participation, restore_participation
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import PolicyState
-from shoal.protocol.round_request import RoundRequest
+from shoal.protocol.messages import RoundRequest
 
 
 class Phase(StrEnum):

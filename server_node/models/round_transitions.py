@@ -28,7 +28,7 @@ from shoal.algorithms.rounds.policies import Policy, PolicyState, epoch_changed,
 from shoal.config.contract import Contract, Model
 from shoal.config.models import starts_from_another
 from shoal.errors import ShoalError
-from shoal.protocol.round_request import RoundRequest
+from shoal.protocol.messages import RoundRequest
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,9 @@ from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.models import round_policy, starts_from_another
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
-from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import round_request_of
+from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
 from shoal.transports.base import Positions
 

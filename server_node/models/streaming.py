@@ -21,7 +21,7 @@ from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import model_options
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.protocol.messages import Snapshot, Update
 from shoal.transports.base import Positions

@@ -25,7 +25,7 @@ from server_node.replicas.quix import (
 )
 from server_node.replicas.region import Region
 from server_node.replicas.timers import Timers
-from shoal.config.replica_settings import ReplicaSettings
+from shoal.config.sections import ReplicaSettings
 from shoal.errors import LogError
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals

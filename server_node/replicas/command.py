@@ -15,10 +15,10 @@ from server_node.replicas.stored_state import CHANGELOG_RECORD_BYTES_MAX
 from server_node.replicas.timers import Timers
 from shoal.algorithms.registry import is_in_rounds
 from shoal.config.base import NAME_FORMAT, NAME_PATTERN
+from shoal.config.extension_settings import parse_address
 from shoal.config.models import check_models
 from shoal.config.privacy import privacy_mode
 from shoal.config.settings import Config, load_config
-from shoal.config.transports import parse_address
 from shoal.errors import InvalidState, LogError, MissingExtra, SettingsError
 from shoal.protocol.lease import is_lease
 from shoal.protocol.topics import ensure_topics

@@ -6,10 +6,10 @@ import time
 from typing import Any, Final
 
 from server_node.replicas.quix import ConnectionConfig
+from shoal.config.extension_settings import parse_address, transport_part
 from shoal.config.limits import RECORD_BYTES_MAX
-from shoal.config.replica_settings import ReplicaSettings
+from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import LogSettings
-from shoal.config.transports import parse_address, transport_part
 from shoal.files import read_password
 from shoal.transports.kafka.client_configs import FRAME_BYTES, servers_of
 from shoal.transports.kafka.transport import KafkaSettings

@@ -13,7 +13,7 @@ from server_node.web.app import PublishName, create_app
 from server_node.web.connections import DEFAULT_LIMITS, Limits
 from server_node.web.server import TlsFiles, WebServer
 from shoal.algorithms.registry import load_algorithm
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.protocol.messages import Snapshot
 
 __all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_server", "predict"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from shoal.config.hosts import is_loopback
+from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
 

@@ -18,8 +18,16 @@ from server_node.history.store import HistoryReader
 from server_node.history.summary import client_name
 from server_node.web.changes import as_json
 from shoal.protocol.checks import MOMENT_MAX
-from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames, readings_table
-from shoal.protocol.tables import pack_table
+from shoal.protocol.history import (
+    BINS_KEPT,
+    COARSE_S,
+    FINE_S,
+    NO_CLUSTER,
+    HistoryBin,
+    HistoryNames,
+    pack_table,
+    readings_table,
+)
 
 COLUMNS_MAX = 2000
 """columns in one answer"""

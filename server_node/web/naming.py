@@ -18,7 +18,7 @@ from server_node.name import name_request
 from server_node.web.access import FORWARDED, host_name, is_from_this_page
 from server_node.web.access_control import GRANT
 from shoal.config.contract import Contract
-from shoal.config.hosts import is_loopback
+from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.protocol.messages import ClusterName
 

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from server_node.web.connections import DEFAULT_LIMITS, Limits, Listener
 from server_node.web.timed_protocol import TimedProtocol, WithoutMalformed
-from shoal.config.hosts import is_loopback
+from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 
 STOP_GRACE_S = 0.5

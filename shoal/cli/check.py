@@ -10,11 +10,11 @@ import click
 
 from shoal.algorithms.registry import is_in_rounds, load_algorithm
 from shoal.cli.options import json_option
-from shoal.config.advice import advice_on
 from shoal.config.base import resolve_paths
 from shoal.config.contract import Model
 from shoal.config.models import check_models, target_of
 from shoal.config.privacy import learns_from_counts, model_epsilon, privacy_mode, total_epsilon
+from shoal.config.privacy_report import advice_on
 from shoal.config.reference import settings_table
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream

@@ -11,14 +11,13 @@ import click
 
 from shoal.cli.options import config_option, json_option
 from shoal.config.base import check_client_name
-from shoal.config.client_settings import ClientSettings
 from shoal.config.models import check_models
 from shoal.config.privacy_report import privacy_report
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.privacy.ledger import LEDGER
-from shoal.privacy.spending import Spending, read_spending
-from shoal.privacy.unit import PrivacyUnit
+from shoal.privacy.base import PrivacyUnit
+from shoal.privacy.ledger import LEDGER, Spending, read_spending
 
 
 @click.group()

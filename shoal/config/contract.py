@@ -18,9 +18,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
+from shoal.privacy.base import PrivacyUnit, UnitName, load_mode
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
-from shoal.privacy.registry import load_mode
-from shoal.privacy.unit import PrivacyUnit, UnitName
 
 FEATURES_MAX = 4096
 MODELS_MAX = 64

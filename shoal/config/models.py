@@ -17,7 +17,7 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import learns_from_counts, model_noise, model_options
 from shoal.errors import SettingsError
-from shoal.privacy.registry import load_mode
+from shoal.privacy.base import load_mode
 
 GIVEN_BY_PRIVACY = ("noise_variance", "window_readings")
 """options of algorithms that learn from counts which a federation takes from [privacy]"""

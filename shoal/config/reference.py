@@ -9,15 +9,10 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Feature, Model, Privacy, Rounds
-from shoal.config.event_settings import EventSettings
-from shoal.config.replica_settings import ReplicaSettings
-from shoal.config.server_settings import ServerSettings
+from shoal.config.extension_settings import TRANSPORTS, source_sections
+from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
 from shoal.config.settings import LogSettings, ReadingsSettings
-from shoal.config.sources import source_sections
-from shoal.config.transports import TRANSPORTS
-from shoal.config.upstream_settings import UpstreamSettings
 from shoal.privacy import load_mode, mode_names
 
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}

@@ -2,9 +2,10 @@
 
 They are in the same TOML file as the contract, in [log], [client], [readings], [server], [replica] and the sections of
 transports and sources, and are no part of its digest: every process may have its own. Relative paths are relative to
-the file.
-Each setting has a default, a range and a description; `shoal check --settings` prints them all, and a test compares
-the docs with them. A variable SHOAL_<SECTION>_<SETTING> in the environment wins over the file.
+the file. Each setting has a default, a range and a description; `shoal check --settings` prints them all, and a test
+compares the docs with them. What differs from machine to machine can be set by environment variables:
+`SHOAL_<SECTION>_<SETTING>` means the same as `setting = ...` in [section] of the file, and wins over it. The contract
+cannot be set this way, as it is the same for all clients and servers.
 """
 
 from __future__ import annotations
@@ -12,28 +13,85 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self, get_origin
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, TypeAdapter, ValidationError, model_validator
 
-from shoal.config.base import DAY_S, FilePath, Section, Settings, parse_table, read_toml, resolve_paths
-from shoal.config.client_settings import ClientSettings
+from shoal.config.base import DAY_S, FilePath, Section, Settings, error_message, parse_table, read_toml, resolve_paths
 from shoal.config.contract import Contract, parse_contract
-from shoal.config.environment import environment_settings
-from shoal.config.event_settings import EventSettings
+from shoal.config.extension_settings import (
+    SOURCES,
+    SourceSettings,
+    resolve_address,
+    servers_of_address,
+    source_sections,
+    with_transport,
+)
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
-from shoal.config.replica_settings import ReplicaSettings
-from shoal.config.server_settings import ServerSettings
-from shoal.config.sources import SOURCES, SourceSettings, source_sections
-from shoal.config.transports import resolve_address, servers_of_address, with_transport
-from shoal.config.upstream_settings import UpstreamSettings
+from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
 from shoal.errors import SettingsError
+
+PREFIX = "SHOAL"
+OPTIONS = {
+    "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE"},
+    "events": {"LIST_CONFIG", "LIST_MODEL", "LIST_FOLLOW", "LIST_JSON"}
+    | {"FORWARD_CONFIG", "FORWARD_UNTIL_IDLE", "FORWARD_JSON"},
+    "privacy": {"REPORT_CONFIG", "REPORT_NAME", "REPORT_READINGS", "REPORT_WINDOWS", "REPORT_JSON"}
+    | {"AUDIT_CONFIG", "AUDIT_TRIALS", "AUDIT_KILLS", "AUDIT_SEED", "AUDIT_JSON"},
+    "replica": {"CONFIG", "NAME", "JSON", "VERBOSE"},
+    "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "JSON", "VERBOSE"},
+}
+"""section -> options of the command of the same name: their variables have the same prefix but are no settings"""
+CONTRACT_TABLES = ("federation", "features", "privacy", "models")
+
+
+def environment_settings(environment: Mapping[str, str], section: str, form: type[BaseModel]) -> dict[str, Any]:
+    """setting -> value, for the settings of `section` that are in the environment.
+
+    An empty variable counts as unset, because compose files leave variables out that way. Raises `SettingsError`,
+    naming the variable, if it is no setting or its value is out of range.
+    """
+    _reject_contract(environment)
+    given: dict[str, Any] = {}
+    prefix = f"{PREFIX}_{section}_".upper()
+    for variable in sorted(environment):
+        name = variable.removeprefix(prefix)
+        if name == variable or name in OPTIONS.get(section, ()) or not environment[variable]:
+            continue
+        if name.lower() not in form.model_fields or not name.isupper():
+            raise SettingsError(f"{variable}: no setting of [{section}]; unset it or correct its spelling")
+        given[name.lower()] = _value(form, name.lower(), variable, environment[variable])
+    return given
+
+
+def _reject_contract(environment: Mapping[str, str]) -> None:
+    for variable in sorted(environment):
+        prefix, _, rest = variable.partition("_")
+        table, _, name = rest.partition("_")
+        if prefix == PREFIX and table.lower() in CONTRACT_TABLES and name not in OPTIONS.get(table.lower(), ()):
+            raise SettingsError(
+                f"{variable}: the contract is set in the federation file only, as it is the same on every machine"
+            )
+
+
+def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
+    """The text converted to the type of the setting: `5` is a number if the setting is one, `a,b` a list."""
+    field = form.model_fields[name]
+    if get_origin(field.annotation) is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        kind: Any = Annotated[field.annotation, field]
+        return TypeAdapter(kind).validate_strings(text)
+    except ValidationError as error:
+        message = error_message(error.errors(include_url=False, include_input=False)[0])
+        raise SettingsError(f"{variable}: {message}") from None
+
 
 SECTIONS = (
     *("federation", "features", "privacy", "models", "log", "client", "readings", "server"),
     *("replica", "upstream", "events"),
 )
-"""the fixed sections; each source may add one (`shoal.config.sources`)"""
+"""the fixed sections; each source may add one (`shoal.config.extension_settings`)"""
 
 
 class LogSettings(Settings):

@@ -16,8 +16,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution, State
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.estimators.base import Table
-from shoal.privacy.count_noise import count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.keyed import SOURCE_BYTES
 
 STATE_VERSION = 1

@@ -4,10 +4,18 @@
 what it guarantees. It needs no key for that, so the server uses it too.
 """
 
-from shoal.privacy.base import Description, Mechanism, PrivacyMode, Released, RowRange, Term
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import (
+    Bounds,
+    Description,
+    Mechanism,
+    PrivacyMode,
+    Released,
+    RowRange,
+    Term,
+    load_mode,
+    mode_names,
+)
 from shoal.privacy.keyed import Places, load_or_create_key
-from shoal.privacy.registry import load_mode, mode_names
 
 __all__ = [
     "Bounds",

@@ -1,5 +1,9 @@
-"""What a privacy mode is, and the mechanism that it builds for a client: readings in their units go in, rows in unit
-coordinates come out."""
+"""A privacy mode with its bounds and its unit, the mechanism that it builds for a client, and how installed modes are
+found.
+
+Readings in their units go in, rows in unit coordinates come out. A mode is found by name through the entry-point group
+`shoal.privacy`, and imported when it is first asked for.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,116 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.bounds import Bounds
+from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.plugins import Plugins
 from shoal.privacy.count_noise import CountNoise
 from shoal.privacy.keyed import Places
-from shoal.privacy.unit import READING, PrivacyUnit, UnitName
+
+
+class Bounds:
+    """Declared `low` and `high` of every feature, (d,) each, in the feature's own unit.
+
+    Models learn in unit coordinates, u = (x - low) / (high - low), so that no feature outweighs another.
+    Raises `SettingsError` for bounds that are empty, of unequal number, not finite, or not low < high.
+    """
+
+    def __init__(self, low: Sequence[float] | NDArray[np.float64], high: Sequence[float] | NDArray[np.float64]) -> None:
+        self.low: NDArray[np.float64] = np.array(low, dtype=np.float64)
+        self.high: NDArray[np.float64] = np.array(high, dtype=np.float64)
+        if self.low.ndim != 1 or self.low.shape != self.high.shape or self.low.size == 0:
+            raise SettingsError("bounds need one low and one high for each feature, and at least one feature")
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.span: NDArray[np.float64] = self.high - self.low
+        for j, (lowest, highest, span) in enumerate(zip(self.low, self.high, self.span, strict=True)):
+            if not (np.isfinite([lowest, highest, span]).all() and span > 0):
+                raise SettingsError(f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < high")
+        for array in (self.low, self.high, self.span):
+            array.setflags(write=False)
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return int(self.low.size)
+
+    def checked(self, readings: NDArray[np.float64]) -> NDArray[np.float64]:
+        """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity (noise hides none).
+
+        The error does not contain values.
+        """
+        rows = np.asarray(readings, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.d:
+            raise InvalidData(f"readings of shape {rows.shape} where (n, {self.d}) is needed")
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            raise InvalidData(
+                f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a finite number; "
+                "remove them first"
+            )
+        return rows
+
+    def clip(self, readings: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+        """readings (n, d) -> the readings clipped to the bounds, and how many of them were outside.
+
+        The count is made from raw readings: it must not leave the client.
+        """
+        rows = self.checked(readings)
+        inside = np.clip(rows, self.low, self.high)
+        return inside, int((inside != rows).any(axis=1).sum())
+
+    def to_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """values (..., d) in the features' units -> unit coordinates; 0 is `low`, 1 is `high`."""
+        return (np.asarray(values, dtype=np.float64) - self.low) / self.span
+
+    def from_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
+        """unit coordinates (..., d) -> values in the features' units."""
+        return self.low + np.asarray(unit, dtype=np.float64) * self.span
+
+
+UnitName = Literal["reading", "user"]
+"""`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a device) has in one
+window, replaced by any others of that user"""
+UNIT_NAMES: Final[tuple[UnitName, ...]] = get_args(UnitName)
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    """A privacy unit, and how many readings of one unit are counted in a window at most.
+
+    Replacing these readings moves at most twice as many counts by one, so the scale of the noise grows with them.
+    """
+
+    name: UnitName = "reading"
+    readings_max: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises `SettingsError`."""
+        if self.readings_max < 1:
+            raise SettingsError("readings_per_window_max must be at least 1")
+        if self.name == "reading" and self.readings_max != 1:
+            raise SettingsError('readings_per_window_max is for unit = "user": a reading is one reading')
+
+    @property
+    def is_user(self) -> bool:
+        """Whether readings belong to users, whose readings are protected together."""
+        return self.name == "user"
+
+    @property
+    def phrase(self) -> str:
+        """What an epsilon is per, in words."""
+        return "user and window" if self.is_user else "reading"
+
+    def statement(self) -> dict[str, Any]:
+        """What the messages of a model that learns from counts state of it, in plain values."""
+        return {"unit": self.name, **({"readings_per_window_max": self.readings_max} if self.is_user else {})}
+
+
+READING: Final = PrivacyUnit()
+
 
 COUNT_MECHANISM = "geometric-counts"
 """travels in every message of a model that learns from private counts"""
@@ -274,3 +378,20 @@ def check_state(state: dict[str, Any], version: int, mode: str, fingerprint: str
             "those it was made with, or start as a new client: reading the same log with other noise would weaken "
             "the guarantee"
         )
+
+
+def _is_mode(found: Any) -> TypeGuard[type[PrivacyMode]]:
+    return isinstance(found, type) and issubclass(found, PrivacyMode)
+
+
+_MODES = Plugins("shoal.privacy", "privacy mode", _is_mode, "a subclass of PrivacyMode")
+
+
+def mode_names() -> tuple[str, ...]:
+    """The names of all installed privacy modes in alphabetical order; imports none of them."""
+    return _MODES.names()
+
+
+def load_mode(name: str) -> type[PrivacyMode]:
+    """The class of the privacy mode of this name. Raises `SettingsError`."""
+    return _MODES.load(name)

@@ -14,21 +14,21 @@ from shoal.errors import SettingsError
 from shoal.privacy.base import (
     NOT_COVERED,
     NOT_COVERED_OF_USERS,
+    READING,
+    Bounds,
     Description,
     Mechanism,
     PrivacyMode,
+    PrivacyUnit,
     Released,
     RowRange,
     Term,
     check_state,
     require_key,
 )
-from shoal.privacy.bounds import Bounds
-from shoal.privacy.certificate import certified_epsilon
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon, count_noise
 from shoal.privacy.keyed import KeyedRandomness, Places
-from shoal.privacy.laplace import DiscreteLaplace, check_epsilon, discrete_laplace
-from shoal.privacy.unit import READING, PrivacyUnit
+from shoal.privacy.laplace import DiscreteLaplace, certified_epsilon, check_epsilon, discrete_laplace
 
 STATE_VERSION = 1
 REJECTED_ROWS = (

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
-from shoal.privacy.base import Description, Mechanism, PrivacyMode, Released, RowRange, check_state
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import Bounds, Description, Mechanism, PrivacyMode, Released, RowRange, check_state
 from shoal.privacy.keyed import Places
 
 STATE_VERSION = 1

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.privacy.base import (
     NOT_COVERED,
+    Bounds,
     Description,
     Mechanism,
     PrivacyMode,
@@ -25,7 +26,6 @@ from shoal.privacy.base import (
     check_state,
     require_key,
 )
-from shoal.privacy.bounds import Bounds
 from shoal.privacy.keyed import KeyedRandomness, Places
 
 GRAIN = 2.0**-20

@@ -2,16 +2,21 @@
 
 The headers carry type and version, so that a reader can refuse a message before decoding it. A message that cannot be
 true cannot be built: the same checks run where it is made and again where it is received.
+
+A snapshot may hold a round request, which asks clients for their statistics. Both sides compute from a hash who is
+asked, so there is no list of members: a client that joins or leaves changes nothing for the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from numpy.typing import NDArray
 
+from shoal.config.contract import Contract, Rounds
 from shoal.config.limits import MESSAGE_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import (
@@ -21,13 +26,44 @@ from shoal.protocol.checks import (
     is_count,
     is_moment,
     is_name,
+    is_number,
     is_pair,
     is_plain_table,
     require,
 )
-from shoal.protocol.cluster_identity import ClusterIdentity, is_cluster_identity
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Headers, Positions
+
+
+class ClusterIdentity(NamedTuple):
+    """The lasting identity of one cluster of a snapshot."""
+
+    number: int
+    """of the cluster in the arrays of this snapshot"""
+    identity: int
+    name: str
+    """the name that people gave it; empty without one"""
+    active: bool
+    """whether readings fall to it at present"""
+    slot: int
+    """what it is drawn as: no two known clusters of a model share one"""
+    since_reading: int
+    """readings that the model had learnt when it was first seen"""
+    since: float
+    """when that was, seconds since 1970"""
+    recent_share: float
+    """of the readings of late, 0 to 1"""
+
+
+def is_cluster_identity(value: object) -> bool:
+    """Whether this list can be a `ClusterIdentity`."""
+    if not isinstance(value, list) or len(value) != len(ClusterIdentity._fields):
+        return False
+    number, identity, name, active, slot, since_reading, since, share = value
+    counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
+    moment = is_moment(since) and is_number(share) and 0 <= share <= 1
+    return counts and moment and is_cluster_name(name) and isinstance(active, bool)
+
 
 VERSION = 1
 """of the envelope; a reader refuses any other before decoding"""
@@ -76,7 +112,7 @@ class Envelope:
     def decode(cls, value: bytes | None, headers: Headers) -> Self:
         """The message in a record. Fields that this version does not know are ignored.
 
-        Raises `MessageRejected` with one of `shoal.protocol.reasons.REASONS`.
+        Raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
         """
         _check_headers(cls.TYPE, headers)
         if value is None:
@@ -195,7 +231,7 @@ class Snapshot(ModelMessage):
     newest_reading_at: float | None = None
     round: int | None = None
     round_request: dict[str, Any] | None = None
-    """what clients are asked for (`shoal.protocol.round_request`); None when they are asked for nothing"""
+    """what clients are asked for (`shoal.protocol.messages`); None when they are asked for nothing"""
     known: int = 0
     """known clusters of the lineage"""
     active: int = 0
@@ -253,3 +289,59 @@ def _check_contents(message: Update | Snapshot) -> None:
     require(newest is None or is_moment(newest), "malformed", "newest_reading_at")
     require(message.round is None or is_count(message.round), "malformed", "round")
     require(is_arrays(message.arrays), "malformed", "arrays")
+
+
+FIELDS: Final = ("deadline", "fraction", "rows_min")
+"""what a snapshot's `round_request` holds"""
+_DRAWS: Final = 2**64
+
+
+@dataclass(frozen=True)
+class RoundRequest:
+    """A request to answer one round of one model. Raises `MessageRejected` ("malformed")."""
+
+    model: str
+    round: int
+    version: int
+    """of the snapshot. A round that no client answered is requested again under a new version, which draws other
+    clients: those drawn first may be gone for good"""
+    deadline: float
+    """seconds since 1970, by the server's clock"""
+    fraction: float
+    """share of the clients that is asked, above 0 to 1"""
+    rows_min: int
+    """fewest rows an answer may be computed from"""
+
+    def __post_init__(self) -> None:
+        require(is_number(self.deadline), "malformed", "the deadline of a round request must be a number")
+        holds = is_number(self.fraction) and 0 < self.fraction <= 1
+        require(holds, "malformed", "the fraction of a round request must be above 0 and at most 1")
+        require(is_count(self.rows_min, 1), "malformed", "rows_min of a round request must be 1 or more")
+
+    def selects(self, contract: Contract, client: str) -> bool:
+        """Whether this client is asked: drawn anew for each version, and the same on every machine."""
+        if self.fraction == 1.0:
+            return True
+        drawn = f"shoal round request 1\n{contract.federation}\n{self.model}\n{self.version}\n{client}".encode()
+        return int.from_bytes(hashlib.shake_256(drawn).digest(8), "little") < self.fraction * _DRAWS
+
+    def table(self) -> dict[str, Any]:
+        """The fields that travel in a snapshot; the others are the snapshot's own."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+
+def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
+    """The request in a snapshot of a model in rounds, or None when it asks for nothing. Raises `MessageRejected`."""
+    if snapshot.round is None:
+        raise MessageRejected("malformed", "a snapshot of a model in rounds needs the number of its round")
+    given = snapshot.round_request
+    if given is None:
+        return None
+    require(set(FIELDS) <= set(given), "malformed", f"a round request needs {', '.join(FIELDS)}")
+    fields = {name: given[name] for name in FIELDS}
+    return RoundRequest(snapshot.model, snapshot.round, snapshot.version, **fields)
+
+
+def new_round_request(rounds: Rounds, model: str, number: int, version: int, now: float) -> RoundRequest:
+    """The request that opens round `number` at `now`, in seconds since 1970."""
+    return RoundRequest(model, number, version, now + rounds.deadline_s, rounds.fraction, rounds.rows_min)

@@ -14,11 +14,10 @@ from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 from shoal.config.contract import Contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import CLUSTER_NAME_CHARACTERS_MAX
-from shoal.protocol.cluster_identity import ClusterIdentity
 from shoal.protocol.conflicts import Conflict, ConflictList
 from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.lease import Lease
-from shoal.protocol.messages import ClusterName, Snapshot, Update, Wake
+from shoal.protocol.messages import ClusterIdentity, ClusterName, Snapshot, Update, Wake
 from shoal.protocol.quarantine import ACTIONS, QuarantinedClient, QuarantineList, QuarantineRequest
 from shoal.protocol.readings import Reading
 from shoal.protocol.regions import Contribute, Region, RegionUpdate
@@ -77,7 +76,7 @@ WORDS: Final = {
     "`Conflict`": "`Conflict` (below)",
     "`QuarantinedClient`": "`QuarantinedClient` (below)",
     "`ClusterIdentity`": "`ClusterIdentity` (below)",
-    " (`shoal.protocol.round_request`)": ": `deadline`, `fraction`, `rows_min`",
+    " (`shoal.protocol.messages`)": ": `deadline`, `fraction`, `rows_min`",
     " (`shoal.privacy`)": " of the contract",
 }
 """what declarations call by names of Python -> what it is to a reader in another language"""

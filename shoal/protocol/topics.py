@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
 from shoal.config.limits import (
     COPY_BYTES,
@@ -14,6 +13,7 @@ from shoal.config.limits import (
     LABEL_BYTES_MAX,
     MIB,
 )
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import LogSettings
 from shoal.transports.base import Log, TopicSettings
 

@@ -20,10 +20,9 @@ from shoal.config.privacy import model_options, model_statement, privacy_mode
 from shoal.errors import InvalidData, MessageRejected
 from shoal.kernels.finite import all_finite
 from shoal.protocol.codec import pack
-from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake
+from shoal.protocol.messages import ClusterName, ModelMessage, Snapshot, Update, Wake, round_request_of
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.regions import Contribute, RegionUpdate, update_arrays
-from shoal.protocol.round_request import round_request_of
 
 ROWS_MAX = 1_000_000
 """most nodes or edges in one message"""
@@ -34,7 +33,7 @@ REACH_SLACK = 1e-9
 class Validator:
     """Checks messages against one contract. Stateless: the result depends on the message and the contract alone.
 
-    Each check raises `MessageRejected` with one of `shoal.protocol.reasons.REASONS`.
+    Each check raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
     """
 
     def __init__(self, contract: Contract) -> None:

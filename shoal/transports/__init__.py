@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.config.base import Settings
+from shoal.config.extension_settings import parse_address, transport_part
 from shoal.config.settings import LogSettings, ReadingsSettings
-from shoal.config.transports import parse_address, transport_part
 from shoal.errors import SettingsError
 from shoal.transports.base import Log, Transport
 

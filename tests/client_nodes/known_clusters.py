@@ -11,8 +11,7 @@ from server_node.lineage.matching import groups_of
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds
-from shoal.protocol.cluster_identity import ClusterIdentity
-from shoal.protocol.messages import Snapshot
+from shoal.protocol.messages import ClusterIdentity, Snapshot
 from tests.client_nodes.site import Site
 from tests.small_plant import a_snapshot
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from client_nodes.node import ClientNode
 from client_nodes.resources import ClientResources
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
+from shoal.config.sections import ClientSettings
 from shoal.protocol.codec import unpack
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading

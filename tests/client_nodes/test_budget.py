@@ -11,7 +11,7 @@ from client_nodes.bootstrap import open_client
 from client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.spending import Spending, read_spending
+from shoal.privacy.ledger import Spending, read_spending
 from shoal.runtime.checkpoint import Checkpoint
 from tests.house.counting_federation import create
 from tests.house.small_federation import clock, contents, updates_by_client

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from client_nodes import command
 from client_nodes.command import client
-from shoal.config.client_settings import ClientSettings
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS

@@ -14,10 +14,9 @@ from client_nodes.bootstrap import open_client
 from client_nodes.contributions import Contributions
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
-from shoal.privacy.count_noise import Counts
-from shoal.privacy.counts import CountMechanism
-from shoal.privacy.spending import read_spending
-from shoal.privacy.unit import READING, PrivacyUnit
+from shoal.privacy.base import READING, PrivacyUnit
+from shoal.privacy.count_noise import CountMechanism, Counts
+from shoal.privacy.ledger import read_spending
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.readings_log import open_client_log

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.check import check
-from shoal.config.advice import advice_on
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.models import check_models
+from shoal.config.privacy_report import advice_on
 
 FILE = """
 [federation]

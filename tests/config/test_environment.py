@@ -10,15 +10,10 @@ import pytest
 
 from producers.mqtt.settings import MqttSettings
 from shoal.cli.main import ORDER, shoal
-from shoal.config.client_settings import ClientSettings
 from shoal.config.contract import Contract
-from shoal.config.environment import CONTRACT_TABLES, OPTIONS
-from shoal.config.event_settings import EventSettings
-from shoal.config.replica_settings import ReplicaSettings
-from shoal.config.server_settings import ServerSettings
-from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
-from shoal.config.sources import source_sections
-from shoal.config.upstream_settings import UpstreamSettings
+from shoal.config.extension_settings import source_sections
+from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
+from shoal.config.settings import CONTRACT_TABLES, OPTIONS, SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.errors import SettingsError
 
 FORMS = {

@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from producers.mqtt.settings import MqttSettings, mqtt_settings
-from shoal.config.client_settings import ClientSettings
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
 from shoal.errors import SettingsError
 from shoal.transports.kafka.transport import KafkaSettings

@@ -15,8 +15,7 @@ from server_node.bootstrap import open_server
 from shoal.config.privacy import epsilon_spent, total_epsilon
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.privacy.ledger import Ledger
-from shoal.privacy.spending import read_spending
+from shoal.privacy.ledger import Ledger, read_spending
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import Checkpoint

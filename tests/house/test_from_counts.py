@@ -14,8 +14,7 @@ from client_nodes.bootstrap import open_client
 from server_node.bootstrap import open_server
 from shoal.config.privacy import epsilon_spent, total_epsilon
 from shoal.config.settings import load_config
-from shoal.privacy.ledger import LEDGER, Ledger
-from shoal.privacy.spending import read_spending
+from shoal.privacy.ledger import LEDGER, Ledger, read_spending
 from shoal.protocol.codec import pack
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.sqlite.log import SqliteLog

@@ -20,7 +20,7 @@ from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, State
 from shoal.config.contract import Contract
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
 from shoal.kernels import forms
 from shoal.kernels.forms import COMPILED, NUMPY, Forms

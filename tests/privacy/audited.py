@@ -10,8 +10,7 @@ import pytest
 
 from shoal.config.contract import Model
 from shoal.config.settings import Config, load_config
-from shoal.privacy.count_noise import CountNoise, Counts, count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism, CountNoise, Counts, count_noise
 
 
 def audited_config(folder: Path, epsilon: float = 2.0, *, off: bool = False, users: bool = False) -> Config:

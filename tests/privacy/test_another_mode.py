@@ -18,7 +18,7 @@ from shoal.config.privacy import privacy_mode
 from shoal.config.reference import settings_table
 from shoal.errors import SettingsError
 from shoal.plugins import Plugins
-from shoal.privacy import Description, Mechanism, PrivacyMode, RowRange, Term, registry
+from shoal.privacy import Description, Mechanism, PrivacyMode, RowRange, Term, base
 from shoal.privacy.off import NoNoise
 
 FILE = """
@@ -67,8 +67,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         return [*entry_points(group=group), *added]
 
     monkeypatch.setattr(plugins, "entry_points", all_points)
-    modes = Plugins("shoal.privacy", "privacy mode", registry._is_mode, "a subclass of PrivacyMode")
-    monkeypatch.setattr(registry, "_MODES", modes)
+    modes = Plugins("shoal.privacy", "privacy mode", base._is_mode, "a subclass of PrivacyMode")
+    monkeypatch.setattr(base, "_MODES", modes)
 
 
 def tables(**privacy: object) -> dict[str, object]:

@@ -15,8 +15,7 @@ from client_nodes.publisher import EncodedUpdate
 from client_nodes.windows import Windows
 from onebox.audit.windows import audit_rejected, audit_windows
 from shoal.privacy.audit.finding import LossFinding
-from shoal.privacy.count_noise import CountNoise, count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 

@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 
 from shoal.errors import SettingsError
 from shoal.privacy import formal
-from shoal.privacy.certificate import certified_epsilon
-from shoal.privacy.laplace import ESCAPE, TABLE_BITS, Digit, DiscreteLaplace, discrete_laplace, geometric_digit
+from shoal.privacy.laplace import (
+    ESCAPE,
+    TABLE_BITS,
+    Digit,
+    DiscreteLaplace,
+    certified_epsilon,
+    discrete_laplace,
+    geometric_digit,
+)
 from tests.privacy.modes import build, formal_mode
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.privacy.count_noise import TABLE_BITS, CountNoise, certified_count_epsilon, count_noise
-from shoal.privacy.counts import CountMechanism
+from shoal.privacy.count_noise import TABLE_BITS, CountMechanism, CountNoise, certified_count_epsilon, count_noise
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 
 EPSILONS = [0.02, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.privacy.certificate import certified_epsilon
+from shoal.privacy.laplace import certified_epsilon
 from tests.privacy.modes import build, formal_mode, places, readings_of
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import InvalidState
-from shoal.privacy.ledger import Ledger, Release
-from shoal.privacy.spending import nano, read_spending
+from shoal.privacy.ledger import Ledger, Release, nano, read_spending
 
 PLAN, OTHER_PLAN, COUNTS = b"p" * 32, b"q" * 32, b"c" * 32
 

@@ -17,8 +17,8 @@ from shoal.config.models import check_models
 from shoal.config.privacy import epsilon_spent, model_noise, model_options, model_statement, privacy_mode
 from shoal.config.privacy_report import privacy_report
 from shoal.errors import SettingsError
+from shoal.privacy.base import PrivacyUnit
 from shoal.privacy.count_noise import certified_count_epsilon, count_noise
-from shoal.privacy.unit import PrivacyUnit
 from tests.counted_contract import COUNTED, ROWS, agreed
 from tests.house.counting_federation import create
 

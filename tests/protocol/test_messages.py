@@ -19,8 +19,7 @@ from shoal.protocol.checks import COUNT_MAX, MOMENT_MAX
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import VERSION, Envelope, Snapshot, Update
 from shoal.protocol.readings import Reading
-from shoal.protocol.reasons import REASONS
-from shoal.protocol.rejected import Rejected
+from shoal.protocol.rejected import REASONS, Rejected
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
 from shoal.transports.kafka.client_configs import configs_of
 from tests.small_plant import a_snapshot, an_update, forged, parts_of, plant

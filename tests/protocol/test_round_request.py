@@ -12,8 +12,7 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Rounds, parse_contract
 from shoal.config.privacy import privacy_mode
 from shoal.errors import MessageRejected
-from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import RoundRequest, new_round_request, round_request_of
+from shoal.protocol.messages import RoundRequest, Snapshot, Update, new_round_request, round_request_of
 from shoal.protocol.validation import Validator
 
 CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])

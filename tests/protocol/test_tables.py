@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX
-from shoal.protocol.tables import Table, pack_table, unpack_table
+from shoal.protocol.history import Table, pack_table, unpack_table
 
 ROWS_MAX = 50
 TABLES = st.tuples(st.integers(0, ROWS_MAX), st.integers(1, 4)).flatmap(

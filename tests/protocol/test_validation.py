@@ -18,7 +18,7 @@ from shoal.config.models import check_models
 from shoal.config.privacy import declared_bounds, privacy_mode
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.reasons import REASONS
+from shoal.protocol.rejected import REASONS
 from shoal.protocol.validation import ROWS_MAX, Validator
 from tests.small_plant import FORMAL, OFF, PAPER, a_snapshot, an_update, plant
 

@@ -20,10 +20,9 @@ from server_node.outcome import IngestOutcome, StepOutcome
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy import privacy_mode
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.protocol.codec import pack, unpack
-from shoal.protocol.messages import Snapshot, Update
-from shoal.protocol.round_request import round_request_of
+from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
 from shoal.telemetry.metrics import ServerMetrics
 

@@ -10,7 +10,7 @@ from typing import Any
 from server_node.history.store import HISTORY_FILE, HistoryStore
 from server_node.node import ServerNode
 from shoal.config.contract import Contract
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.config.settings import LogSettings
 from shoal.protocol.codec import pack
 from shoal.protocol.lease import is_for_servers

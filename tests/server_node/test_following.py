@@ -11,7 +11,7 @@ from server_node.hierarchy.following import FollowingModel
 from server_node.models.base import PublishedSnapshot
 from shoal.algorithms.density_tree import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot
 from tests.algorithms.test_density_tree import WINDOW, blobs

@@ -54,11 +54,11 @@ from shoal.protocol.history import (
     HistoryBin,
     HistoryNames,
     key_of,
+    pack_table,
     pairs,
     triples,
 )
 from shoal.protocol.messages import Update
-from shoal.protocol.tables import pack_table
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock

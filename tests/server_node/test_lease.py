@@ -12,7 +12,7 @@ import pytest
 
 from client_nodes.snapshots import Snapshots
 from server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config
 from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected
 from shoal.protocol.lease import LEASE_KEY, Lease

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from server_node.quotas import BURST_S, Quotas
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.transports.base import Record

@@ -17,7 +17,7 @@ from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.messages import Update
-from shoal.protocol.reasons import REASONS
+from shoal.protocol.rejected import REASONS
 from shoal.transports.base import Headers
 from tests.server_node.server_fixture import ServerFixture, models_of, updates_of
 from tests.small_plant import an_update, forged

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.protocol.round_request import round_request_of
+from shoal.protocol.messages import round_request_of
 from tests.server_node.rounds_harness import HEAPS, SITES, RoundsHarness, answer_all, contract_with, rows_of, run_rounds
 
 SHIFTED = HEAPS + 0.15

@@ -14,7 +14,7 @@ from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy import privacy_mode
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.protocol.messages import Update
 from tests.server_node.rounds_harness import FEATURES, HEAPS, RoundsHarness, rows_of
 

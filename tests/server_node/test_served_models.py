@@ -12,7 +12,7 @@ from server_node.models.base import ServedModel
 from server_node.models.factory import make_models
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy import privacy_mode
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Wake

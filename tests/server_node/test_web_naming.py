@@ -15,7 +15,7 @@ from server_node.name import name_publisher
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
 from server_node.web.naming import BODY_BYTES_MAX
-from shoal.config.hosts import is_loopback
+from shoal.config.sections import is_loopback
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName

@@ -12,7 +12,7 @@ from server_node import web
 from server_node.web.privacy_text import privacy_text
 from shoal.config.contract import parse_contract
 from shoal.privacy.formal import EPSILON_WEAK, protection
-from shoal.protocol.reasons import REASONS
+from shoal.protocol.rejected import REASONS
 from tests.server_node.web_statuses import FEATURES, a_contract
 
 

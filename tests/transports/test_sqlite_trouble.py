@@ -94,7 +94,7 @@ def test_a_log_without_write_permission_is_named(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     program = """
         import os, sys
-        from shoal.config.transports import TRANSPORTS
+        from shoal.config.extension_settings import TRANSPORTS
         from shoal.errors import SettingsError
         from shoal.transports import open_log
         from shoal.transports.sqlite.log import SqliteLog

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import Bounds
 
 DIGITS = 10
 """significant digits by which text is searched: in long text of other numbers fewer occur by chance"""

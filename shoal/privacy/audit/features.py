@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shoal.errors import InvalidData
 from shoal.privacy.audit.finding import LossFinding
 from shoal.privacy.audit.statistics import ALPHA, loss_from_guesses
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import Bounds
 
 Release = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """readings (n, d) in their units -> rows (n, d) in unit coordinates, made by the mechanism"""

@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.privacy.audit.features import Release
 from shoal.privacy.audit.statistics import Loss, loss_from_guesses
-from shoal.privacy.bounds import Bounds
+from shoal.privacy.base import Bounds
 
 STREAM = 3
 """readings of a stream whose features never vary"""

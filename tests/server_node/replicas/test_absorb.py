@@ -11,7 +11,7 @@ import pytest
 
 from server_node.replicas.absorb import RegionModel, absorb
 from shoal.config.contract import Contract
-from shoal.config.server_settings import ServerSettings
+from shoal.config.sections import ServerSettings
 from shoal.config.settings import Config, LogSettings
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack

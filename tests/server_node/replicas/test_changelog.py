@@ -13,7 +13,7 @@ import pytest
 
 from server_node.replicas.command import changelog_topic
 from server_node.replicas.stored_state import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
-from shoal.config.replica_settings import ReplicaSettings
+from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings

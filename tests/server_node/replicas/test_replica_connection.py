@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.config.replica_settings import ReplicaSettings
+from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
 
 KAFKA = "kafka://127.0.0.1:9"

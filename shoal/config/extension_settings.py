@@ -1,7 +1,7 @@
-"""The settings of transports: which transport an address names, and the keys it adds to the section with the address.
+"""Settings that extensions bring along: the keys of a transport, and the section of a source of readings.
 
-A transport is found by the scheme of the address, through the entry-point group `shoal.transports`; what one is, as a
-whole, is in `shoal.transports.base`. So a transport of another package brings its settings with it.
+A transport is found by the scheme of an address, through the entry-point group `shoal.transports`; a source by its
+name, through `shoal.sources`. What they are as a whole is in `shoal.transports.base` and `producers.source_type`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeGuard, TypeVar
 from pydantic import create_model
 
 from shoal.config.base import Settings
+from shoal.config.contract import Contract
 from shoal.errors import SettingsError
 from shoal.plugins import Plugins
 
@@ -102,3 +103,32 @@ def _combined(section: type[S], added: type[Settings]) -> type[S]:
     bases: Any = (section, added)
     combined: type[S] = create_model(section.__name__, __base__=bases, __module__=section.__module__)
     return combined
+
+
+class SourceSettings(Settings):
+    """Base of a source's section: every field with a default and a description."""
+
+    def check(self, contract: Contract) -> None:
+        """Raises `SettingsError` for settings that do not fit the contract."""
+
+
+class SourceWithSettings(Protocol):
+    """What the settings need to know of a source; see `producers.source_type.SourceType`."""
+
+    name: str
+    settings: type[SourceSettings] | None
+
+
+def _is_source(found: Any) -> TypeGuard[SourceWithSettings]:
+    settings = getattr(found, "settings", None)
+    has_settings = isinstance(settings, type) and issubclass(settings, SourceSettings)
+    return (settings is None or has_settings) and callable(getattr(found, "run", None))
+
+
+SOURCES = Plugins("shoal.sources", "source of readings", _is_source, "a producers.source_type.SourceType")
+
+
+def source_sections() -> dict[str, type[SourceSettings]]:
+    """section -> its settings, for every installed source that has a section. Raises `SettingsError`."""
+    sources = (SOURCES.load(name) for name in SOURCES.names())
+    return {source.name: source.settings for source in sources if source.settings is not None}
