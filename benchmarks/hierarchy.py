@@ -21,8 +21,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
-from shoal.algorithms.fcac.aggregator import FcacAggregator
-from shoal.algorithms.fcac.algorithm import FCAC, NODES_MAX
+from shoal.algorithms.fcac import FCAC, NODES_MAX
+from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.algorithms.streaming import Contribution, ServerHalf
 
 STREAMS = (

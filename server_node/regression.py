@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from server_node.lineage import Lineage
 from shoal.algorithms.registry import load_algorithm
-from shoal.algorithms.regression import RuleBase
-from shoal.algorithms.rule_text import Rule, rules_of
+from shoal.algorithms.regression import Rule, RuleBase, rules_of
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds
 from shoal.protocol.messages import Snapshot

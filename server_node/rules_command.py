@@ -11,8 +11,7 @@ import click
 from server_node.lineage import lineage_of
 from server_node.regression import named_rules, rule_base, rules_json
 from shoal.algorithms.registry import load_algorithm
-from shoal.algorithms.regression import RuleBase
-from shoal.algorithms.rule_text import written
+from shoal.algorithms.regression import RuleBase, written
 from shoal.config.contract import Contract
 from shoal.config.models import check_models, target_of
 from shoal.config.settings import load_config

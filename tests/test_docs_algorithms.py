@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.algorithms.reference import options_table
-from shoal.algorithms.registry import rounds_algorithm, rounds_names
+from shoal.algorithms.registry import options_table, rounds_algorithm, rounds_names
 from shoal.errors import SettingsError
 
 HERE = Path(__file__).parent.parent

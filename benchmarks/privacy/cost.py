@@ -14,7 +14,7 @@ from benchmarks.privacy.counting import WINDOW, learn
 from benchmarks.privacy.families import Stream
 from benchmarks.results import spread
 from benchmarks.steadiness.streams import blobs
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.forms import COMPILED, NUMPY

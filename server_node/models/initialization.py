@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_node.models.base import ServedModel
+from shoal.algorithms.options import CRITERIA, resolve_options
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
-from shoal.algorithms.rounds.options import CRITERIA, resolve_options
 from shoal.config.contract import Contract, Model
 from shoal.config.models import requested_clusters, starts_from_another
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from server_node.regression import named_rules, predicted_values, rule_base, rules_json
 from server_node.status import ModelStatus
-from shoal.algorithms.rule_text import written
+from shoal.algorithms.regression import written
 from shoal.config.contract import Contract
 from shoal.config.models import target_of
 from shoal.protocol.messages import Snapshot

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.algorithms.counting import CountingAlgorithm
+from shoal.algorithms.options import needs_another_model
 from shoal.algorithms.registry import (
     is_in_rounds,
     load_algorithm,
@@ -12,7 +13,6 @@ from shoal.algorithms.registry import (
     streaming_algorithm,
     streaming_names,
 )
-from shoal.algorithms.rounds.options import needs_another_model
 from shoal.algorithms.rounds.policies import Policy
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import learns_from_counts, model_noise, model_options

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.rows import check_rows
+from shoal.algorithms.streaming import check_rows
 from shoal.errors import InvalidData, SettingsError
 
 try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.density_tree.counter import DensityTreeCounter
+from shoal.algorithms.density_tree import DensityTreeCounter
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution, State

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import choose_clusters
-from shoal.algorithms.rounds.options import CRITERIA
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, kfed_landmarks, run_rounds
-from shoal.algorithms.rows import check_rows
+from shoal.algorithms.streaming import check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import BaseEstimator, ClusterMixin, NotFittedError, as_table, check_n_features
 from shoal.kernels.distance import Floats

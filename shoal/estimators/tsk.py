@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.regression import Regression, RuleBase
+from shoal.algorithms.regression import Regression, RuleBase, rules_of
 from shoal.algorithms.rounds.policies import Policy
-from shoal.algorithms.rule_text import rules_of
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
     NotFittedError,

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Box, Claims
-from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
-from shoal.algorithms.density_tree.aggregator import DensityTreeAggregator
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.cluster_tree import CLUSTER_TREE
+from shoal.algorithms.density_tree import DENSITY_TREE
+from shoal.algorithms.density_tree.arrays import DensityTreeAggregator
 from shoal.algorithms.density_tree.server import DensityTreeServer
-from shoal.algorithms.fcac.algorithm import FCAC
+from shoal.algorithms.fcac import FCAC
 from shoal.algorithms.registry import can_aggregate, load_algorithm, streaming_names
 from shoal.algorithms.streaming import Aggregator, Arrays, Contribution, StreamingAlgorithm
 from shoal.errors import InvalidData, InvalidState

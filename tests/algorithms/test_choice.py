@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import silhouette_score
 from sklearn.mixture import GaussianMixture
 
+from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.choice import (
     LANDMARKS_MAX,
     PER_CLUSTER,
@@ -18,7 +19,6 @@ from shoal.algorithms.rounds.choice import (
     bic,
     choose_clusters,
 )
-from shoal.algorithms.rounds.options import CRITERIA
 from shoal.errors import InvalidData
 from shoal.kernels.gaussian import COVARIANCE_TYPES
 from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd

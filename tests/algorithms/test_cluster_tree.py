@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeOptions, ClusterTreeServer
-from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
-from shoal.algorithms.cluster_tree.arrays import SNAPSHOT, UPDATE
+from shoal.algorithms.cluster_tree import CLUSTER_TREE, ClusterTreeClient, ClusterTreeOptions, ClusterTreeServer
+from shoal.algorithms.cluster_tree.client import SNAPSHOT, UPDATE
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.protocol.codec import pack, unpack

@@ -8,8 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shoal.algorithms.cluster_tree.gaps import cores_of_few, gap_significance, spread
-from shoal.algorithms.cluster_tree.joining import Joining, Weights
+from shoal.algorithms.cluster_tree.partition import Joining, Weights, cores_of_few, gap_significance, spread
 from shoal.kernels.density_tree import Neighbours, core_distances
 from shoal.kernels.sketching import Positions, Singles
 

@@ -7,10 +7,9 @@ import pytest
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.cluster_tree.cells import Cells, merged_mass_max
-from shoal.algorithms.cluster_tree.dependence import nearest_of_latest
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
-from shoal.algorithms.cluster_tree.joining import Joining, Weights
-from shoal.algorithms.cluster_tree.partition import Partition, still_present
+from shoal.algorithms.cluster_tree.partition import Joining, Partition, Weights, still_present
+from shoal.algorithms.cluster_tree.server import nearest_of_latest
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.distance import squared_by_differences
 from shoal.kernels.sketching import Sketch, empty_sketch, located

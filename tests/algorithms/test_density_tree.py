@@ -7,14 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from shoal.algorithms.density_tree import DensityTreeOptions, DensityTreeServer
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree import DENSITY_TREE, DensityTreeOptions, DensityTreeServer
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
-from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.clusters import cluster_leaves
-from shoal.algorithms.density_tree.leaf import BINS, Leaf
-from shoal.algorithms.density_tree.plan import CountingPlan
-from shoal.algorithms.density_tree.shares import axes_sampled, axis_shares
+from shoal.algorithms.density_tree.leaf import BINS, Axes, Leaf, oblique_axes
+from shoal.algorithms.density_tree.plan import CountingPlan, axes_sampled, axis_shares
 from shoal.algorithms.density_tree.tree import Cut
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError

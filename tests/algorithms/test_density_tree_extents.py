@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from shoal import DensityTree
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
-from shoal.algorithms.density_tree.axes import Axes
+from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.extents import EDGE_SIGNIFICANCE, MASS_SIGNIFICANCE, extents
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Leaf
 from shoal.algorithms.density_tree.tree import Cut, cut_leaf, new_leaf
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal.algorithms.fcac.diversity import Diversity
+from shoal.algorithms.fcac.nodes import Diversity
 
 Floats = NDArray[np.float64]
 CUT = 1e-6

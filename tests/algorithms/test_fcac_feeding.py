@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC
-from shoal.algorithms.fcac.feed_order import feed_order, keyed_permutation, legacy_permutation, upper_quartile
+from shoal.algorithms.fcac.caefc import feed_order, keyed_permutation, legacy_permutation, upper_quartile
 from shoal.algorithms.streaming import Contribution
 
 

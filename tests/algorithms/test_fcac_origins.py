@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.robustness.bridge import run
 from shoal.algorithms.fcac.caefc import CAEFC
-from shoal.algorithms.fcac.origins import Origins
+from shoal.algorithms.fcac.edges import Origins
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidState, SettingsError

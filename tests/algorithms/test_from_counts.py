@@ -11,10 +11,8 @@ import pytest
 from benchmarks.from_counts import from_counts as learnt_from_counts
 from benchmarks.from_counts import from_rows, moons
 from shoal.algorithms.claims import Box, Claims
-from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
-from shoal.algorithms.from_counts.fcac import FCAC_FROM_COUNTS
-from shoal.algorithms.from_counts.grid import Grid, GridCounter, check_claims
-from shoal.algorithms.from_counts.server import GridServer
+from shoal.algorithms.cluster_tree import CLUSTER_TREE
+from shoal.algorithms.from_counts.grid import FCAC_FROM_COUNTS, Grid, GridCounter, GridServer, check_claims
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.evaluation.scores import scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.algorithms.rows import MAGNITUDE_MAX, check_rows
+from shoal.algorithms.streaming import MAGNITUDE_MAX, check_rows
 from shoal.errors import InvalidData
 
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.regression import Regression, RuleBase
+from shoal.algorithms.regression import Regression, RuleBase, rules_of, written
 from shoal.algorithms.rounds.arrays import float_array
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
-from shoal.algorithms.rule_text import rules_of, written
-from shoal.algorithms.tsk.algorithm import TSK
-from shoal.algorithms.tsk.arrays import epoch, has_conditions, standardised, weighting
+from shoal.algorithms.tsk import TSK
+from shoal.algorithms.tsk.client import epoch, has_conditions, standardised, weighting
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.fuzzy_rules import expand_gram, firing_strengths, solve_ridge
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal import ClusterTree
-from shoal.algorithms.cluster_tree.algorithm import CLUSTER_TREE
+from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.protocol.codec import pack, unpack

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.feed_order import feed_order, legacy_permutation
+from shoal.algorithms.fcac.caefc import feed_order, legacy_permutation
 from shoal.algorithms.streaming import Contribution
 from tests.golden.golden_files import (
     Recorder,

@@ -15,7 +15,7 @@ import pytest
 from server_node.bootstrap import open_server
 from server_node.hierarchy.bridge import open_bridge
 from server_node.node import ServerNode
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.streaming import Contribution
 from shoal.config.privacy import model_options
 from shoal.config.settings import Config, load_config

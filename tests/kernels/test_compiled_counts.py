@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.algorithms.density_tree import plan
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree import DENSITY_TREE, plan
 from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.streaming import Contribution

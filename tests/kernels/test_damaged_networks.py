@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.aggregator import FcacAggregator
+from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.errors import InvalidState
 from shoal.kernels import forms
 from shoal.kernels.forms import COMPILED, NUMPY, Forms

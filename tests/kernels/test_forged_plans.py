@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from server_node.hierarchy.following import FollowingHalf
 from server_node.models.streaming import StreamingModel
-from shoal.algorithms.density_tree.algorithm import DENSITY_TREE
+from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
 from shoal.algorithms.density_tree.server import DensityTreeServer

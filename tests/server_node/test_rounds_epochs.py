@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.algorithms.tsk.arrays import epoch, has_conditions
+from shoal.algorithms.tsk.client import epoch, has_conditions
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import Snapshot
 from tests.server_node.rounds_harness import SITES, RoundsHarness, answer_all, contract_with, run_rounds

@@ -16,7 +16,7 @@ from server_node.web import create_app, predict
 from server_node.web.page_renderer import PageRenderer
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
-from shoal.algorithms.tsk.algorithm import TSK
+from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_nodes

@@ -2,11 +2,50 @@
 
 Each client sketches its readings as a few weighted points. The server keeps a bounded number of weighted points, called
 cells, and joins them along HDBSCAN's tree of mutual reachability. It refuses the joins whose two sides are
-significantly denser than the place where they meet: these sides are clusters of their own.
+significantly denser than the place where they meet: these sides are clusters of their own. `CLUSTER_TREE` declares both
+halves as an algorithm of a federation.
 """
 
-from shoal.algorithms.cluster_tree.client import ClusterTreeClient
-from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
-from shoal.algorithms.cluster_tree.server import ClusterTreeServer
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shoal.algorithms.claims import Claims, check_at_most, check_masses
+from shoal.algorithms.cluster_tree.client import (
+    HISTORY_READINGS,
+    SNAPSHOT,
+    UPDATE,
+    ClusterTreeAggregator,
+    ClusterTreeClient,
+    ClusterTreeOptions,
+)
+from shoal.algorithms.cluster_tree.server import ClusterTreeServer, predict, view
+from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
 __all__ = ["ClusterTreeClient", "ClusterTreeOptions", "ClusterTreeServer"]
+
+
+def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
+    """Raises `InvalidData` for more points than an update has, or points that stand for more than its readings.
+
+    An update to a server that has lost the earlier ones has the history too: as many points again.
+    """
+    # Once for each update: the options are those of the contract, which has checked them.
+    points_max = options.get("points_max", ClusterTreeOptions.points_max)
+    check_at_most("point", len(arrays["point"]), 2 * points_max)
+    check_masses("count", arrays["count"], claims, spare=HISTORY_READINGS + points_max)
+
+
+CLUSTER_TREE: Final = StreamingAlgorithm(
+    name="cluster_tree",
+    client=lambda options, dimensions: ClusterTreeClient(dimensions, **options),
+    server=lambda options, dimensions: ClusterTreeServer(dimensions, **options),
+    update=UPDATE,
+    snapshot=SNAPSHOT,
+    predict=predict,
+    view=view,
+    check_claims=check_claims,
+    new_readings="count",
+    aggregation=Aggregation(ClusterTreeAggregator),
+)

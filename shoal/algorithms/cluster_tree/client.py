@@ -1,20 +1,114 @@
-"""The client half of cluster_tree: the readings since the last update as a few weighted points."""
+"""The client half of cluster_tree: its options, the arrays that travel, the sketch of a client, and that of a region.
+
+A client keeps the readings since its last update as a few weighted points. A region adds up the points of its clients,
+and merges near ones.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
-from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import COUNT_MAX, StateReader
-from shoal.algorithms.streaming import Arrays, State
+from shoal.algorithms.streaming import Arrays, ArraySpec, State, check_rows
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.distance import Floats
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
 from shoal.kernels.spreading import spread_ties
+
+
+@dataclass(frozen=True)
+class ClusterTreeOptions:
+    """Options of both halves. Raises `SettingsError`, naming the option and its range."""
+
+    points_max: int = 128
+    """weighted points that a client publishes at once"""
+    cells_max: int = 1000
+    """weighted points that the server keeps"""
+    rebuild_readings: int = 500
+    """readings absorbed between two rebuilds of the tree; the first ones come whenever the readings have doubled"""
+    cluster_mass_max: float = 1000.0
+    """independent readings of a cluster that count: newer ones displace older ones of the same cluster, never those of
+    another"""
+    mass_max: float = 4000.0
+    """independent readings of all clusters that count, each cluster having an equal part at most: with more readings
+    ever finer structure becomes significant, and the number of clusters would grow with the age of the stream"""
+    split_significance: float = 4.5
+    """standard deviations by which both sides of a join must be denser than the join to be clusters of their own"""
+    keep_significance: float = 2.0
+    """... and to remain two clusters once they are"""
+    confirm_readings: float = 1000.0
+    """readings for which a split that is barely significant, or the loss of one, must last before it is shown; a split
+    of twice the significance is shown at once"""
+
+    def __post_init__(self) -> None:
+        for name, least in (("points_max", 8), ("cells_max", 16), ("rebuild_readings", 1)):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            self._check(name, whole and value >= least, f"a whole number, at least {least}")
+        for name, low in (("cluster_mass_max", 100.0), ("mass_max", 100.0), ("confirm_readings", 0.0)):
+            self._check(name, _is_number(getattr(self, name)) and getattr(self, name) >= low, f"at least {low:g}")
+        for name in ("split_significance", "keep_significance"):
+            self._check(name, _is_number(getattr(self, name)) and getattr(self, name) > 0, "above 0")
+        self._check("keep_significance", self.keep_significance <= self.split_significance, "<= split_significance")
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, Any]) -> Self:
+        """From a mapping, such as the options of a model in the contract."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise SettingsError(f"cluster_tree has no option {name!r}; it has {', '.join(known)}")
+        return cls(**options)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, for a saved state."""
+        return dataclasses.asdict(self)
+
+    def _check(self, name: str, holds: bool, wanted: str) -> None:
+        if not holds:
+            raise SettingsError(f"cluster_tree option {name} = {getattr(self, name)!r}, must be {wanted}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+UPDATE = {
+    "point": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<i8", ("n",), at_least_one=True, per_node=True),
+}
+"""the readings of one client since its last update as weighted points: the mean of the readings that each point stands
+for, and their number; in the order in which the first reading of each point came. A point of count 1 is a single
+noisy row"""
+
+SNAPSHOT = {
+    "cell_id": ArraySpec("<i8", ("k",)),
+    "cell": ArraySpec("<f8", ("k", "d"), rowlike=True),
+    "mass": ArraySpec("<f8", ("k",), positive=True),
+    "cluster": ArraySpec("<i8", ("k",), points_into="c"),
+    "identity": ArraySpec("<i8", ("c",)),
+    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
+    "centre_mass": ArraySpec("<f8", ("c",), positive=True),
+    "spread": ArraySpec("<f8", ("c", "d")),
+    "recent": ArraySpec("<f8", ("c",)),
+    "active": ArraySpec("|b1", ("c",)),
+    "parent": ArraySpec("<i8", ("c",)),
+    "since": ArraySpec("<i8", ("c",)),
+}
+"""the server's cells: centres, masses in readings that still count, and the position of each one's cluster; per cluster
+its identity, which is never given again; its centre; the standard deviation of its cells per feature, by mass (that of
+its readings is somewhat larger); its mass; its recent readings (each fades to 1/e in 500 readings of all clusters);
+whether it is active; the identity that it parted from (-1: it appeared where
+no readings were before); and how many readings had been absorbed when it was
+first found"""
+
 
 STATE_VERSION = 1
 BLOCK_ROWS = 256
@@ -205,3 +299,55 @@ def restored_width(saved: StateReader, given: int | None) -> int | None:
     if given not in (None, width):
         raise InvalidState(f"saved with width {width}, this is {given}")
     return width
+
+
+REGION_STATE_VERSION: Final = 1
+HALF: Final = "cluster_tree aggregator"
+POINTS_FACTOR: Final = 2
+"""points of a region's update, as a multiple of `points_max`: as many as the largest update of a client"""
+
+
+class ClusterTreeAggregator:
+    """Pools weighted points. Every reading stays counted once, and a merged point is the mean of its readings."""
+
+    def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
+        """Raises `SettingsError` for options that the algorithm does not take."""
+        self._points_max = POINTS_FACTOR * ClusterTreeOptions.from_mapping(options).points_max
+        self._width = dimensions
+        self._sketch = empty_sketch(dimensions)
+        self._readings = 0
+
+    def has_room(self, arrays: Arrays, readings: int) -> bool:
+        """Whether at most one of the updates stands for more readings than it is from.
+
+        An update to a server that has lost the earlier ones stands for earlier readings too. The receiver accepts as
+        many of those as one client can have.
+        """
+        return bool(self._sketch.mass.sum() <= self._readings or arrays["count"].sum() <= readings)
+
+    def add(self, arrays: Arrays, readings: int) -> None:
+        """Add the points of one update."""
+        more = Sketch(np.asarray(arrays["point"], dtype=np.float64), arrays["count"].astype(np.float64))
+        self._sketch = sketched(self._sketch.with_more(more), self._points_max)
+        self._readings += readings
+
+    def contribute(self) -> Arrays:
+        """The `UPDATE` arrays of the points since the last call."""
+        published = self._sketch
+        self._sketch, self._readings = empty_sketch(self._width), 0
+        return {"point": published.points, "count": published.mass.astype(np.int64)}
+
+    def state(self) -> State:
+        """Everything that further contributions depend on, as copies."""
+        return {
+            "version": REGION_STATE_VERSION,
+            "half": HALF,
+            "readings": self._readings,
+            **sketch_state("sketch", self._sketch),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, REGION_STATE_VERSION, half=HALF)
+        sketch, readings = restored_sketch(saved, "sketch", self._width), saved.read_int("readings")
+        self._sketch, self._readings = sketch, readings

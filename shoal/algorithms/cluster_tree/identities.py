@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.joining import Pair
-from shoal.algorithms.cluster_tree.partition import Partition
+from shoal.algorithms.cluster_tree.partition import Pair, Partition
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.distance import Floats

@@ -1,6 +1,89 @@
-"""density_tree: clusters from private counts of readings on the axes of a public tree of cuts."""
+"""density_tree: clusters from private counts of readings on the axes of a public tree of cuts.
 
+Clients count their readings under the newest plan of the server, and the server lets the tree grow where noisy counts
+show valleys. `DENSITY_TREE` declares both halves as an algorithm of a federation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
+from shoal.algorithms.counting import CountingAlgorithm, check_private_counts
+from shoal.algorithms.density_tree.arrays import REGION_UPDATE, SNAPSHOT, UPDATE, DensityTreeAggregator
+from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.options import DensityTreeOptions
-from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan
+from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, view
+from shoal.algorithms.streaming import Aggregation, Arrays, Rows
+from shoal.errors import SettingsError
 
 __all__ = ["DensityTreeOptions", "DensityTreeServer"]
+
+
+class DensityTreeCounter:
+    """Counts windows. It keeps nothing of a reading: all it has is the plan, which is public."""
+
+    def __init__(self, dimensions: int, **options: Any) -> None:
+        """Before the first snapshot the plan is that of a tree that has learnt nothing. Raises `SettingsError`."""
+        self._d = dimensions
+        self._plan = CountingPlan.from_arrays(DensityTreeServer(dimensions, **options).snapshot(), dimensions)
+
+    @property
+    def plan_digest(self) -> bytes:
+        """32 bytes that identify the plan under which the next window is counted."""
+        return self._plan.digest
+
+    def adopt(self, snapshot: Arrays) -> None:
+        """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan stays what it was."""
+        self._plan = CountingPlan.from_arrays(snapshot, self._d)
+
+    def count(self, rows: Rows, valid: NDArray[np.bool_], client: bytes, number: int) -> CountedWindow:
+        """Count a window, see `CountingPlan.count`."""
+        return self._plan.count(rows, valid, client, number)
+
+
+def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
+    """Raises `InvalidData` for counts that so many readings cannot have, whatever the noise.
+
+    They are of one window of a client, or of all windows that a region has added up.
+    """
+    variance = DensityTreeOptions.from_mapping(options).noise_variance
+    counts, cells, windows = arrays["count"], arrays["cells"], arrays.get("windows")
+    require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
+    for name in ("leaf", "axis", "epoch"):
+        require_possible(bool((arrays[name] >= 0).all()), f"{name} holds a number below 0")
+    require_possible(bool((cells <= 2 * BINS).all()), "a block has more cells than an axis can have")
+    require_possible(int(cells.sum()) == len(counts), "the cells of its blocks are not as many as its counts")
+    if windows is not None:
+        require_possible(bool((windows <= claims.readings).all()), "it has more windows than readings")
+        exposed = bool((arrays["exposure"] <= claims.readings * (1.0 + ROUNDING_SHARE)).all())
+        require_possible(exposed, "exposure is above its readings")
+        windows = np.repeat(windows, cells)
+    check_private_counts(counts, claims.readings, variance, windows)
+
+
+def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeServer:
+    if dimensions is None:
+        raise SettingsError("density_tree needs the number of features before the first reading")
+    return DensityTreeServer(dimensions, **options)
+
+
+DENSITY_TREE: Final = CountingAlgorithm(
+    name="density_tree",
+    counter=lambda options, dimensions: DensityTreeCounter(dimensions, **options),
+    server=_server,
+    update=UPDATE,
+    snapshot=SNAPSHOT,
+    predict=predict,
+    view=view,
+    check_claims=check_claims,
+    counted_points=counted_points,
+    aggregation=Aggregation(
+        lambda options, dimensions: DensityTreeAggregator(), update=REGION_UPDATE, plan_from_upstream=True
+    ),
+)

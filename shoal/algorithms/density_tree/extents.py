@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.density_tree.axes import Ints
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Ints, Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node
 from shoal.kernels.distance import Floats
 

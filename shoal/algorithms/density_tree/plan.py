@@ -1,13 +1,13 @@
-"""The plan of counting: all that a client needs to know of the tree, and how it counts a window under it.
+"""The plan of counting: all that a client needs to know of the tree, its check, and how a window is counted under it.
 
-Every reading is counted once: in one leaf, on one of the few axes that this window samples of the leaf, in one cell.
-Which axes are sampled, and which of them a reading falls to, follows from public hashes; so the only thing that depends
-on readings is the counts, and replacing one reading moves two of them by one.
+The plan has a share for each axis of a leaf, by which it is sampled: axes that begin to show a valley more often, every
+axis now and then.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,14 +16,127 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.density_tree.arrays import SHARE_BITS, SHARE_ONE
-from shoal.algorithms.density_tree.axes import Axes, Ints
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM
-from shoal.algorithms.density_tree.plan_check import check_plan
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Ints, Leaf
 from shoal.algorithms.density_tree.tree import leaf_of
 from shoal.algorithms.streaming import Arrays, Rows
+from shoal.errors import InvalidData
 from shoal.kernels import forms
 from shoal.kernels.distance import Floats
 from shoal.kernels.golden_ratio import GOLDEN_RATIO
+
+SAMPLED_BY_NOISE: Final = 0.27
+"""axes sampled per window are this times sqrt(window / noise variance): more axes add noise in proportion to their
+number, fewer make the readings of each come in clumps, in inverse proportion"""
+HINT_MAX: Final = 5.0
+"""significance from which on a better valley does not raise the share of an axis"""
+EVEN_SHARE: Final = 0.25
+"""part of the sampling that is spread evenly over the axes of a leaf"""
+SETTLED_READINGS: Final = 1500.0
+"""readings on the features of a leaf before oblique axes get their full share"""
+OBLIQUE_FIRST, OBLIQUE_SETTLED = 0.1, 0.6
+"""share of the sampling that oblique axes get together, at first and later"""
+_ROUNDS = 30
+
+
+def axes_sampled(axes: int, window_readings: int, noise_variance: float) -> int:
+    """How many of a leaf's axes each window samples: all without noise."""
+    if noise_variance <= 0.0:
+        return axes
+    return min(axes, max(1, round(SAMPLED_BY_NOISE * math.sqrt(window_readings / noise_variance))))
+
+
+def axis_shares(leaf: Leaf, hint: Floats, sampled: int) -> Ints:
+    """(A,) how often each axis is sampled, in parts of `SHARE_ONE`; they sum to `sampled` times it, none is above."""
+    a, d = len(leaf.axes), leaf.d
+    weight = np.exp(np.clip(np.maximum(hint, leaf.hint), 0.0, HINT_MAX))
+    settled = float(leaf.exposure[:d].sum()) / SETTLED_READINGS
+    if a > d and settled < 1.0:
+        part = OBLIQUE_FIRST + (OBLIQUE_SETTLED - OBLIQUE_FIRST) * settled
+        weight[d:] *= weight[:d].sum() / weight[d:].sum() * part / (1.0 - part)
+    chance = EVEN_SHARE / a + (1.0 - EVEN_SHARE) * weight / weight.sum()
+    chance = np.minimum(1.0, chance * sampled)
+    for _ in range(_ROUNDS):
+        chance = np.minimum(1.0, chance * sampled / chance.sum())
+    return _whole_shares(chance, sampled)
+
+
+def _whole_shares(chance: Floats, sampled: int) -> Ints:
+    """Chances (A,) that sum to about `sampled` -> whole shares that sum to it exactly."""
+    share = np.minimum(SHARE_ONE, np.floor(chance * SHARE_ONE)).astype(np.int64)
+    missing = sampled * SHARE_ONE - int(share.sum())
+    for axis in np.argsort(-chance, kind="stable").tolist():
+        more = min(missing, SHARE_ONE - int(share[axis]))
+        share[axis] += more
+        missing -= more
+    return share
+
+
+NUMBER_MAX: Final = 2**31 - 1
+"""largest number of a leaf, and largest epoch: both travel in 32 bits with the counts"""
+SLACK: Final = 1e-9
+"""by which rounding may move a weight or a position"""
+
+
+def check_plan(arrays: Arrays, d: int) -> None:
+    """Raises `InvalidData` unless readings of d features can be counted under the plan in these arrays.
+
+    Their types and shapes must be those of the table of snapshots.
+    """
+    _check_axes("cut", arrays, d)
+    _check_axes("axis", arrays, d)
+    _check_tree(arrays)
+    _check_cells(arrays)
+    _check_shares(arrays)
+
+
+def _check_axes(name: str, arrays: Arrays, d: int) -> None:
+    """Features that exist, and weights under which every row of the unit cube lies in [-1, 1] (see `Axes`)."""
+    for part in ("first", "second"):
+        feature = arrays[f"{name}_{part}"]
+        _require((feature >= 0) & (feature < d), f"{name}_{part} holds a feature that does not exist")
+    first, second = arrays[f"{name}_first_weight"], arrays[f"{name}_second_weight"]
+    _require((first > 0.0) & (np.abs(first + np.abs(second) - 1.0) <= SLACK), f"weights of {name} do not sum to 1")
+    _require((second != 0.0) | (first == 1.0), f"{name}_first_weight is not 1 on a feature")
+
+
+def _check_tree(arrays: Arrays) -> None:
+    """Every leaf and cut is part of one cut, which comes before it; but the root, cut 0 or the only leaf, of none."""
+    parts, at = arrays["cut_parts"], arrays["cut_at"]
+    leaf, cuts = arrays["leaf_id"], np.arange(len(at))
+    _require(len(leaf) == len(at) + 1, "there must be one leaf more than cuts")
+    below = np.concatenate([np.arange(-len(leaf), 0), cuts[1:]]) if len(cuts) else cuts
+    _require(np.array_equal(np.sort(parts, axis=None), below), "cut_parts must hold every cut and leaf once")
+    _require((parts < 0) | (parts > cuts[:, None]), "cut_parts holds a cut that is not below its own")
+    _require(np.abs(at) <= 1.0 + SLACK, "cut_at lies beyond the unit cube")
+    _require((leaf >= 0) & (leaf <= NUMBER_MAX), f"leaf_id holds a number that is not from 0 to {NUMBER_MAX}")
+    _require(len(np.unique(leaf)) == len(leaf), "leaf_id holds a number twice")
+
+
+def _check_cells(arrays: Arrays) -> None:
+    """Every axis has a range, and fine bins over some of its coarse ones or none."""
+    start, end = arrays["axis_start"], arrays["axis_end"]
+    _require((start >= -1.0 - SLACK) & (start < end) & (end <= 1.0 + SLACK), "an axis has no range in the unit cube")
+    zoom, span, epoch = arrays["axis_zoom"], arrays["axis_span"], arrays["axis_epoch"]
+    over_coarse = np.isin(span, SPANS) & (zoom >= 0) & (zoom <= BINS - span)
+    _require(np.where(zoom == NO_ZOOM, span == 0, over_coarse), "axis_zoom and axis_span are not over coarse bins")
+    _require((epoch >= 0) & (epoch <= NUMBER_MAX), f"axis_epoch holds a number that is not from 0 to {NUMBER_MAX}")
+
+
+def _check_shares(arrays: Arrays) -> None:
+    """The axes come leaf by leaf, and each window samples a whole number of those of each leaf, at least one."""
+    leaf, share, leaves = arrays["axis_leaf"], arrays["axis_share"], len(arrays["leaf_id"])
+    _require((leaf >= 0) & (leaf < leaves), "axis_leaf holds a leaf that does not exist")
+    _require(np.diff(leaf) >= 0, "axis_leaf does not ascend")
+    _require((share >= 0) & (share <= SHARE_ONE), f"axis_share holds a number that is not from 0 to {SHARE_ONE}")
+    # Below 2^53, so that sums of floats are exact.
+    sampled = np.bincount(leaf, share, leaves)
+    _require((sampled > 0) & (sampled % SHARE_ONE == 0), f"shares of a leaf do not sum to a multiple of {SHARE_ONE}")
+
+
+def _require(holds: bool | np.bool_ | NDArray[np.bool_], problem: str) -> None:
+    if not np.all(holds):
+        raise InvalidData(f"the plan of counting is damaged: {problem}")
+
 
 COUNT_MAX: Final = 2**31 - 1
 """counts travel in 32 bits. No noise is ever near that; one that were would become this"""

@@ -8,27 +8,169 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.fcac.attributes import NetworkAttributes
-from shoal.algorithms.fcac.compiled_learning import CompiledLearning, Progress
-from shoal.algorithms.fcac.diversity import Diversity
-from shoal.algorithms.fcac.nodes import Nodes
+from shoal.algorithms.fcac.nodes import Diversity, Nodes
 from shoal.algorithms.fcac.options import FcacOptions
-from shoal.algorithms.rows import MAGNITUDE_MAX, check_rows
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_rows
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels import forms
 from shoal.kernels.bandwidth import SIGMA_MIN, bandwidth, bandwidth_factor
 from shoal.kernels.correntropy import cim, correntropy, ignore_underflow, mean_nearest_other
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
-from shoal.kernels.scalars import Scalars
+from shoal.kernels.scalars import COUNTER, LAST_SIGMA, MEAN_SIGMA, SATURATED, SIZE, VIGILANCE, Scalars
 from shoal.kernels.workspace import Workspace
+
+Kernel = Callable[[Workspace, Scalars], int]
+"""learns rows up to one that needs more room than the arrays have, and returns how many; it changes the nodes, the
+workspace and the scalars"""
+
+
+class Progress(NamedTuple):
+    """The numbers of a network that learning changes, besides its nodes and edges."""
+
+    counter: int
+    """inputs learnt"""
+    saturated: int
+    """inputs that did not become a node only because the network was full"""
+    last_sigma: float
+    """the bandwidth computed last"""
+    vigilance: float
+
+
+class CompiledLearning:
+    """The workspace of one network's kernel. What it holds follows from the nodes: it is no part of a state."""
+
+    def __init__(self) -> None:
+        self._workspace = Workspace.of(0, 0)
+        self._counter = 0
+        """inputs learnt when the workspace held the nodes"""
+
+    def holds(self, counter: int) -> bool:
+        """Whether the workspace holds the nodes of a network that has learnt so many inputs: nodes change only when an
+        input is learnt, so it does if there were as many when the kernel left it."""
+        return self._counter == counter
+
+    def learn(
+        self, rows: Floats, nodes: Nodes, progress: Progress, n_active: int, nodes_max: int | None, kernel: Kernel
+    ) -> tuple[int, Progress]:
+        """Learn rows (n, d) up to one that the kernel leaves to NumPy's form. Returns how many, and the progress."""
+        kept = self.holds(progress.counter)
+        if not self._workspace.fits(nodes.capacity):
+            self._workspace, kept = Workspace.of(nodes.capacity, rows.shape[1]), False
+        scalars = Scalars(
+            np.array([nodes.size, progress.counter, progress.saturated, 0, 0, kept]),
+            np.array([progress.last_sigma, nodes.mean_sigma, progress.vigilance, 0.0, 0.0, 0.0]),
+            np.array([n_active, nodes_max or -1]),
+        )
+        learnt = kernel(self._workspace, scalars)
+        ints, floats = scalars.ints.tolist(), scalars.floats.tolist()
+        self._counter = ints[COUNTER]
+        nodes.resized(ints[SIZE], floats[MEAN_SIGMA])
+        return learnt, Progress(ints[COUNTER], ints[SATURATED], floats[LAST_SIGMA], floats[VIGILANCE])
+
+
+class NetworkAttributes:
+    """The attributes that a network sets, and what may be read of them; arrays are read-only views."""
+
+    _nodes: Nodes
+    _buffer: Floats
+    _width: int | None
+    _counter: int
+    _last_sigma: float | None
+    _vigilance: float
+    _n_active: int | None
+    _saturated: int
+
+    @property
+    def size(self) -> int:
+        """Nodes it has now."""
+        return self._nodes.size
+
+    @property
+    def dimensions(self) -> int | None:
+        """Features of a row; None before the first rows."""
+        return self._width
+
+    @property
+    def weights(self) -> Floats:
+        """(K, d)"""
+        return _read_only(self._nodes.weights)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(K,) winning counts."""
+        return _read_only(self._nodes.counts)
+
+    @property
+    def sigmas(self) -> Floats:
+        """(K,) bandwidths."""
+        return _read_only(self._nodes.sigmas)
+
+    @property
+    def node_ids(self) -> NDArray[np.int64]:
+        """(K,) ascending. The id of a removed node may be given again."""
+        return _read_only(self._nodes.ids)
+
+    @property
+    def mean_sigma(self) -> float:
+        """The bandwidth that all similarities are computed with; 0 without nodes."""
+        return self._nodes.mean_sigma
+
+    @property
+    def last_sigma(self) -> float | None:
+        """The bandwidth computed last; None before the first row is learnt."""
+        return self._last_sigma
+
+    @property
+    def vigilance(self) -> float:
+        """The similarity threshold; 1 until it is set."""
+        return self._vigilance
+
+    @property
+    def n_active(self) -> int | None:
+        """Number of most recent nodes that a bandwidth is computed from, lambda / 2; None until it is set."""
+        return self._n_active
+
+    @property
+    def lambda_(self) -> int | None:
+        """Number of inputs between two removals of isolated nodes on the server; None until it is set."""
+        return None if self._n_active is None else 2 * self._n_active
+
+    @property
+    def n_learnt(self) -> int:
+        """Rows learnt, without those in the buffer."""
+        return self._counter
+
+    @property
+    def n_buffered(self) -> int:
+        """Rows in the buffer, which are learnt once there are `initial_rows`."""
+        return len(self._buffer)
+
+    @property
+    def saturated(self) -> int:
+        """Inputs that did not become a node only because `nodes_max` was reached."""
+        return self._saturated
+
+    def recent_ids(self) -> NDArray[np.int64]:
+        """(K,) ids, the most recently created or won first."""
+        return self._nodes.ids[np.argsort(self._nodes.stamps)[::-1]]
+
+
+Element = TypeVar("Element", bound=np.generic)
+
+
+def _read_only(array: NDArray[Element]) -> NDArray[Element]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
 
 STATE_VERSION = 1
 FILL, REFILL = 0, 4

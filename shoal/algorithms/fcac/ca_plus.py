@@ -1,16 +1,68 @@
-"""CA+, the client half: CAEFC without edges, so that nodes are never removed and cover all rows learnt (paper, 4.2)."""
+"""CA+, the client half: CAEFC without edges, so that nodes are never removed and cover all rows learnt (paper, 4.2).
+
+The arrays that travel from it to CAEFC on the server stand first, and how a region passes on those of its clients last.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, State
+from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, State
+from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats
 from shoal.kernels.forms import CompiledKernels
 from shoal.kernels.scalars import Scalars
 from shoal.kernels.workspace import Workspace
+
+UPDATE = {
+    "weight": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<i8", ("n",), at_least_one=True, per_node=True),
+}
+"""nodes of one client, by winning count from the highest, ties by node id"""
+
+REGION_UPDATE = {**UPDATE, "part": ArraySpec("<i8", ("b",), at_least_one=True)}
+"""nodes of several updates of a region's clients, one update after the other, and how many nodes each has"""
+
+SNAPSHOT = {
+    "node_id": ArraySpec("<i8", ("k",)),
+    "weight": ArraySpec("<f8", ("k", "d"), rowlike=True),
+    "count": ArraySpec("<i8", ("k",), at_least_one=True),
+    "sigma": ArraySpec("<f8", ("k",), positive=True, squared_divisor=True),
+    "cluster": ArraySpec("<i8", ("k",), points_into="c"),
+    "edge": ArraySpec("<i8", ("e", 2), points_into="k"),
+    "edge_age": ArraySpec("<i8", ("e",), at_least_one=True),
+    "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
+    "centre_weight": ArraySpec("<f8", ("c",), at_least_one=True),
+}
+"""the server's nodes; the edges between them, as positions with the smaller one first; per cluster the mean of its
+nodes weighted by winning count, and the sum of these counts"""
+
+
+def check_parts(arrays: Arrays) -> None:
+    """Raises `InvalidData` unless the parts of a region's update have as many nodes together as it has."""
+    # As floats, since a sum of whole numbers could overflow.
+    if float(arrays["part"].sum(dtype=np.float64)) != len(arrays["count"]):
+        raise InvalidData("its claims do not agree: the nodes of its parts are not as many as its nodes")
+
+
+def parts_of(contribution: Contribution) -> Iterator[Contribution]:
+    """The updates that a contribution consists of, in their order; a client's is one. Raises `InvalidData`."""
+    arrays = contribution.arrays
+    if "part" not in arrays:
+        yield contribution
+        return
+    check_parts(arrays)
+    ends = np.cumsum(arrays["part"])
+    for first, end in zip(ends - arrays["part"], ends, strict=True):
+        part = {name: arrays[name][first:end] for name in ("weight", "count")}
+        yield replace(contribution, arrays=part)
 
 
 class CAPlus(ArtNetwork):
@@ -59,3 +111,66 @@ class CAPlus(ArtNetwork):
         saved.check(self.size >= (self.n_active or 0), "fewer nodes than n_active")
         self._published_counter = saved.read_int("published_counter")
         saved.check(self._published_counter <= self._counter, "published_counter counts inputs not yet learnt")
+
+
+STATE_VERSION: Final = 2
+HALF: Final = "FCAC aggregator"
+
+
+class FcacAggregator:
+    """Keeps the nodes of clients' updates in the order in which they came, and where each update ends.
+
+    The nodes of the region's own CAEFC would be fewer by far. But CAEFC at the top would then see each part of space so
+    seldom that clusters fall apart or are missed (docs/explanation/hierarchy.md), so clients' nodes go up as they are.
+    Which of them have high winning counts is decided within each update (Algorithm 3), so updates stay apart.
+    """
+
+    def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
+        """`options` with `nodes_max`, None for no limit."""
+        self._nodes_max: int | None = options["nodes_max"]
+        self._width = dimensions
+        self._reset()
+
+    def _reset(self) -> None:
+        self._weights: Floats = np.empty((0, self._width))
+        self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._parts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def has_room(self, arrays: Arrays, readings: int) -> bool:
+        """Whether these nodes and those kept are no more than an update may have."""
+        return self._nodes_max is None or len(self._counts) + len(arrays["count"]) <= self._nodes_max
+
+    def add(self, arrays: Arrays, readings: int) -> None:
+        """Add the nodes of one update; those of a lower region's are of several."""
+        n = len(arrays["count"])
+        parts = arrays.get("part", np.array([n] if n else [], dtype=np.int64))
+        self._weights = np.concatenate([self._weights, arrays["weight"]])
+        self._counts = np.concatenate([self._counts, arrays["count"]])
+        self._parts = np.concatenate([self._parts, parts])
+
+    def contribute(self) -> Arrays:
+        """The `REGION_UPDATE` arrays of what was added since the last call."""
+        arrays = {"weight": self._weights, "count": self._counts, "part": self._parts}
+        self._reset()
+        return arrays
+
+    def state(self) -> State:
+        """Everything that further contributions depend on, as copies."""
+        return {
+            "version": STATE_VERSION,
+            "half": HALF,
+            "weight": self._weights.copy(),
+            "count": self._counts.copy(),
+            "part": self._parts.copy(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
+        saved = StateReader(state, STATE_VERSION, half=HALF)
+        weights = saved.read_floats("weight", (None, self._width))
+        counts, parts = saved.read_ints("count", (len(weights),), least=1), saved.read_ints("part", (None,), least=1)
+        # As floats, since a sum of whole numbers could overflow.
+        saved.check(
+            float(parts.sum(dtype=np.float64)) == len(weights), "the nodes of its updates are not as many as its nodes"
+        )
+        self._weights, self._counts, self._parts = weights, counts, parts

@@ -1,15 +1,15 @@
-"""The nodes of a network in preallocated arrays that double when full, with the scratch buffers of the kernels."""
+"""The nodes of a network in preallocated arrays, and the diversity of the initial ones: are there enough of them?"""
 
 from __future__ import annotations
 
+import math
 from typing import Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.rows import MAGNITUDE_MAX
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.streaming import MAGNITUDE_MAX, State
 from shoal.kernels.bandwidth import SIGMA_MIN
 from shoal.kernels.correntropy import Scratch
 from shoal.kernels.distance import Floats
@@ -161,3 +161,67 @@ def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[
     resized = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
     resized[:live] = array[:live]
     return resized
+
+
+SCHUR_MIN = 1e-6
+"""smallest Schur complement whose rounding error (about 1e-12) cannot matter"""
+MARGIN = 1.0
+"""in log(det); the determinant itself is not computed while the incremental value is farther above the cut"""
+
+
+class Diversity:
+    """The similarities of the nodes so far, in memory of k^2; dropped once the determinant is below the cut."""
+
+    def __init__(self, cut: float, nodes_min: int) -> None:
+        self._log_cut = math.log(cut)
+        self._nodes_min = nodes_min
+        self._size = 0
+        self._similarity = np.empty((nodes_min, nodes_min))
+        self._inverse_factor: Floats | None = np.zeros((nodes_min, nodes_min))
+        self._log_det = 0.0
+        self.n_exact = 0
+        """number of determinants computed in full"""
+
+    def add_node(self, similarity: Floats, own: float = math.e) -> None:
+        """Add a node, by its similarity to each earlier one (k,), and to itself."""
+        k = self._size
+        if k == len(self._similarity):
+            self._double_capacity()
+        self._similarity[k, :k] = similarity
+        self._similarity[:k, k] = similarity
+        self._similarity[k, k] = own
+        self._size = k + 1
+        if self._inverse_factor is not None:
+            self._extend_factor(self._inverse_factor, similarity, own)
+
+    def is_below_cut(self) -> bool:
+        """Whether the determinant is below the cut, as a negative one is, and there are at least `nodes_min` nodes."""
+        k = self._size
+        if k < self._nodes_min or (self._inverse_factor is not None and self._log_det > self._log_cut + MARGIN):
+            return False
+        self.n_exact += 1
+        sign, log_det = np.linalg.slogdet(self._similarity[:k, :k])
+        return bool(sign < 0 or log_det < self._log_cut)
+
+    def _extend_factor(self, inverse: Floats, similarity: Floats, own: float) -> None:
+        """inverse factor (k, k) -> (k + 1, k + 1) in place: the last row is [-t T, 1] / sqrt(own - t t), t = T r."""
+        k = self._size - 1
+        t = inverse[:k, :k] @ similarity
+        schur = own - float(t @ t)
+        if schur < SCHUR_MIN:
+            self._inverse_factor = None
+            return
+        root = math.sqrt(schur)
+        inverse[k, :k] = (t @ inverse[:k, :k]) / -root
+        inverse[k, k] = 1.0 / root
+        self._log_det += math.log(schur)
+
+    def _double_capacity(self) -> None:
+        k = self._size
+        larger = np.empty((2 * k, 2 * k))
+        larger[:k, :k] = self._similarity
+        self._similarity = larger
+        if self._inverse_factor is not None:
+            room = np.zeros((2 * k, 2 * k))
+            room[:k, :k] = self._inverse_factor
+            self._inverse_factor = room

@@ -15,20 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.density_tree.algorithm import check_claims
+from shoal.algorithms.density_tree import DensityTreeCounter, check_claims
 from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
 from shoal.algorithms.density_tree.arrays import UPDATE
-from shoal.algorithms.density_tree.counter import DensityTreeCounter
-from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
-from shoal.algorithms.density_tree.plan_check import check_plan
+from shoal.algorithms.density_tree.plan import PLAN_ARRAYS, check_plan
 from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.options import CRITERIA, resolve_options
 from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.options import CRITERIA, resolve_options
+from shoal.algorithms.rounds.fcm import FCM
+from shoal.algorithms.rounds.gmm import GMM
+from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.simulation import run_rounds
-from shoal.algorithms.rows import check_rows
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, State
+from shoal.algorithms.streaming import Arrays, Contribution, State, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
 
@@ -153,3 +153,12 @@ def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any],
 
 def _copies(arrays: Arrays) -> dict[str, NDArray[Any]]:
     return {name: array.copy() for name, array in arrays.items()}
+
+
+FCM_FROM_COUNTS: Final = rounds_from_counts(FCM)
+
+
+GMM_FROM_COUNTS: Final = rounds_from_counts(GMM)
+
+
+KMEANS_FROM_COUNTS: Final = rounds_from_counts(KMEANS)

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.rounds.options import INT_MAX
-from shoal.algorithms.rows import MAGNITUDE_MAX, check_rows
-from shoal.algorithms.streaming import Arrays, ArraySpec, Rows
+from shoal.algorithms.options import INT_MAX
+from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats, block_rows, nearest

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.rounds.options import CRITERIA
+from shoal.algorithms.options import CRITERIA
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats, nearest, squared_by_differences
 from shoal.kernels.gaussian import log_densities, second_moments, spread_from_moments, whitening

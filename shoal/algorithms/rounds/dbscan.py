@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims, check_masses, require_possible
+from shoal.algorithms.options import Option, Options, is_int, is_number, resolve_options
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -37,7 +38,6 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.options import Option, Options, is_int, is_number, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, SettingsError

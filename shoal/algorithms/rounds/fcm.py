@@ -12,6 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, check_sums
+from shoal.algorithms.options import (
+    CLUSTERS_SOUGHT,
+    Option,
+    Options,
+    chosen_clusters,
+    is_number,
+    resolve_options,
+)
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     SOME_CENTRES,
@@ -25,16 +33,7 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.options import (
-    CLUSTERS_SOUGHT,
-    Option,
-    Options,
-    chosen_clusters,
-    is_number,
-    resolve_options,
-)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
+from shoal.algorithms.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     INT,
@@ -33,11 +34,9 @@ from shoal.algorithms.rounds.arrays import (
     require_centres,
     row_blocks,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.rounds.fcm import FUZZIFIER, fuzzy_sums
-from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.one_shot import candidates
-from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_number, resolve_options
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, squared_distances

@@ -24,6 +24,15 @@ from shoal.algorithms.claims import (
     check_total_moments,
     require_possible,
 )
+from shoal.algorithms.options import (
+    CLUSTERS_SOUGHT,
+    Option,
+    Options,
+    choice,
+    chosen_clusters,
+    is_number,
+    resolve_options,
+)
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     INT,
@@ -40,17 +49,7 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.options import (
-    CLUSTERS_SOUGHT,
-    Option,
-    Options,
-    choice,
-    chosen_clusters,
-    is_number,
-    resolve_options,
-)
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats

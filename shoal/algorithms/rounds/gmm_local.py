@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_definite, check_masses, require_possible
+from shoal.algorithms.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.rounds import gmm
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
@@ -31,7 +32,6 @@ from shoal.algorithms.rounds.arrays import (
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
-from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats
 from shoal.kernels.gaussian import affinity, ensure_positive_definite, matrices, merge_mixtures, spread_shape

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims
+from shoal.algorithms.options import CLUSTERS, Options, choice, resolve_options
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     INT,
@@ -38,7 +39,6 @@ from shoal.algorithms.rounds.one_shot import (
     plan_params,
     shift,
 )
-from shoal.algorithms.rounds.options import CLUSTERS, Options, choice, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.distance import Floats, block_rows, squared_by_differences, squared_distances
 from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd

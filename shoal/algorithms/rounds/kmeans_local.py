@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.algorithms.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.rounds import kmeans
 from shoal.algorithms.rounds.arrays import (
     INT,
@@ -23,7 +24,6 @@ from shoal.algorithms.rounds.arrays import (
     require_centres,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.options import Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import Rows
 from shoal.kernels.lloyd import means
 

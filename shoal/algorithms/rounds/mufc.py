@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, require_possible
+from shoal.algorithms.options import CLUSTERS, Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     INT,
@@ -43,7 +44,6 @@ from shoal.algorithms.rounds.one_shot import (
     plan_params,
     shift,
 )
-from shoal.algorithms.rounds.options import CLUSTERS, Option, Options, choice, is_int, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.distance import Floats

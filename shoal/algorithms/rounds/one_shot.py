@@ -9,11 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
+from shoal.algorithms.options import CLUSTERS_MAX, Option, is_int
 from shoal.algorithms.rounds.arrays import Params, Stats, int_array, read_int, row_blocks
 from shoal.algorithms.rounds.base import InitHint
-from shoal.algorithms.rounds.options import CLUSTERS_MAX, Option, is_int
-from shoal.algorithms.rows import check_rows
-from shoal.algorithms.streaming import Rows
+from shoal.algorithms.streaming import Rows, check_rows
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
 from shoal.kernels.lloyd import assign, means

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from shoal.algorithms.options import Options
 from shoal.algorithms.rounds.base import Params, RoundsAlgorithm, Stats
-from shoal.algorithms.rounds.options import Options
 from shoal.algorithms.rounds.robust import METHODS, RobustForm, combine_robustly
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, starting_centres
 from shoal.algorithms.rounds.choice import Landmarks
-from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, epoch_changed, select_answers
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError

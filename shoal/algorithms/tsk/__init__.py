@@ -3,5 +3,104 @@
 Source: A. Wilbik, P. Grefen, "Towards a federated fuzzy learning system" (2021), eq. 1 to 5. Rounds first find the
 conditions of the rules: by fuzzy c-means on the inputs of all clients together (which the paper names as future work),
 or from centres that another model has found. Then they fit the consequents: least squares solves the summed normal
-equations at once; the paper's gradient descent takes one step in each round.
+equations at once; the paper's gradient descent takes one step in each round. `TSK` declares the functions that run on
+clients and server; what the parameters predict stands here beside it.
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.algorithms.options import Options, resolve_options
+from shoal.algorithms.regression import Regression, RuleBase, target_position
+from shoal.algorithms.rounds.arrays import Params, label_rows, n_features, row_blocks
+from shoal.algorithms.rounds.base import RoundsAlgorithm
+from shoal.algorithms.streaming import Rows
+from shoal.algorithms.tsk.client import (
+    OPTIONS,
+    PARAMS,
+    STATS,
+    answer,
+    check_claims,
+    epoch,
+    has_conditions,
+    standardised,
+    target_of,
+    weighting,
+)
+from shoal.algorithms.tsk.server import combine, shift, start
+from shoal.kernels.distance import Floats
+
+
+def strongest_rule(params: Params, rows: Rows) -> NDArray[np.int64]:
+    """rows (n, d) -> (n,) the rule whose condition each meets best. Raises `InvalidData`."""
+    weights_of, (k, d) = weighting(params), params["centre"].shape
+    return label_rows(rows, d, k, lambda block: weights_of(standardised(params, block)).argmax(axis=0))
+
+
+def predicted_target(params: Params, rows: Rows) -> Floats:
+    """Eq. 3: rows (n, d) -> (n,) the values of the rules, weighted by their firing strengths. Raises `InvalidData`.
+
+    The column of the target is not used, but must be finite.
+    """
+    target, weights_of, (k, d) = target_of(params), weighting(params), params["centre"].shape
+    consequent, fitting = params["consequent"], has_conditions(params)
+    values = []
+    for block in row_blocks(rows, d, k):
+        z = standardised(params, block)
+        weights = weights_of(z) if fitting else None
+        z[target] = 1.0
+        # Until the conditions are found all rules have the same consequent.
+        values.append(consequent[0] @ z if weights is None else np.einsum("kn,kn->n", weights, consequent @ z))
+    joined = np.concatenate(values) if values else np.empty(0)
+    return np.asarray(params["origin"][target] + params["scale"][target] * joined)
+
+
+def named_target(options: Options, d: int, names: Sequence[str]) -> int:
+    """The position of the target that the options name. Raises `SettingsError`."""
+    return target_position(resolve_options("tsk", OPTIONS, options)["target"], d, names)
+
+
+def rule_base(params: Params) -> RuleBase:
+    """The rules in row coordinates."""
+    target, origin, scale = target_of(params), params["origin"], params["scale"]
+    inputs = [j for j in range(n_features(params)) if j != target]
+    coefficient = params["consequent"] * scale[target] / scale
+    coefficient[:, target] = 0.0
+    error = float(params["error"][0]) if len(params["error"]) else None
+    return RuleBase(
+        target=target,
+        inputs=inputs,
+        centre=params["centre"].copy(),
+        width=params["width"].copy(),
+        origin=origin.copy(),
+        scale=scale.copy(),
+        constant=origin[target] + scale[target] * params["consequent"][:, target] - coefficient @ origin,
+        coefficient=coefficient,
+        mass=params["weight"].copy(),
+        error=None if error is None else math.sqrt(max(error, 0.0)) * float(scale[target]),
+        settled=has_conditions(params),
+    )
+
+
+TSK: Final = RoundsAlgorithm(
+    name="tsk",
+    snapshot=PARAMS,
+    update=STATS,
+    options=OPTIONS,
+    start=start,
+    answer=answer,
+    combine=combine,
+    additive=True,
+    shift=shift,
+    predict=strongest_rule,
+    check_claims=check_claims,
+    epoch=epoch,
+    robust="its normal equations couple all rules, so there is no place of one rule to compare between clients",
+    regression=Regression(target=named_target, predict=predicted_target, rules=rule_base),
+)

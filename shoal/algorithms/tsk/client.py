@@ -1,13 +1,188 @@
-"""The client half of tsk."""
+"""The client half of tsk: its options, the arrays that travel, a client's answer, and the check of its claims.
+
+k rules, d features; *standardised* is z = (row - origin) / scale. The constant of a consequent takes the place of the
+target: x is z with 1 in the column of the target, and a rule's value is its d coefficients times x.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
 import numpy as np
 
-from shoal.algorithms.rounds.arrays import Params, Stats, row_blocks
-from shoal.algorithms.streaming import Rows
-from shoal.algorithms.tsk.arrays import empty_sums, has_conditions, standardised, target_of, weighting
+from shoal.algorithms.claims import (
+    ROUNDING_SHARE,
+    Box,
+    Claims,
+    check_definite,
+    check_masses,
+    check_moments,
+    check_sums,
+    require_possible,
+)
+from shoal.algorithms.options import CLUSTERS, Option, choice, is_int, is_number
+from shoal.algorithms.regression import TARGET
+from shoal.algorithms.rounds.arrays import (
+    FLOAT,
+    INT,
+    SOME_CENTRES,
+    Params,
+    Stats,
+    n_features,
+    read_choice,
+    read_float,
+    read_int,
+    require_centres,
+    row_blocks,
+)
+from shoal.algorithms.rounds.fcm import FUZZIFIER
+from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.errors import InvalidData
+from shoal.kernels.distance import Floats
+from shoal.kernels.fuzzy_rules import expand_gram, firing_strengths
+from shoal.kernels.membership import fuzzy_weights
 from shoal.kernels.moments import pair_count, pair_products
+
+FORMS: Final = ("least_squares", "gradient")
+ROUNDS_MAX: Final = 10_000
+OPTIONS: Final = {
+    "clusters": replace(
+        CLUSTERS,
+        meaning='number of rules; "auto": as many as the model it is initialised from has found. Rules times features '
+        "is at most 2000",
+    ),
+    "target": TARGET,
+    "consequents": choice(FORMS, "solved from the summed normal equations, or one gradient step in each round (F2LS)"),
+    "ridge": Option(
+        1.0,
+        lambda value: is_number(value, 0.0),
+        "above 0",
+        "least squares: what is added to the diagonal of the normal equations, which keeps coefficients small",
+    ),
+    "step": Option(0.01, lambda value: is_number(value, 0.0, 1.0), "above 0, at most 1", "gradient: length of a step"),
+    "fuzzifier": FUZZIFIER,
+    "condition_rounds": Option(
+        30,
+        lambda value: is_int(value, 0, ROUNDS_MAX),
+        f"a whole number, 0 to {ROUNDS_MAX}",
+        "most rounds of fuzzy c-means to find the conditions; 0: they keep the centres that the model starts from",
+    ),
+    "outdated": Option(
+        1.0,
+        lambda value: is_number(value, 0.0),
+        "above 0",
+        "the conditions are found again when the rows of a rule have moved by so many standard deviations",
+    ),
+}
+
+
+COEFFICIENTS_MAX: Final = 2000
+"""rules times features: the normal equations have as many unknowns"""
+STAGES: Final = ("conditions", "consequents")
+"""what rounds are finding"""
+PARAMS: Final = {
+    **SOME_CENTRES,
+    "width": ArraySpec("<f8", ("k", "d"), positive=True),
+    "consequent": ArraySpec("<f8", ("k", "d")),
+    "baseline": ArraySpec("<f8", ("k", "d")),
+    "origin": ArraySpec("<f8", ("d",), rowlike=True),
+    "scale": ArraySpec("<f8", ("d",), positive=True),
+    "error": ArraySpec("<f8", ("t",)),
+    **dict.fromkeys(("target", "stage", "epoch", "steps", "form", "condition_rounds"), INT),
+    **dict.fromkeys(("fuzzifier", "ridge", "step", "outdated"), FLOAT),
+}
+"""`width`: of the Gaussian condition on each input, in the column of the target the spread of its values.
+`consequent`: coefficients of x. `baseline`: the mean rows of the rules when their conditions were found, standardised.
+`error`: mean squared error, standardised, over the rows that the consequents were fitted to; empty at first. `steps`:
+rounds in this stage. `epoch` changes when answers to earlier parameters no longer count. The others are options"""
+STATS: Final = {
+    "mass": ArraySpec("<f8", ("k",), per_node=True),
+    "total": ArraySpec("<f8", ("k", "d"), per_node=True),
+    "square": ArraySpec("<f8", ("k", "d"), per_node=True),
+    "gram": ArraySpec("<f8", ("q", "m"), per_node=True),
+    "cross": ArraySpec("<f8", ("r", "d"), per_node=True),
+    "energy": FLOAT,
+    "rows": FLOAT,
+}
+"""per rule `mass`, `total` and `square`: weights, and weighted sums of z and z². `gram` and `cross`: the normal
+equations, sums of w_i w_j x_a x_b over pairs i <= j and a <= b, and of w_j y x_a, where y is z of the target. `energy`:
+the sum of y². In the stage of conditions the weights are memberships to the power of the fuzzifier, and the equations
+those of one rule that always holds; later the weights are firing strengths w"""
+
+
+def empty_sums(params: Params) -> dict[str, Floats]:
+    """An answer without rows."""
+    k, d = params["centre"].shape
+    rules = k if has_conditions(params) else 1
+    return {
+        "mass": np.zeros(k),
+        "total": np.zeros((k, d)),
+        "square": np.zeros((k, d)),
+        "gram": np.zeros((pair_count(rules), pair_count(d))),
+        "cross": np.zeros((rules, d)),
+        "energy": np.zeros(1),
+        "rows": np.zeros(1),
+    }
+
+
+def rules_max(d: int) -> int:
+    """Most rules of a model of d features."""
+    return max(1, COEFFICIENTS_MAX // d)
+
+
+def target_of(params: Params) -> int:
+    """The position of the target. Raises `InvalidData`."""
+    return read_int(params, "target", 0, n_features(params) - 1)
+
+
+def has_conditions(params: Params) -> bool:
+    """Whether the conditions are found, so that rounds fit consequents. Raises `InvalidData`."""
+    return read_choice(params, "stage", STAGES) == "consequents"
+
+
+def epoch(params: Params) -> int:
+    """Answers to parameters of another epoch do not count. Raises `InvalidData`."""
+    return read_int(params, "epoch", 0)
+
+
+def standardised(params: Params, rows: Floats) -> Floats:
+    """rows (n, d) -> z as columns (d, n)."""
+    z = np.subtract(rows.T, params["origin"][:, None], order="C")
+    z /= params["scale"][:, None]
+    return z
+
+
+def standardised_centres(params: Params) -> Floats:
+    """The centres of the rules (k, d), standardised. Raises `InvalidData`."""
+    if not ((params["scale"] > 0).all() and (params["width"] > 0).all()):
+        raise InvalidData("parameters scale and width must be above 0; the round request is damaged")
+    return np.asarray((params["centre"] - params["origin"]) / params["scale"])
+
+
+def weighting(params: Params) -> Callable[[Floats], Floats]:
+    """-> a function from columns z (d, n) to the weight of each row in each rule (k, n); it does not use the target.
+
+    Raises `InvalidData`.
+    """
+    require_centres(params)
+    if len(params["centre"]) > rules_max(n_features(params)):
+        raise InvalidData("parameter centre holds more rules than a model can have; the round request is damaged")
+    target, centres = target_of(params), standardised_centres(params)
+    if has_conditions(params):
+        precision = np.square(params["scale"] / params["width"])
+        precision[:, target] = 0.0
+        return lambda z: firing_strengths(z, centres, precision)
+    fuzzifier = read_float(params, "fuzzifier", above=1.0)
+    centres[:, target] = 0.0
+
+    def weights_of_conditions(z: Floats) -> Floats:
+        inputs = z.T.copy()
+        inputs[:, target] = 0.0
+        return fuzzy_weights(inputs, centres, fuzzifier)
+
+    return weights_of_conditions
 
 
 def answer(params: Params, rows: Rows) -> Stats:
@@ -31,3 +206,61 @@ def answer(params: Params, rows: Rows) -> Stats:
         sums["energy"] += y @ y
         sums["rows"] += len(block)
     return sums
+
+
+def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
+    """Raises `InvalidData` unless all sums can be those of so many rows, and those that overlap are equal."""
+    for name, expected in empty_sums(params).items():
+        require_possible(stats[name].shape == expected.shape, f"another {name} than the round request has")
+    standardised_centres(params)
+    lowest, highest = ((corner - params["origin"]) / params["scale"] for corner in (claims.low, claims.high))
+    box = Claims(claims.readings, Box(lowest, highest))
+    mass, total, square = stats["mass"], stats["total"], stats["square"]
+    require_possible(float(stats["rows"][0]) == claims.readings, "another number of rows than readings")
+    check_masses("mass", mass, claims)
+    check_sums("total", mass, total, box)
+    check_moments(mass, total, square, box)
+    target, rules = target_of(params), len(stats["cross"])
+    matrix = expand_gram(stats["gram"], rules, total.shape[1])
+    if has_conditions(params):
+        # Strengths add up to 1, so the sum over the second rule of each pair leaves the moments of the first.
+        moments = matrix.reshape(rules, total.shape[1], rules, total.shape[1]).sum(axis=2)
+        _check_overlap(moments, stats, target, box)
+    else:
+        sums, squares = matrix[target].copy(), matrix.diagonal().copy()
+        sums[target], squares[target] = stats["cross"][0, target], stats["energy"][0]
+        _check_equal(matrix[target, target], stats["rows"][0], box)
+        check_moments(stats["rows"], sums[None], squares[None], box)
+    _check_equations(matrix, stats, box)
+
+
+def _check_overlap(moments: Floats, stats: Stats, target: int, box: Claims) -> None:
+    """Raises `InvalidData` unless moments (k, d, d) by the normal equations are those that the answer gives itself."""
+    inputs = np.arange(moments.shape[1]) != target
+    _check_equal(moments[:, target, target], stats["mass"], box)
+    _check_equal(moments[:, target][:, inputs], stats["total"][:, inputs], box)
+    _check_equal(np.diagonal(moments, axis1=1, axis2=2)[:, inputs], stats["square"][:, inputs], box)
+    _check_equal(stats["cross"][:, target], stats["total"][:, target], box)
+    _check_equal(stats["mass"].sum(), stats["rows"][0], box)
+    _check_equal(stats["square"][:, target].sum(), stats["energy"][0], box)
+
+
+def _check_equations(matrix: Floats, stats: Stats, box: Claims) -> None:
+    """Raises `InvalidData` unless some regressors and targets have this matrix (p, p), these products and squares."""
+    p = len(matrix)
+    whole = np.empty((p + 1, p + 1))
+    whole[:p, :p], whole[p, p] = matrix, stats["energy"][0]
+    whole[p, :p] = whole[:p, p] = stats["cross"].ravel()
+    whole[np.diag_indices(p + 1)] += p * _slack(box)
+    check_definite(whole)
+
+
+def _check_equal(one: Floats, other: Floats, box: Claims) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        equal = bool((np.abs(one - other) <= _slack(box)).all())
+    require_possible(equal, "sums that overlap and differ")
+
+
+def _slack(box: Claims) -> float:
+    """By how much sums of products of two features may differ because of rounding."""
+    return ROUNDING_SHARE * max(box.scale, 1.0) ** 2 * (box.readings + ROUNDING_SHARE)

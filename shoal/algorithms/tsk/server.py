@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from shoal.algorithms.options import Options, resolve_options
 from shoal.algorithms.regression import target_position
 from shoal.algorithms.rounds.arrays import (
     Params,
@@ -22,10 +23,10 @@ from shoal.algorithms.rounds.arrays import (
     reject_unless,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint
-from shoal.algorithms.rounds.initialization import starting_centres
-from shoal.algorithms.rounds.options import Options, resolve_options
-from shoal.algorithms.tsk.arrays import (
+from shoal.algorithms.rounds.base import InitHint, starting_centres
+from shoal.algorithms.tsk.client import (
+    FORMS,
+    OPTIONS,
     STAGES,
     STATS,
     empty_sums,
@@ -35,7 +36,6 @@ from shoal.algorithms.tsk.arrays import (
     standardised_centres,
     target_of,
 )
-from shoal.algorithms.tsk.options import FORMS, OPTIONS
 from shoal.errors import SettingsError
 from shoal.kernels.distance import Floats
 from shoal.kernels.fuzzy_rules import expand_gram, merged_rules, solve_ridge, squared_error

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.algorithms.fcac.feed_order import legacy_permutation
+from shoal.algorithms.fcac.caefc import legacy_permutation
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.evaluation import published
 from shoal.evaluation.datasets import FCAC_DATASETS

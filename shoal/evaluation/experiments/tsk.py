@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from shoal.algorithms.rounds.arrays import choice_array, float_array
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
-from shoal.algorithms.tsk.algorithm import TSK
-from shoal.algorithms.tsk.arrays import STAGES
-from shoal.algorithms.tsk.prediction import predicted_target
+from shoal.algorithms.tsk import TSK, predicted_target
+from shoal.algorithms.tsk.client import STAGES
 from shoal.errors import InvalidData
 from shoal.evaluation.datasets import ABSENT
 from shoal.evaluation.experiment import Experiment, Setting

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, check_sums
+from shoal.algorithms.options import Options, resolve_options
 from shoal.algorithms.rounds.arrays import CENTRES, Params, Stats, reject_unless, sum_answers
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.options import Options, resolve_options
 from shoal.algorithms.streaming import ArraySpec, Rows
 
 STATS = {"count": ArraySpec("<f8", (1,)), "sum": ArraySpec("<f8", ("d",))}
