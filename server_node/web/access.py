@@ -1,4 +1,4 @@
-"""Who may read the page and name clusters: the host names of the server, its token, and sessions of the page.
+"""Who may read the page and name clusters: host names, the token, sessions of the page, and the form that begins one.
 
 A browser sends the name under which it called the server as the header `Host`. The page of another site can have its
 own name made to point to this machine, and its scripts then count as of the same origin (DNS rebinding); but the name
@@ -7,24 +7,43 @@ stays theirs, so requests under a foreign name are refused.
 The token is a secret that programs send with each request (RFC 6750). A browser sends it once, in the form that the
 page shows, and gets a session: a cookie with the time when it ends and its HMAC with a key derived from the token. So
 the server keeps no sessions, a restart ends none, and another token ends all.
+
+Naming a cluster is the only request that changes something. It is accepted with the token or a session, and where the
+server has no token, from this machine alone. It is never accepted from a page of another site: a browser can be made to
+send requests by any page that it shows.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import json
+import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
+from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from server_node.name import name_request
+from server_node.web.responses import read_body
+from shoal.config.contract import Contract
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
+from shoal.protocol.messages import ClusterName
+from shoal.telemetry.events import log_event
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")
 """what a header can carry (RFC 6750), and long enough not to be guessed"""
@@ -123,3 +142,158 @@ def host_name(header: str) -> str:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
+
+
+LOGIN_PAGE = (Path(__file__).parent / "login.html").read_text(encoding="utf-8")
+_STYLE = LOGIN_PAGE.partition("<style>")[2].partition("</style>")[0]
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+LOGIN_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+def login_form(notice: str = "") -> Response:
+    """The form, with what was wrong with the token given before."""
+    headers = {
+        "www-authenticate": 'Bearer realm="shoal"',
+        "cache-control": "no-store",
+        "content-security-policy": LOGIN_POLICY,
+        # With no-referrer, as elsewhere, browsers would send the form with the origin "null".
+        "referrer-policy": "same-origin",
+    }
+    return HTMLResponse(LOGIN_PAGE.replace("{notice}", escape(notice)), 401, headers)
+
+
+GRANT = "shoal.grant"
+"""key of the scope of a request: why it is answered"""
+PUBLIC = ("/livez", "/session")
+"""paths that need no token: whether the process runs, and where a session begins"""
+
+
+class AccessControl:
+    """Applies the rules of `Access` to each request before the application sees it."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        header = request.headers.get("host", "")
+        if not self._access.knows_host(header):
+            await _unknown_host(header)(scope, receive, send)
+            return
+        grant = grant_of(request, self._access)
+        if grant is None and scope["path"] not in PUBLIC:
+            await _without_token(request)(scope, receive, send)
+            return
+        scope[GRANT] = grant
+        await self._app(scope, receive, send)
+
+
+def grant_of(request: Request, access: Access) -> Grant | None:
+    """Why a request is answered; None: it is not."""
+    headers = request.headers
+    secure = request.url.scheme == "https"
+    return access.grant(headers.get("authorization", ""), headers.get("cookie", ""), secure=secure)
+
+
+def _unknown_host(header: str) -> Response:
+    name = host_name(header) or "without a name"
+    advice = f"this server is not called {name}; if it is yours, add that name to [server] allowed_hosts"
+    return JSONResponse({"error": advice}, HTTPStatus.MISDIRECTED_REQUEST)
+
+
+def _without_token(request: Request) -> Response:
+    """The form for a browser that opens the page, else the error as JSON."""
+    if request.url.path == "/" and "text/html" in request.headers.get("accept", ""):
+        return login_form()
+    headers = {"www-authenticate": 'Bearer realm="shoal"', "cache-control": "no-store"}
+    return JSONResponse({"error": "the token is missing or wrong; send Authorization: Bearer TOKEN"}, 401, headers)
+
+
+NAME_BYTES_MAX = 4096
+"""a name of 100 characters, each written as two escapes of six bytes, has 1200"""
+ONLY_HERE = "without a [server] token_file, clusters are named from the server's own machine only; or use shoal name"
+
+
+def check_sender(request: Request) -> None:
+    """Raises `HTTPException`: 403 for one who may not name or the page of another site, 415 for a body not JSON."""
+    if not may_name(request):
+        raise HTTPException(403, ONLY_HERE)
+    headers = request.headers
+    if not is_from_this_page(headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")):
+        raise HTTPException(403, "pages of other sites may not name clusters")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "send the name as JSON, with Content-Type: application/json")
+
+
+def may_name(request: Request) -> bool:
+    """Whether the sender has given the token, or where the server has none, is on this machine and behind no proxy."""
+    if request.scope[GRANT] != "open":
+        return request.scope[GRANT] is not None
+    headers = request.headers
+    peer = request.client.host if request.client else ""
+    if not is_loopback(peer) or any(name in headers for name in FORWARDED):
+        return False
+    # A site whose name has been made to resolve to this machine is of the same origin, so the name must be checked too.
+    return is_loopback(host_name(headers.get("host", "")))
+
+
+def parse_request(body: bytes, contract: Contract, model: str, identity: int) -> ClusterName:
+    """The body `{"name": "..."}` -> the request to publish. Raises `HTTPException` (400)."""
+    try:
+        parsed: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        raise HTTPException(400, 'the body is not JSON; send {"name": "..."}') from None
+    if not isinstance(parsed, Mapping) or set(parsed) != {"name"} or not isinstance(parsed["name"], str):
+        raise HTTPException(400, 'there is no name; send {"name": "..."}, with an empty name to take it away')
+    try:
+        return name_request(contract, model, identity, parsed["name"])
+    except SettingsError as wrong:
+        raise HTTPException(400, str(wrong)) from None
+
+
+LOGIN_BYTES_MAX = 4096
+FORM = "application/x-www-form-urlencoded"
+
+
+class Sessions:
+    """The endpoint /session."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def endpoint(self, request: Request) -> Response:
+        """GET: what this browser may do. POST with the token: begin a session. DELETE: end it."""
+        if request.method == "POST":
+            return await self._begin(request)
+        if request.method == "DELETE":
+            return _with_cookie(Response(status_code=204), request, "", 0)
+        grant = request.scope[GRANT]
+        allowed = {"grant": grant, "may_name": may_name(request)}
+        return JSONResponse(allowed, headers={"cache-control": "no-store"})
+
+    async def _begin(self, request: Request) -> Response:
+        headers = request.headers
+        if not is_from_this_page(headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")):
+            raise HTTPException(403, "a session begins in the form of this page only")
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+            raise HTTPException(415, f"send the token as a form, with Content-Type: {FORM}")
+        form = parse_qs((await read_body(request, LOGIN_BYTES_MAX)).decode("utf-8", "replace"))
+        if not self._access.is_token(form.get("token", [""])[0].strip()):
+            log_event("login_failed", logging.WARNING, address=request.client.host if request.client else "")
+            return login_form("This is not the token of this server.")
+        # The page is beside this path, also where a proxy serves it under another one.
+        opened = RedirectResponse("./", 303, {"cache-control": "no-store"})
+        return _with_cookie(opened, request, self._access.new_session(), SESSION_S)
+
+
+def _with_cookie(response: Response, request: Request, value: str, max_age_s: int) -> Response:
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        cookie_name(secure=secure), value, max_age_s, path="/", secure=secure, httponly=True, samesite="strict"
+    )
+    return response

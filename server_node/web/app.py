@@ -24,27 +24,32 @@ from starlette.routing import Route
 
 from server_node.history.store import HistoryReader
 from server_node.status import StatusBoard
-from server_node.web.access import Access
-from server_node.web.access_control import AccessControl
-from server_node.web.bodies import read_body
+from server_node.web.access import NAME_BYTES_MAX, Access, AccessControl, Sessions, check_sender, parse_request
 from server_node.web.changes import as_json
 from server_node.web.clusters import cluster_routes, known_cluster, requested_model
-from server_node.web.connections import DEFAULT_LIMITS, Limits, bounded_by_descriptors
-from server_node.web.event_stream import SUBSCRIBERS_MAX
-from server_node.web.headers import SecurityHeaders
-from server_node.web.naming import BODY_BYTES_MAX as NAME_BYTES_MAX
-from server_node.web.naming import check_sender, parse_request
-from server_node.web.page import Page
+from server_node.web.connections import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
+from server_node.web.page import SUBSCRIBERS_MAX, Page
 from server_node.web.page_renderer import NO_SNAPSHOT
-from server_node.web.posted_rows import BODY_BYTES_MAX as ROWS_BYTES_MAX
-from server_node.web.posted_rows import parse_rows
-from server_node.web.predictions import first_predicting, predicted_feature, predictions_json, rules_response
-from server_node.web.rate_limit import RateLimit
-from server_node.web.responses import aborted, conditional, http_error, internal_error, shoal_error
-from server_node.web.sessions import Sessions
+from server_node.web.predictions import (
+    ROWS_BYTES_MAX,
+    first_predicting,
+    parse_rows,
+    predicted_feature,
+    predictions_json,
+    rules_response,
+)
+from server_node.web.responses import (
+    EndsWithServer,
+    SecurityHeaders,
+    aborted,
+    conditional,
+    http_error,
+    in_thread,
+    internal_error,
+    read_body,
+    shoal_error,
+)
 from server_node.web.snapshot_json import snapshot_json
-from server_node.web.streams import EndsWithServer
-from server_node.web.threads import in_thread
 from shoal.config.privacy import declared_bounds
 from shoal.config.privacy_report import privacy_report
 from shoal.errors import ShoalError

@@ -16,10 +16,9 @@ from server_node.history.store import HistoryReader
 from server_node.history.summary import Lately, lately
 from server_node.lineage import Cluster
 from server_node.status import ModelStatus, ServerStatus, StatusBoard
-from server_node.web.feeds import read_feeds
-from server_node.web.history_json import read_history
+from server_node.web.history_json import read_feeds, read_history
+from server_node.web.responses import PiecesResponse
 from server_node.web.snapshot_json import view_of
-from server_node.web.streams import PiecesResponse
 from server_node.web.tables import heaviest_numbers, history_fields
 from server_node.web.units import digits, feature_json
 from shoal.config.contract import Contract

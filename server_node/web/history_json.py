@@ -1,4 +1,4 @@
-"""The history of a model as JSON: one row of numbers for each cluster and client, one column for each span of time."""
+"""The history of a model as JSON: columns of readings by cluster and client, and which client feeds which cluster."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from server_node.history.store import HistoryReader
 from server_node.history.summary import client_name
 from server_node.web.changes import as_json
+from server_node.web.tables import feeds_json
 from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.history import (
     BINS_KEPT,
@@ -25,6 +26,7 @@ from shoal.protocol.history import (
     NO_CLUSTER,
     HistoryBin,
     HistoryNames,
+    cells_table,
     pack_table,
     readings_table,
 )
@@ -215,3 +217,54 @@ def _moment(name: str, text: str | None) -> float | None:
     if not -MOMENT_MAX <= moment <= MOMENT_MAX:
         raise HTTPException(400, f"{name} is a time in seconds since 1970, or like 2026-03-01T08:15:00Z")
     return moment
+
+
+CELL_BINS_AT_ONCE = 25
+"""bins that are read before other requests get their turn"""
+
+
+async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> dict[str, Any]:
+    """How the readings of each client from `from` to `to` are divided among the clusters, in percent.
+
+    Raises `HTTPException` (400) for values that cannot be, and as `HistoryReader` does.
+    """
+    first, last = asked_span(asked)
+    start: float | None = -MOMENT_MAX if first is None else first // FINE_S * FINE_S
+    together, starts = np.empty((0, 3), dtype=np.int64), []
+    while start is not None:
+        bins = reader.bins(model, FINE_S, start, MOMENT_MAX if last is None else last, CELL_BINS_AT_ONCE + 1)
+        starts += [one.start for one in bins[:CELL_BINS_AT_ONCE]]
+        together = summed(np.concatenate([together, *(cells_table(one.cells) for one in bins[:CELL_BINS_AT_ONCE])]))
+        start = bins[CELL_BINS_AT_ONCE].start if len(bins) > CELL_BINS_AT_ONCE else None
+        await asyncio.sleep(0)
+    names = reader.names(model)
+    clients = [] if names is None else names.clients
+    return {
+        "model": model,
+        "from": min(starts, default=None),
+        "to": max(starts) + FINE_S if starts else None,
+        "clients": feeds_json(by_client(together[together[:, 1] != NO_CLUSTER], clients)),
+    }
+
+
+def summed(cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """cells (n, 3) of client, identity and readings -> (m, 3), each client and identity once, in their order."""
+    pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
+    readings = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(readings, place.ravel(), cells[:, 2])
+    return np.column_stack([pairs, readings])
+
+
+def by_client(cells: NDArray[np.int64], clients: list[str]) -> dict[str, list[tuple[int, float]]]:
+    """cells (n, 3) -> client -> its clusters with their shares, the largest first; clients with most readings first."""
+    of_client: dict[str, list[tuple[int, int]]] = {}
+    for number, identity, readings in cells.tolist():
+        of_client.setdefault(client_name(number, clients), []).append((identity, readings))
+    totals = {client: sum(readings for _, readings in parts) for client, parts in of_client.items()}
+    return {
+        client: [
+            (identity, readings / totals[client])
+            for identity, readings in sorted(of_client[client], key=lambda part: (-part[1], part[0]))
+        ]
+        for client in sorted(of_client, key=lambda client: (-totals[client], client))
+    }

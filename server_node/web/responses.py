@@ -1,18 +1,80 @@
-"""Responses that several endpoints share: those that may be in the browser already, and those to errors."""
+"""What the endpoints share: bodies up to a limit, work in a thread, security headers, errors, responses in pieces."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import TypeVar, TypeVarTuple
 
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server_node.web.headers import HEADERS
 from shoal.errors import InvalidData
 from shoal.telemetry.events import log_event
+
+Result = TypeVar("Result")
+Given = TypeVarTuple("Given")
+
+
+async def in_thread(function: Callable[[*Given], Result], *given: *Given) -> Result:
+    """What `function` returns, or raises. A caller that is cancelled meanwhile leaves the thread to itself."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="web-request")
+    try:
+        return await asyncio.wrap_future(thread.submit(function, *given))
+    finally:
+        thread.shutdown(wait=False)
+
+
+async def read_body(request: Request, bytes_max: int) -> bytes:
+    """The whole body. Raises `HTTPException` (413) for a longer one."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > bytes_max:
+            raise HTTPException(413, f"the body is too large; send at most {bytes_max} bytes at a time")
+    return bytes(body)
+
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class SecurityHeaders:
+    """Middleware that adds those of `HEADERS` that a response lacks; it passes bodies on unbuffered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
 
 _log = logging.getLogger(__name__)
 
@@ -53,3 +115,50 @@ async def aborted(request: Request, error: Exception) -> Response:
 async def internal_error(request: Request, error: Exception) -> Response:
     """The response to any other exception. It bypasses the middleware, so it sets the security headers itself."""
     return JSONResponse({"error": "internal error; the server's log has the details"}, 500, headers=HEADERS)
+
+
+class PiecesResponse(StreamingResponse):
+    """A response whose body is sent piece by piece, in the task of the request alone.
+
+    Starlette would start a task beside it to see whether the client has left, and load anyio for that, which takes
+    3 MiB. What is sent to a client that has left is dropped; a body without an end has to watch for it (`Departure`).
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.stream_response(send)
+
+
+class Departure:
+    """Whether a client has left, as a context: its request must have been read."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+
+    async def __aenter__(self) -> asyncio.Task[None]:
+        """A task that is done once the client has left."""
+        self._task = asyncio.create_task(self._wait())
+        return self._task
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class EndsWithServer:
+    """Middleware: a request that is cancelled because the server stops ends without an error.
+
+    uvicorn would log each as one, with a traceback.
+    """
+
+    def __init__(self, app: ASGIApp, closing: threading.Event) -> None:
+        self._app, self._closing = app, closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._closing.is_set():
+                raise

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import uvicorn
 from starlette.applications import Starlette
 
-from server_node.web.connections import DEFAULT_LIMITS, Limits, Listener
-from server_node.web.timed_protocol import TimedProtocol, WithoutMalformed
+from server_node.web.connections import DEFAULT_LIMITS, Limits, Listener, TimedProtocol, WithoutMalformed
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 

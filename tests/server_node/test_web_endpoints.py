@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_node import web
 from server_node.status import ServerStatus, StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.headers import HEADERS
 from server_node.web.page import FILES
+from server_node.web.responses import HEADERS
 from shoal.config.privacy_report import privacy_report
 from shoal.protocol.messages import Snapshot
 from tests.server_node.web_client import WebClient

@@ -14,7 +14,7 @@ from server_node.bootstrap import open_server
 from server_node.name import name_publisher
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.naming import BODY_BYTES_MAX
+from server_node.web.access import NAME_BYTES_MAX
 from shoal.config.sections import is_loopback
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable
@@ -172,7 +172,7 @@ def test_a_body_without_a_valid_name_is_refused(published: Published, body: str,
 def test_the_longest_name_fits_and_a_larger_body_is_refused(published: Published) -> None:
     longest = json.dumps({"name": "\U0001f41f" * 60})
     assert client_of(published).post("/clusters/0/name", content=longest, headers=HERE).status_code == 202
-    large = NAME + " " * BODY_BYTES_MAX
+    large = NAME + " " * NAME_BYTES_MAX
     assert client_of(published).post("/clusters/0/name", content=large, headers=HERE).status_code == 413
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from server_node.lineage import Cluster, Lineage
 from server_node.status import ClientStatus, HistoryPoint, ServerStatus
-from server_node.web.map_json import NODES_MAX
+from server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
 from server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
-from server_node.web.projection import principal_axes, scatter, steady_axes
 from server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, colour_slots
 from shoal.config.contract import Contract
 from shoal.protocol.quarantine import QuarantinedClient

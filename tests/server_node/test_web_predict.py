@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from server_node.lineage import Lineage
 from server_node.status import StatusBoard
 from server_node.web import create_app, predict
-from server_node.web.posted_rows import BODY_BYTES_MAX, ROWS_MAX
+from server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.errors import InvalidState
 from tests.server_node.web_client import WebClient
@@ -123,7 +123,7 @@ def test_what_cannot_be_a_reading_is_refused_without_quoting_it(body: str, messa
 def test_too_many_rows_and_too_large_bodies_are_refused() -> None:
     many = LEARNT.post("/predict", json=[[1.0, 1.0]] * (ROWS_MAX + 1))
     assert (many.status_code, str(ROWS_MAX) in many.json()["error"]) == (422, True)
-    large = LEARNT.post("/predict", content=b" " * (BODY_BYTES_MAX + 1))
+    large = LEARNT.post("/predict", content=b" " * (ROWS_BYTES_MAX + 1))
     assert (large.status_code, "too large" in large.json()["error"]) == (413, True)
 
 
