@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import require_possible
+from shoal.algorithms.family import COUNTING, Family
 from shoal.algorithms.streaming import Arrays, ClientHalf, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
 
@@ -72,6 +73,8 @@ class CountingAlgorithm(StreamingAlgorithm):
     `server` and `counter` take two options more than people set: `noise_variance`, of one published count, and
     `window_readings`.
     """
+
+    family: ClassVar[Family] = COUNTING
 
     client: Callable[[Mapping[str, Any], int | None], ClientHalf] = field(
         init=False, default_factory=lambda: _takes_no_rows

@@ -42,7 +42,7 @@ def streaming_names() -> tuple[str, ...]:
 @cache
 def counting_names() -> tuple[str, ...]:
     """The names of the streaming algorithms that learn from counts; imports every installed algorithm."""
-    return tuple(name for name in streaming_names() if isinstance(load_algorithm(name), CountingAlgorithm))
+    return tuple(name for name in algorithm_names() if load_algorithm(name).family.client_counts)
 
 
 @cache
@@ -63,7 +63,7 @@ def streaming_algorithm(name: str) -> StreamingAlgorithm:
     """The streaming algorithm of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
     if not isinstance(algorithm, StreamingAlgorithm):
-        raise SettingsError(f"{name} is an algorithm in rounds; streaming are: {', '.join(streaming_names())}")
+        raise SettingsError(f"{name} is {algorithm.family.title}; streaming are: {', '.join(streaming_names())}")
     return algorithm
 
 
@@ -71,7 +71,9 @@ def counting_algorithm(name: str) -> CountingAlgorithm:
     """The streaming algorithm of this name, which learns from counts. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
     if not isinstance(algorithm, CountingAlgorithm):
-        raise SettingsError(f"{name} learns from rows; from counts learn: {', '.join(counting_names())}")
+        raise SettingsError(
+            f"{name} learns from {algorithm.family.learns_from}; from counts learn: {', '.join(counting_names())}"
+        )
     return algorithm
 
 
@@ -79,19 +81,18 @@ def rounds_algorithm(name: str) -> RoundsAlgorithm:
     """The algorithm in rounds of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
     if not isinstance(algorithm, RoundsAlgorithm):
-        raise SettingsError(f"{name} is a streaming algorithm; in rounds are: {', '.join(rounds_names())}")
+        raise SettingsError(f"{name} is {algorithm.family.title}; in rounds are: {', '.join(rounds_names())}")
     return algorithm
 
 
 def can_aggregate(name: str) -> bool:
     """Whether a region can contribute to a model of this algorithm. Raises `SettingsError` for an unknown name."""
-    algorithm = load_algorithm(name)
-    return algorithm.additive if isinstance(algorithm, RoundsAlgorithm) else algorithm.aggregation is not None
+    return load_algorithm(name).aggregates
 
 
 def is_in_rounds(name: str) -> bool:
     """Whether the algorithm of this name works in rounds. Raises `SettingsError` for an unknown name."""
-    return load_algorithm(name).in_rounds
+    return load_algorithm(name).family.in_rounds
 
 
 def options_table(names: Sequence[str]) -> str:

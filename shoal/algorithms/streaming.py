@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.algorithms.claims import Claims
+from shoal.algorithms.family import STREAMING, Family
 from shoal.algorithms.view import ClusteringView, Summary
 from shoal.errors import InvalidData
 
@@ -170,7 +171,7 @@ class Aggregation:
 class StreamingAlgorithm:
     """The declaration of a streaming algorithm: how its halves are made, and which arrays travel between them."""
 
-    in_rounds: ClassVar[bool] = False
+    family: ClassVar[Family] = STREAMING
     regression: ClassVar[None] = None
     """no streaming algorithm predicts a feature; algorithms in rounds may"""
 
@@ -197,6 +198,11 @@ class StreamingAlgorithm:
     new_readings: str | None = None
     """the array of `update` that counts, for each of its points, the readings since the update before; None: it has
     none, and its points stand for equal parts of them"""
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether a region can contribute to a model of it."""
+        return self.aggregation is not None
 
     def summary(self, snapshot: Arrays) -> Summary:
         """Snapshot arrays -> the sizes of its clustering."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import counting_algorithm, load_algorithm
 from shoal.config.contract import Contract, Model
 from shoal.privacy import Bounds, PrivacyMode, load_mode
@@ -28,7 +27,7 @@ def declared_bounds(contract: Contract) -> Bounds:
 
 def learns_from_counts(model: Model) -> bool:
     """Whether the model learns from private counts; otherwise it learns from noisy rows."""
-    return isinstance(load_algorithm(model.algorithm), CountingAlgorithm)
+    return load_algorithm(model.algorithm).family.client_counts
 
 
 def model_noise(contract: Contract, model: Model) -> CountNoise | None:

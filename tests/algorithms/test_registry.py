@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from shoal.algorithms.registry import (
     algorithm_names,
-    is_in_rounds,
+    counting_names,
     load_algorithm,
     rounds_algorithm,
     rounds_names,
@@ -32,8 +32,16 @@ def test_every_name_leads_to_an_algorithm_of_its_family() -> None:
     assert sorted(streaming_names() + rounds_names()) == list(algorithm_names())
     assert all(streaming_algorithm(name).name == name for name in streaming_names())
     assert all(rounds_algorithm(name).name == name for name in rounds_names())
-    assert is_in_rounds("kmeans")
-    assert not is_in_rounds("fcac")
+
+
+def test_the_family_of_an_algorithm_says_what_its_clients_do() -> None:
+    families = {name: load_algorithm(name).family for name in algorithm_names()}
+    for name, family in families.items():
+        assert [family.client_learns, family.client_counts, family.client_answers].count(True) == 1, name
+        assert family.takes_rows == (family.learns_from == "noisy rows"), name
+        assert family.in_rounds == (name in rounds_names()), name
+        assert family.client_counts == (name in counting_names()), name
+    assert [families[name].name for name in ("fcac", "density_tree", "kmeans")] == ["streaming", "counting", "rounds"]
 
 
 def test_the_baselines_that_only_serve_experiments_are_marked() -> None:

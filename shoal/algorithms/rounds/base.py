@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.algorithms.claims import Claims
+from shoal.algorithms.family import ROUNDS, Family
 from shoal.algorithms.options import Option, Options, needs_another_model, resolve_options
 from shoal.algorithms.regression import Regression
 from shoal.algorithms.rounds.arrays import Params, Stats, centre_shift, centre_view, nearest_centre
@@ -60,7 +61,7 @@ class RoundsAlgorithm:
     No function changes or keeps its arguments. The defaults are those of an algorithm whose clusters are its centres.
     """
 
-    in_rounds: ClassVar[bool] = True
+    family: ClassVar[Family] = ROUNDS
 
     name: str
     snapshot: Mapping[str, ArraySpec]
@@ -109,6 +110,11 @@ class RoundsAlgorithm:
     """d -> nothing. Raises `SettingsError` for a number of features that the algorithm cannot deal with"""
     leaves_noise: bool = False
     """a row may belong to no cluster, and there may be no cluster at all"""
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether a region can contribute to a model of it."""
+        return self.additive
 
     def check(self, options: Options) -> None:
         """Raises `SettingsError` for options that the algorithm does not take."""
