@@ -9,9 +9,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from client_nodes.node import ClientNode
+from client_nodes.node import ClientNode, ClientResources
 from client_nodes.publisher import read_signing_key
-from client_nodes.resources import ClientResources
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
 from shoal.config.privacy import privacy_mode

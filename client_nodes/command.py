@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from client_nodes.bootstrap import open_client
-from client_nodes.heartbeat import Heartbeat
-from client_nodes.monitoring import SHAREABLE
+from client_nodes.monitoring import SHAREABLE, Heartbeat
 from client_nodes.node import ClientNode
 from shoal.config.base import check_client_name
 from shoal.config.models import check_models

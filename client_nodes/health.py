@@ -10,7 +10,7 @@ from threading import Thread
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from client_nodes.heartbeat import LIVE_S, Heartbeat
+from client_nodes.monitoring import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
 
 

@@ -1,14 +1,20 @@
-"""The metrics and the log events of a client, all derived here from what a step did."""
+"""The metrics, log events and heartbeat of a client, all derived here from what a step did.
+
+What is counted from raw readings, such as how many are clipped, goes to the client's own events and metrics, and is
+never published.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from client_nodes.clipping import ClippingWatch
+import numpy as np
+
 from client_nodes.intake import Batch
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate
@@ -19,6 +25,60 @@ from shoal.telemetry.events import log_event
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
+
+
+WINDOW_READINGS: Final = 1000
+"""readings after which shares are looked at"""
+SHARE_MAX: Final = 0.1
+"""share of clipped readings that is still usual; clipping distorts what is learnt, the more the larger it is"""
+
+
+class ClippingWatch:
+    """Finds the features of which too many readings are clipped, once each time that it begins."""
+
+    def __init__(self, n_features: int) -> None:
+        self._readings = 0
+        self._clipped = np.zeros(n_features, dtype=np.int64)
+        self._over = np.zeros(n_features, dtype=np.bool_)
+
+    def add(self, readings: int, clipped: Sequence[int]) -> list[tuple[int, float, int]]:
+        """So many readings more, and how many of them were clipped by feature (none: () will do).
+
+        -> (position of the feature, share clipped, of how many readings) of each one that has begun to be clipped.
+        """
+        self._readings += readings
+        if clipped:
+            self._clipped += np.asarray(clipped, dtype=np.int64)
+        if self._readings < WINDOW_READINGS:
+            return []
+        shares, looked_at = self._clipped / self._readings, self._readings
+        over = shares > SHARE_MAX
+        begun = np.flatnonzero(over & ~self._over).tolist()
+        self._readings, self._over = 0, over
+        self._clipped[:] = 0
+        return [(position, float(shares[position]), looked_at) for position in begun]
+
+
+LIVE_S = 120.0
+"""A healthy step ends sooner, also when no broker answers: its longest waits are 30 s."""
+
+
+class Heartbeat:
+    """Time of the newest step. `clock` gives seconds and never goes back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+
+    def beat(self) -> None:
+        """Note that a step begins now."""
+        self._at = self._clock()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the newest step began within the last `LIVE_S` seconds."""
+        return self._clock() - self._at < LIVE_S
+
 
 READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clipped")
 """what can become of a reading; each is read, and a clipped one is learned too"""

@@ -5,39 +5,72 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from client_nodes.budget import Budget, RowCharges
+from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch, Intake, no_batch
 from client_nodes.learner import Learner
 from client_nodes.local_results import LocalResults, ReadingLabels
 from client_nodes.monitoring import TOTALS, ClientMonitoring, StepOutcome
-from client_nodes.own_updates import OwnUpdates, all_headers
-from client_nodes.privacy import PrivateBatch, privatise
-from client_nodes.publisher import Publisher, make_signer
-from client_nodes.resources import ClientResources
+from client_nodes.privacy import Budget, PrivateBatch, RowCharges, privatise
+from client_nodes.publisher import OwnUpdates, Publisher, all_headers, make_signer
 from client_nodes.round_answers import RoundAnswers
 from client_nodes.snapshots import Snapshots
-from client_nodes.state import STATE_VERSION, check_state
-from client_nodes.windows import Windows
 from shoal.algorithms.streaming import Rows
 from shoal.config.base import check_client_name
 from shoal.config.contract import Contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.privacy import epsilon_spent, learns_from_counts, privacy_mode
 from shoal.config.sections import ClientSettings
+from shoal.errors import InvalidState
 from shoal.privacy import Mechanism, PrivacyMode
+from shoal.privacy.ledger import Ledger
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.runtime.conflicts import check_no_conflict
 from shoal.runtime.outbox import Outbox
 from shoal.transports.base import Log, first_positions
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
+
+
+class ClientResources(NamedTuple):
+    """What belongs to one client alone; none of it leaves its site."""
+
+    readings: Log
+    """the client's own log: raw readings, rejected ones, labels"""
+    checkpoint: Checkpoint
+    noise_key: bytes | None
+    """None in privacy mode `off`, which adds no noise"""
+    signing_key: bytes | None = None
+    """None: updates are not signed"""
+    noise_key_is_new: bool = False
+    """made at this start, so that nothing can be published with it yet"""
+    ledger: Ledger | None = None
+    """None in a mode without a guarantee"""
+
+
+STATE_VERSION = 4
+
+
+def check_state(state: dict[str, Any], contract: Contract, readings_log: bytes) -> None:
+    """Raises `InvalidState` for a state of another version, contract or readings log (its 16 bytes of identity)."""
+    if state.get("version") != STATE_VERSION:
+        raise InvalidState("the client's checkpoint is of another version of shoal; run that version")
+    if state["contract"] != contract.digest:
+        raise InvalidState(
+            "the client's checkpoint was made under another contract; restore the old federation file, "
+            "or start under a new client name"
+        )
+    if state["readings_log"] != readings_log:
+        raise InvalidState(
+            "the readings log was created anew since the checkpoint was stored, so its positions mean nothing; "
+            "restore the readings log, or start under a new client name"
+        )
 
 
 class ClientNode:
@@ -49,7 +82,7 @@ class ClientNode:
 
     _mechanism: Mechanism | None
     """of rows; None where every model learns from counts. Of `resume`: noise is bound to the readings log's identity"""
-    _windows: Windows
+    _windows: CountWindows
     """of `resume`, for the same reason"""
 
     def __init__(
@@ -205,7 +238,7 @@ class ClientNode:
         """What depends on the identity of the readings log: the mechanism of rows, and the windows of counts."""
         key, resources = self._resources.noise_key, self._resources
         self._mechanism = privacy.mechanism(key, self._client, self._readings_log) if self._learns_rows else None
-        self._windows = Windows(
+        self._windows = CountWindows(
             self._contract, self._client, self._publisher, self._snapshots, resources.ledger, key, self._readings_log
         )
 

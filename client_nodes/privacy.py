@@ -1,17 +1,30 @@
-"""The second stage of a step: makes readings private. Everything after it works on noisy rows only."""
+"""The second stage of a step: makes readings private within the budget. Everything after it works on noisy rows only.
+
+The limit of the ledger bounds what one person spends. Whether it is reached depends on numbers of places alone, so
+that it tells nothing about a reading.
+"""
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from client_nodes.count_windows import CountWindows
 from client_nodes.intake import Batch
 from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract
+from shoal.config.privacy import count_stream, learns_from_counts, model_epsilon, total_epsilon
+from shoal.config.sections import ClientSettings
+from shoal.errors import InvalidState, SettingsError
 from shoal.privacy import Mechanism
+from shoal.privacy.ledger import Ledger, Noised, Spending, nano
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Positions
 
 
 class PrivateBatch(NamedTuple):
@@ -53,3 +66,124 @@ def privatise(mechanism: Mechanism, batch: Batch, contract: Contract) -> Private
         withheld,
         clipped_by_feature=outside,
     )
+
+
+class Budget:
+    """How many places of the readings log a client may still release under `[client] epsilon_max`.
+
+    Every place that is allowed counts as spent at once, and again when it is read again after a kill: the limit is
+    never passed, and may be reached a batch early.
+    """
+
+    def __init__(self, contract: Contract, settings: ClientSettings, ledger: Ledger | None) -> None:
+        """Raises `SettingsError` for a limit where nothing is guaranteed."""
+        self._limit, self._action = settings.epsilon_max, settings.at_epsilon_max
+        self._readings = settings.person_readings or None
+        self._reached = False
+        self._spending = Spending([], None, [])
+        self._by_window = contract.privacy.privacy_unit.is_user
+        """whether a person spends once for each window, as a user, and not once for each reading"""
+        self._windows: CountWindows | None = None
+        self._windows_before = 0
+        counted = [model for model in contract.models if learns_from_counts(model)]
+        streams = {count_stream(contract, model): model_epsilon(contract, model) for model in counted}
+        self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
+        rows = next((model_epsilon(contract, model) for model in contract.models if model not in counted), None)
+        self._rows_epsilon = rows or 0.0
+        if self._limit and (ledger is None or total_epsilon(contract) is None):
+            raise SettingsError(
+                "[client] epsilon_max limits what a person spends, and this federation guarantees nothing; leave it "
+                'out, or choose mode = "formal"'
+            )
+
+    @property
+    def pauses(self) -> bool:
+        """Whether a client reads nothing more at the limit; otherwise it reads on and releases nothing."""
+        return self._action == "pause"
+
+    def resume(self, ledger: Ledger | None, windows: CountWindows) -> None:
+        """Begin with what the ledger holds, and the open window, which is not charged yet."""
+        if self._limit and ledger is not None:
+            self._spending = ledger.spending()
+            self._windows, self._windows_before = windows, windows.closed
+            if not self._by_window:
+                self._spending = self._with(0, windows.open_places)
+
+    def allowance(self, places: int) -> int:
+        """How many of the next `places` may be released. Logs once that the limit is reached."""
+        if not self._limit:
+            return places
+        # The most places with which a person has not spent more than the limit; -1 where one has already.
+        allowed = bisect_right(range(places + 1), self._limit, key=self._spent_with) - 1
+        if allowed <= 0 and not self._reached:
+            spent = self._spent_with(0)
+            log_event(
+                "epsilon_max_reached", logging.WARNING, epsilon=spent, epsilon_max=self._limit, action=self._action
+            )
+        self._reached = allowed <= 0
+        return max(0, allowed)
+
+    def reserve(self, places: int) -> None:
+        """So many places more are released."""
+        if self._limit and places and not self._by_window:
+            self._spending = self._with(places, places)
+
+    def _spent_with(self, places: int) -> float:
+        """What a person will have spent at most once so many places more are released."""
+        if self._windows is None or not self._by_window:
+            return self._with(places, places).of_person(self._readings)
+        return self._with(0, self._windows.begun_with(places) - self._windows_before).of_person(self._readings)
+
+    def _with(self, rows: int, counted: int) -> Spending:
+        """The spending if so many noisy rows, and so many counted places or windows, were charged as well."""
+        before = self._spending.rows or Noised(0, self._rows_epsilon)
+        windows = dict(self._spending.windows)
+        windows[self._counts_cost] = windows.get(self._counts_cost, 0) + counted
+        return Spending(
+            self._spending.models,
+            Noised(before.places + rows, self._rows_epsilon),
+            sorted(windows.items(), reverse=True),
+        )
+
+
+class RowCharges:
+    """The places of the readings log whose noisy rows are charged, before anything made from them is published."""
+
+    def __init__(self, ledger: Ledger | None, epsilon: float | None) -> None:
+        """`epsilon` of a row; None where none is made or nothing is guaranteed. Without a ledger nothing is charged."""
+        self._ledger, self._epsilon = ledger, epsilon
+        self._open: dict[int, tuple[int, int]] = {}
+        self._charged: Positions = {}
+
+    def add(self, before: Positions, after: Positions) -> None:
+        """The rows of the places between these positions were made."""
+        if self._epsilon is None:
+            return
+        for partition, stop in after.items():
+            first = self._open.get(partition, (before.get(partition, stop), stop))[0]
+            if first < stop:
+                self._open[partition] = first, stop
+
+    def charge(self) -> None:
+        """Charge what was made since the last charge; it is on the disk when this returns."""
+        if self._ledger is None or self._epsilon is None or not self._open:
+            return
+        self._ledger.charge_rows(self._open, self._epsilon)
+        self._charged |= {partition: stop for partition, (_, stop) in self._open.items()}
+        self._open = {}
+
+    def state(self) -> list[Any]:
+        """Plain values for `restore`."""
+        spans = [[partition, first, stop] for partition, (first, stop) in sorted(self._open.items())]
+        return [[[*one] for one in sorted(self._charged.items())], spans]
+
+    def restore(self, state: Any) -> None:
+        """Raises `InvalidState`, also when the ledger lacks what the checkpoint has charged."""
+        try:
+            charged, spans = state
+            self._charged = {int(partition): int(stop) for partition, stop in charged}
+            self._open = {int(partition): (int(first), int(stop)) for partition, first, stop in spans}
+        except (TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's charges of rows are damaged: {broken}") from None
+        if self._ledger is not None:
+            self._ledger.check_rows(self._charged)

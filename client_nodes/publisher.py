@@ -1,14 +1,22 @@
-"""Encodes the updates of a client: validated as the server validates them, in chunks where one record is too small."""
+"""The publisher of a client: encodes, signs and marks its updates, and finds in the log those it does not know.
+
+With a restored older folder, windows would be counted again under another plan, and updates would get numbers that
+others have already. The log shows it, because it holds the later updates. Each has a header that takes the client's
+noise key to make, so a process without the key cannot stop a client by publishing in its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.rounds.base import Params
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
+from shoal.errors import InvalidState, LogError, MessageRejected, OffsetOutOfRange
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import content_digest
 from shoal.protocol.messages import Update
@@ -16,7 +24,8 @@ from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.conflicts import PublishedDigests
-from shoal.transports.base import Headers
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Headers, Log, Positions, Record
 
 
 class EncodedUpdate(NamedTuple):
@@ -66,3 +75,123 @@ def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
     if key is None:
         return lambda _: ()
     return lambda record: ((HEADER, signature(key, record.topic, record.value or b"")),)
+
+
+AUTHOR_HEADER: Final = "author"
+AUTHOR_BYTES: Final = 8
+RECORDS_MAX: Final = 100_000
+"""newest records of a partition that are looked at when a client starts"""
+SEEN_EVERY_S: Final = 60.0
+"""how often a running client notes where the log ends, so that its next start begins to look there"""
+READ_RECORDS: Final = 1000
+WAIT_S: Final = 10.0
+"""for records that the log says are there"""
+
+
+class OwnUpdates:
+    """Marks what one client publishes, and looks for it in the log."""
+
+    def __init__(
+        self, log: Log, contract: Contract, client: str, noise_key: bytes | None, key_is_new: bool = False
+    ) -> None:
+        """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is marked with it yet,
+        so a new client need not read what all others have published."""
+        self._log, self._contract, self._client = log, contract, client
+        self._key = None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
+        self._key_is_new = key_is_new
+        self._seen: Positions = {}
+        """where the log ended some time ago; everything of this client before was looked at"""
+        self._seen_at: float | None = None
+
+    def headers(self, record: OutboxRecord) -> Headers:
+        """The header that marks an update as this client's; none for other records."""
+        if self._key is None or record.topic != self._contract.updates_topic:
+            return ()
+        return ((AUTHOR_HEADER, self._author(record.value or b"")),)
+
+    def check(self, published: PublishedDigests) -> None:
+        """Raises `InvalidState` with what to do if the log has an update of this client that its folder knows not.
+
+        What the client may not or cannot read is not looked at, with a warning. Raises as the log does.
+        """
+        if self._key is None:
+            return
+        ends = {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
+        try:
+            for record in () if self._key_is_new else self._records(ends):
+                self._check_record(record, published)
+        except LogError as forbidden:
+            log_event("own_updates_unread", logging.WARNING, detail=str(forbidden))
+        self._seen = ends
+
+    def note_end(self, now: float) -> None:
+        """Note where the log ends, once in a while. Raises as the log does."""
+        if self._key is None:
+            return
+        # A clock that was set back must not lengthen the interval.
+        self._seen_at = now if self._seen_at is None else min(self._seen_at, now)
+        if now >= self._seen_at + SEEN_EVERY_S:
+            bounds = self._log.bounds(self._contract.updates_topic)
+            self._seen, self._seen_at = {partition: end for partition, (_, end) in bounds.items()}, now
+
+    def reset(self) -> None:
+        """The federation's log was created anew: look from its beginning."""
+        self._seen = {}
+
+    def state(self) -> list[Any]:
+        """Plain values for `restore`."""
+        return [[partition, offset] for partition, offset in sorted(self._seen.items())]
+
+    def restore(self, state: Any) -> None:
+        """Raises `InvalidState`."""
+        try:
+            self._seen = {int(partition): int(offset) for partition, offset in state}
+        except (TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's place in the log of updates is damaged: {broken}") from None
+
+    def _author(self, value: bytes) -> bytes:
+        assert self._key is not None
+        return hashlib.blake2b(value, digest_size=AUTHOR_BYTES, key=self._key).digest()
+
+    def _records(self, ends: Positions) -> Iterator[Record]:
+        """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a partition only."""
+        topic = self._contract.updates_topic
+        firsts = {partition: first for partition, (first, _) in self._log.bounds(topic).items()}
+        at = {
+            partition: max(self._seen.get(partition, 0), firsts[partition], end - RECORDS_MAX)
+            for partition, end in ends.items()
+        }
+        while at := {partition: offset for partition, offset in at.items() if offset < ends[partition]}:
+            try:
+                records, reached = self._log.read(topic, at, READ_RECORDS, WAIT_S)
+            except OffsetOutOfRange as gone:
+                at[gone.partition] = gone.first
+                continue
+            if not records and reached == at:
+                raise LogError(f"the records of {topic} before its end do not come")
+            yield from records
+            at = {**at, **reached}
+
+    def _check_record(self, record: Record, published: PublishedDigests) -> None:
+        # Most records are of other clients, and most of those do not even hold this one's name.
+        if record.value is None or self._client.encode() not in record.value:
+            return
+        if dict(record.headers).get(AUTHOR_HEADER) != self._author(record.value):
+            return
+        try:
+            update = Update.decode(record.value, record.headers)
+        except MessageRejected:
+            return
+        table = load_algorithm(update.algorithm).update
+        if published.is_unknown(update.model, update.sequence, content_digest(update, record.value, table)):
+            raise InvalidState(
+                f"the log has update {update.sequence} of client {self._client} for model {update.model}, made with "
+                "this folder's noise key, and the folder does not know it: the folder is older than what the client "
+                "has published, or a copy of it runs elsewhere. Restore the newest copy of the whole folder, or start "
+                "under a new client name; going on would publish the same readings twice with different noise"
+            )
+
+
+def all_headers(*makers: Callable[[OutboxRecord], Headers]) -> Callable[[OutboxRecord], Headers]:
+    """All headers that several makers give a record."""
+    return lambda record: tuple(header for make in makers for header in make(record))

@@ -1,19 +1,87 @@
-"""The fourth stage of a step: answers round requests of the server from a window of noisy rows."""
+"""The fourth stage of a step: answers round requests of the server from a window of the newest noisy rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from client_nodes.privacy import PrivateBatch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
-from client_nodes.window import Window
 from shoal.algorithms.registry import is_in_rounds, rounds_algorithm
+from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import privacy_mode
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, InvalidState, MessageRejected
+from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import RoundRequest, Snapshot, Update, round_request_of
+
+
+class RowWindow:
+    """At most `rows_max` rows, none over `age_max_s` seconds older than the newest. All models share one window."""
+
+    def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
+        """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
+        self._rows_max, self._age_max_s = rows_max, age_max_s
+        self._rows: Rows = np.empty((0, width))
+        self._times: NDArray[np.float64] = np.empty(0)
+        self._dated: NDArray[np.bool_] = np.empty(0, dtype=bool)
+        self._part: StoredPart | None = None
+        """what `state` gave; None since the rows have changed"""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> Rows:
+        """(n, d) read-only, in the order they were added."""
+        return self._rows
+
+    @property
+    def newest_reading_at(self) -> float | None:
+        """Event time of the newest row that has one, seconds since 1970."""
+        return float(self._times[self._dated].max()) if self._dated.any() else None
+
+    def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
+        """Add rows (n, d) with their event times. A row without one counts as of `now`."""
+        if not len(rows):
+            return
+        arrived = np.array([now if time is None else time for time in times], dtype=np.float64)
+        dated = np.array([time is not None for time in times], dtype=bool)
+        self._keep(
+            np.concatenate([self._rows, rows]),
+            np.concatenate([self._times, arrived]),
+            np.concatenate([self._dated, dated]),
+        )
+
+    def state(self) -> StoredPart:
+        """For `restore`; the same part until rows are added, so that a checkpoint stores them once."""
+        if self._part is None:
+            self._part = StoredPart({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
+        return self._part
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest rows."""
+        try:
+            rows, times, dated = state["rows"], state["times"], state["dated"].astype(bool)
+            if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
+                raise InvalidState("the checkpoint's window of rows is inconsistent")
+            self._keep(rows, times, dated)
+        except (AttributeError, KeyError, TypeError) as broken:
+            raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
+
+    def _keep(self, rows: Rows, times: NDArray[np.float64], dated: NDArray[np.bool_]) -> None:
+        rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]
+        if self._age_max_s and len(times):
+            # Age is relative to the rows, not to this machine's clock, so a replay of old readings has a window too.
+            young = times >= times.max() - self._age_max_s
+            rows, times, dated = rows[young], times[young], dated[young]
+        rows.setflags(write=False)
+        self._rows, self._times, self._dated, self._part = rows, times, dated, None
 
 
 class RejectedRequest(NamedTuple):
@@ -49,7 +117,7 @@ class RoundAnswers:
         self._publisher = publisher
         self._snapshots = snapshots
         self._models = [model for model in contract.models if is_in_rounds(model.algorithm)]
-        self.window = Window(contract.width, settings.window_rows, settings.window_s)
+        self.window = RowWindow(contract.width, settings.window_rows, settings.window_s)
         self._answered = {model.name: 0 for model in self._models}
         """version of the newest request answered"""
         self._sequence = {model.name: 0 for model in self._models}

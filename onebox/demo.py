@@ -16,11 +16,10 @@ from typing import Any
 
 from onebox.federation import OneBox
 from onebox.repeatable import TickingClock, seed_clients
-from producers.bookmark import Bookmark
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
-from producers.pacing import Pacing
-from producers.pump import Pump
+from producers.publisher import Bookmark
+from producers.pump import Pacing, Pump
 from server_node.status import ServerStatus, StatusBoard
 from server_node.wake import request_wake
 from shoal.config.models import check_models

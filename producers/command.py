@@ -10,8 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from producers.report import report
-from producers.source_type import PATH, ProducerTask, SourceType
+from producers.source_type import PATH, ProducerTask, SourceType, report
 from shoal.config.extension_settings import SOURCES
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError

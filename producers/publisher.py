@@ -1,7 +1,7 @@
-"""The publisher of one client's readings: appends rows to its readings log, each once.
+"""Publishing of a source's readings, each exactly once: what the logs hold of it, and the bookmark to continue at.
 
-The headers of every record name the source, its run and the number of the row. So after a kill, a row that is in the
-log is not published again, and one that is not is.
+Every record has its row's number in a header, so the logs themselves say what has been published; the bookmark only
+spares the search for it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from producers.source import SourceRows
-from shoal.errors import OffsetOutOfRange, SettingsError
+from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
 PARTITION = 0
@@ -104,3 +105,59 @@ class ReadingsPublisher:
         headers = dict(record.headers)
         row = headers.get("row", b"")
         return int(row) if headers.get("source") == self._source and row.isdigit() else -1
+
+
+class Bookmark:
+    """The position in one source, in a file that one producer at a time can open, or in memory only.
+
+    All rows before `row` were stored, in the logs that `marks` describes, when the bookmark was saved. Later rows may
+    be stored too: `producers.publisher` finds them. `run` counts how often the source was published on purpose.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+        self._checkpoint = checkpoint
+        self.run = 0
+        self.row = 0
+        self.marks: dict[str, Mark] = {}
+        if checkpoint is not None and (state := checkpoint.load()) is not None:
+            self._restore(state)
+
+    def save(self, row: int, marks: dict[str, Mark]) -> None:
+        """Record that everything before `row` is stored. Raises `LogUnavailable` when the disk cannot be written."""
+        self.row, self.marks = row, dict(marks)
+        if self._checkpoint is not None:
+            marked = {client: list(mark) for client, mark in self.marks.items()}
+            self._checkpoint.save({"run": self.run, "row": self.row, "marks": marked})
+
+    def start_again(self) -> None:
+        """Start from the first row, and publish rows though an earlier run has published them."""
+        self.run += 1
+        self.save(0, {})
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        try:
+            self.run, self.row = int(state["run"]), int(state["row"])
+            self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidState(
+                "the producer's bookmark is of another version; delete it: the position is found in the logs"
+            ) from None
+
+
+def open_bookmark(folder: Path, source: str) -> Bookmark:
+    """The bookmark of the source with identity `source`, in the folder of the clients' folders.
+
+    Raises `InvalidState` while another producer of the same source is running, or when the file is damaged.
+    """
+    # A client's name has no dot, so this is no client's folder.
+    checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")
+    try:
+        return Bookmark(checkpoint)
+    except BaseException:
+        checkpoint.close()
+        raise

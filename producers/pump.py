@@ -15,14 +15,110 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from producers.bookmark import Bookmark
-from producers.pacing import Pacing
-from producers.publisher import Mark, ReadingsPublisher
+from producers.publisher import Bookmark, Mark, ReadingsPublisher
 from producers.source import Source, SourceRows
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
+
+LONGEST_WAIT_S = 30.0
+"""a longer gap, such as a night without readings, is shortened to this"""
+
+
+class Pacing:
+    """Computes when each row is due; `due` is called once per row, in order. By default every row is due at once.
+
+    speed: event seconds per second of the clock. rate: rows per second. longest_wait_s: of the clock, between two rows.
+    wall: a clock of seconds since 1970; with it, a row has the time at which it is fed, not the time of its source.
+    Raises `SettingsError` when both are given or one is not above 0.
+    """
+
+    def __init__(
+        self,
+        speed: float | None = None,
+        rate: float | None = None,
+        longest_wait_s: float = LONGEST_WAIT_S,
+        wall: Callable[[], float] | None = None,
+    ) -> None:
+        if speed is not None and rate is not None:
+            raise SettingsError("pacing: give a speed or a rate, not both")
+        for name, value in (("speed", speed), ("rate", rate), ("longest wait", longest_wait_s)):
+            if value is not None and not 0 < value < math.inf:
+                raise SettingsError(f"pacing: {name} is a number above 0, not {value:g}")
+        self._speed, self._rate, self._longest_wait_s, self._wall = speed, rate, longest_wait_s, wall
+        self._due = -math.inf
+        self._origin = 0.0
+        self._first: float | None = None
+        self._rows = 0
+
+    @property
+    def by_time(self) -> bool:
+        """Whether rows need an event time."""
+        return self._speed is not None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether every row is due at once, with the time of its source."""
+        return self._rate is None and self._speed is None and self._wall is None
+
+    def time_of(self, own: float | None) -> float | None:
+        """The event time of a row that is due; `own` is the one of its source."""
+        return own if self._wall is None else self._wall()
+
+    def due(self, time: float | None, now: float) -> float:
+        """The clock's time at which the next row, of event time `time`, is due; never before the row ahead of it."""
+        if self._rate is not None:
+            if self._rows == 0:
+                self._origin = now
+            self._due = self._origin + self._rows / self._rate
+            self._rows += 1
+        elif self._speed is not None and time is not None:
+            self._due = self._due_by_time(time, self._speed, now)
+        elif self._due == -math.inf:
+            self._due = now
+        return self._due
+
+    def _due_by_time(self, time: float, speed: float, now: float) -> float:
+        if self._first is None:
+            return self._anchored(time, max(now, self._due))
+        due = self._origin + (time - self._first) / speed
+        if due > self._due + self._longest_wait_s:
+            return self._anchored(time, self._due + self._longest_wait_s)
+        if due < self._due - self._longest_wait_s:
+            # The event time starts again, perhaps in a second file: continue from here.
+            return self._anchored(time, self._due)
+        # A little out of order: due with the row ahead of it.
+        return max(due, self._due)
+
+    def _anchored(self, time: float, due: float) -> float:
+        self._first, self._origin = time, due
+        return due
+
+
+def speed_of(text: str) -> float | None:
+    """`60x` or `60` -> 60.0; `max` -> None. Raises `SettingsError`."""
+    if text == "max":
+        return None
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = math.nan
+    if not 0 < speed < math.inf:
+        raise SettingsError(f"speed {text!r}: write 60x for sixty times as fast as it happened, or max")
+    return speed
+
+
+def rate_of(text: str) -> float:
+    """`100/s` or `100` -> 100.0. Raises `SettingsError`."""
+    try:
+        rate = float(text.removesuffix("/s"))
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        raise SettingsError(f"rate {text!r}: write 100/s for a hundred readings per second, over all clients")
+    return rate
+
 
 SAVE_EVERY_S = 1.0
 """of the clock; the bookmark only spares the search of later records"""

@@ -1,21 +1,95 @@
-"""What a kind of source is: its options, its settings and how it runs. `shoal producer` is made of the installed ones.
+"""Source types: the options, settings and runs of one kind of source. `shoal producer` is made of the installed ones.
 
 A source type is an object that the entry-point group `shoal.sources` names. One whose rows are numbered, so that they
-can be paced and resumed, derives from `producers.pumped.PumpedSource`.
+can be paced and resumed, derives from `PumpedSource`.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from producers.report import ProducerTotals
+from producers.progress import Display, display_on
+from producers.publisher import Bookmark, client_folder, open_bookmark
+from producers.pump import LONGEST_WAIT_S, Pacing, Pump, rate_of, speed_of
+from producers.source import Source
+from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.protocol.topics import readings_settings
+from shoal.runtime.readings_log import open_readings
+from shoal.runtime.service import stopped_by_signals
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Log
+
+FAULTS = {
+    "ragged": "rows had more or fewer cells than the header; passed on without values",
+    "unreadable": "rows could not be read; passed on without values",
+    "unclosed": "rows had a quote that is never closed; passed on without values",
+    "no_time": "rows had no readable time; passed on without one",
+    "oversized": "messages were longer than payload_bytes_max",
+    "not_text": "messages were no UTF-8 text",
+    "not_json": "messages were no JSON object",
+    "timeless": "messages had no readable time",
+    "ahead": "messages had a time in the future",
+    "unknown_topic": "messages were of a topic that was not subscribed to",
+    "retained": "messages were retained by the broker, of unknown age",
+    "missing": "values were missing in their message",
+    "not_a_number": "values were no numbers",
+    "infinite": "values were infinite",
+    "late": "messages came too late for their reading",
+    "repeated": "messages came a second time",
+    "incomplete": "readings lacked a value and were dropped",
+    "filled": "readings were filled up with last values",
+}
+"""kind of fault of a row, a message or a reading -> its description"""
+
+
+class ProducerTotals(NamedTuple):
+    """What a producer did until its end."""
+
+    finished: bool
+    """whether the source ended and all of it is stored"""
+    published: Mapping[str, int]
+    """readings stored, by client"""
+    already_there: int
+    """readings that an earlier run had stored"""
+    position: int
+    """rows of the source that are stored, by this run and earlier ones"""
+    faults: Mapping[str, int]
+    source: str
+    """identity of the source"""
+    empty: str = ""
+    """why there was nothing to publish; empty where there was something"""
+
+
+def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
+    """Print the totals of a run that took `seconds`."""
+    published = sum(totals.published.values())
+    rate = published / seconds if seconds > 0 else 0.0
+    if as_json:
+        figures = {"seconds": round(seconds, 3), "per_second": round(rate, 1)}
+        faults, clients = dict(totals.faults), dict(sorted(totals.published.items()))
+        printed = totals._asdict() | {"published": published, "clients": clients, "faults": faults} | figures
+        click.echo(json.dumps(printed))
+        return
+    end = "to the end of the source" if totals.finished else "stopped before the end"
+    click.echo(f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per second; {end}")
+    if totals.empty:
+        click.echo(totals.empty)
+    elif totals.finished and not published:
+        click.echo("nothing was new: an earlier run has published everything (--again publishes it once more)")
+    for fault, number in totals.faults.items():
+        click.echo(f"{number:,} {FAULTS[fault]}")
+
 
 PATH = click.Path(path_type=Path)
 
@@ -68,3 +142,101 @@ class SourceType:
     def run(self, task: ProducerTask) -> ProducerTotals:
         """Feed readings until the source ends, or SIGTERM or SIGINT arrives. Raises `ShoalError`."""
         raise NotImplementedError
+
+
+IDLE_S = 0.25
+"""longest wait before a stop is noticed and progress is shown"""
+BATCH_ROWS = (500, 8000)
+"""fewest and most rows of all clients that are stored together: every store syncs the disk for each client"""
+BATCH_NUMBERS = 2**20
+"""values of the features in a batch, so that wide rows take no more memory"""
+CLIENTS = click.Option(
+    ["--clients"], default=1, show_default=True, help="Number of clients, named client-1, client-2, ..."
+)
+SEED = click.Option(
+    ["--seed"], default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random."
+)
+PUMP_PARAMETERS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--speed"], help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for --synthetic]"
+    ),
+    click.Option(["--rate"], help="Readings per second over all clients, instead of a speed: 100/s."),
+    click.Option(
+        ["--longest-wait"],
+        default=LONGEST_WAIT_S,
+        show_default=True,
+        help="Longest wait in seconds for the next reading; longer gaps in time are shortened.",
+    ),
+    click.Option(["--live"], is_flag=True, help="Give readings the time at which they are fed, not the source's."),
+    click.Option(
+        ["--limit"], type=click.IntRange(min=0), help="End after so many readings, counted from the source's beginning."
+    ),
+    click.Option(["--again"], is_flag=True, help="Publish all once more, though an earlier run has published it."),
+)
+
+
+class PumpedSource(SourceType):
+    """A source type of numbered rows. Its `parameters` should include `PUMP_PARAMETERS`."""
+
+    default_speed = "max"
+    empty = "the source has no readings"
+    """what a run says that found nothing to publish"""
+
+    def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
+        """The source that the options describe, at its first row. Raises `SettingsError` and `InvalidData`."""
+        raise NotImplementedError
+
+    def run(self, task: ProducerTask) -> ProducerTotals:
+        """See `SourceType.run`. A run that was stopped or killed continues where it was."""
+        options, contract = task.options, task.config.contract
+        source = self.open(contract, options)
+        pacing = self._pacing(options)
+        bookmark = open_bookmark(task.folder, source.identity)
+        if options["again"]:
+            bookmark.start_again()
+        pump = _pump(source, task, pacing, bookmark)
+        log_event("started", federation=contract.federation, contract=contract.digest)
+        _run(pump, display_on(sys.stderr, time.monotonic, task.as_json))
+        empty = "" if pump.position or not pump.finished or options["limit"] == 0 else self.empty
+        return ProducerTotals(
+            pump.finished, pump.published, pump.already_there, pump.position, source.faults, source.identity, empty
+        )
+
+    def _pacing(self, options: Mapping[str, Any]) -> Pacing:
+        wall = time.time if options["live"] else None
+        if options["rate"] is not None:
+            if options["speed"] is not None:
+                raise SettingsError("--speed means nothing with --rate; leave it out")
+            return Pacing(rate=rate_of(options["rate"]), wall=wall)
+        speed = speed_of(options["speed"] or self.default_speed)
+        return Pacing(speed=speed, longest_wait_s=options["longest_wait"], wall=wall)
+
+
+def _pump(source: Source, task: ProducerTask, pacing: Pacing, bookmark: Bookmark) -> Pump:
+    def open_log(client: str) -> Log:
+        client_folder(task.folder, client)
+        return open_readings(task.config, client, task.folder)
+
+    try:
+        return Pump(
+            source,
+            open_log,
+            clock=time.monotonic,
+            pacing=pacing,
+            bookmark=bookmark,
+            limit=task.options["limit"],
+            batch_rows_max=min(max(BATCH_ROWS[0], BATCH_NUMBERS // task.config.contract.width), BATCH_ROWS[1]),
+            topic_settings=readings_settings(task.config.client),
+        )
+    except SettingsError:
+        bookmark.close()
+        raise
+
+
+def _run(pump: Pump, display: Display) -> None:
+    """The main loop, until the source ends or a signal asks for an end."""
+    with stopped_by_signals() as stop, closing(pump), closing(display):
+        while not (pump.finished or stop.is_set()):
+            if not pump.step():
+                stop.wait(min(pump.wait_s, IDLE_S))
+            display.show(pump.position, pump.total)

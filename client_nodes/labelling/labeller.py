@@ -1,4 +1,7 @@
-"""Labels a client's readings by the newest snapshot of every model, and earlier ones when the first snapshot comes."""
+"""Labels a client's readings by the newest snapshot of every model, and earlier ones when the first snapshot comes.
+
+The distances of readings to their clusters are kept as one histogram for each lasting identity, on the client only.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,214 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from client_nodes.intake import Batch
-from client_nodes.labelling.backlog import Backlog
-from client_nodes.labelling.clusters import NO_IDENTITY, SnapshotClusters
-from client_nodes.labelling.spread import Spread
+from client_nodes.intake import Batch, decode_batch
 from client_nodes.local_results import Labelled
 from client_nodes.snapshots import Snapshots
+from shoal.algorithms.registry import load_algorithm
+from shoal.algorithms.streaming import Rows
 from shoal.config.contract import Contract
 from shoal.config.privacy import declared_bounds
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState
+from shoal.errors import InvalidState, OffsetOutOfRange
+from shoal.kernels.distance import Floats, block_rows, nearest
+from shoal.kernels.novelty import BINS, KNOWN_MAX, Ints, distance_bins, rank
 from shoal.protocol.labels import Label, label_headers, label_key
-from shoal.protocol.topics import LABELS, LOCAL_SETTINGS
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import LABELS, LOCAL_SETTINGS, READINGS
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions
+
+
+@dataclass
+class Backlog:
+    """The unlabelled readings of one model, from the oldest to where labelling goes on by itself."""
+
+    start: Positions = field(default_factory=dict)
+    """the oldest unlabelled reading"""
+    until: Positions = field(default_factory=dict)
+    """the first reading that does not belong to it any more; partitions as in `start`"""
+    again: bool = False
+    """whether they have been labelled before"""
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is any reading in it."""
+        return bool(self.start)
+
+    def extend(self, batch: Batch) -> None:
+        """The readings of a batch cannot be labelled yet."""
+        for partition, offset in batch.places:
+            self.start.setdefault(partition, offset)
+            self.until[partition] = offset + 1
+
+    def take(self, log: Log, limit: int, timeout_s: float, width: int) -> Batch:
+        """The next readings of it, oldest first, up to `limit`; what retention has removed is passed over.
+
+        Raises as the log does.
+        """
+        while True:
+            try:
+                records, after = log.read(READINGS, self.start, limit, timeout_s)
+                break
+            except OffsetOutOfRange as gone:
+                self._move({gone.partition: gone.first})
+                if not self.pending:
+                    return decode_batch([], width)
+        if not records:
+            # A log that was restored from a backup may end earlier.
+            ends = {partition: end for partition, (_, end) in log.bounds(READINGS).items()}
+            after = {one: self.until[one] if at >= ends.get(one, 0) else at for one, at in self.start.items()}
+        own = [record for record in records if record.offset < self.until[record.partition]]
+        self._move(after)
+        return decode_batch(own, width)
+
+    def state(self) -> dict[str, Any]:
+        return {"start": _pairs(self.start), "until": _pairs(self.until), "again": self.again}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Backlog:
+        """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+        return cls(dict(state["start"]), dict(state["until"]), bool(state["again"]))
+
+    def _move(self, after: Positions) -> None:
+        self.start |= after
+        for partition in [one for one, at in self.start.items() if at >= self.until[one]]:
+            del self.start[partition], self.until[partition]
+        if not self.start:
+            self.again = False
+
+
+def _pairs(positions: Positions) -> list[list[int]]:
+    return [[partition, offset] for partition, offset in sorted(positions.items())]
+
+
+Identities = NDArray[np.int64]
+
+NO_IDENTITY = -1
+UNIT_MAX = 1e3
+"""largest unit coordinate that distances are computed from"""
+
+
+class Assigned(NamedTuple):
+    """Where the clustering of a snapshot puts n readings."""
+
+    cluster: Identities
+    """(n,) number in the arrays of the snapshot; -1: none"""
+    identity: Identities
+    """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, such as a single node"""
+    reference: Identities
+    """(n,) the known cluster whose spread the distance is compared with: its own one, or else the nearest"""
+    distance: NDArray[np.float64]
+    """(n,) to the nearest node of that cluster, in unit coordinates"""
+
+
+class SnapshotClusters:
+    """What a snapshot knows about clusters. It has at least one known cluster if `known` is true."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.version = snapshot.version
+        self._arrays = snapshot.arrays
+        self._algorithm = load_algorithm(snapshot.algorithm)
+        view = self._algorithm.view(snapshot.arrays)
+        self._identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
+        self.names = {one.identity: one.name for one in snapshot.cluster_identities}
+        """identity -> name, empty if it has none"""
+        identities = [self._identity_of.get(number, NO_IDENTITY) for number in view.cluster.tolist()]
+        of_node = np.array(identities, dtype=np.int64)
+        known = of_node != NO_IDENTITY
+        self._nodes, self._of_node = view.nodes[known], of_node[known]
+        self._nodes_of = {one: self._nodes[self._of_node == one] for one in np.unique(self._of_node).tolist()}
+
+    @property
+    def known(self) -> bool:
+        """Whether it has any known cluster."""
+        return len(self._nodes) > 0
+
+    def assign(self, clipped: Rows, unclipped: Rows) -> Assigned:
+        """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the cluster, and those as
+        they were measured the distance, as a value outside the bounds is strange. Only if any cluster is known."""
+        cluster = self._algorithm.predict(self._arrays, clipped)
+        numbers, place = np.unique(cluster, return_inverse=True)
+        identity = np.array([self._known_identity(number) for number in numbers.tolist()], dtype=np.int64)[place]
+        rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
+        reference, squared = identity.copy(), np.empty(len(rows))
+        for one in np.unique(identity).tolist():
+            own = np.flatnonzero(identity == one)
+            if one == NO_IDENTITY:
+                node, squared[own] = _nearest(rows[own], self._nodes)
+                reference[own] = self._of_node[node]
+            else:
+                _, squared[own] = _nearest(rows[own], self._nodes_of[one])
+        return Assigned(cluster, identity, reference, np.sqrt(squared))
+
+    def _known_identity(self, number: int) -> int:
+        identity = self._identity_of.get(number, NO_IDENTITY)
+        return identity if identity in self._nodes_of else NO_IDENTITY
+
+
+def _nearest(rows: Rows, nodes: Rows) -> tuple[Identities, NDArray[np.float64]]:
+    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n does not decide."""
+    node, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    size = block_rows(len(nodes), rows.shape[1])
+    for start in range(0, len(rows), size):
+        block = slice(start, start + size)
+        node[block], squared[block] = nearest(rows[block], nodes)
+    return node, squared
+
+
+CLUSTERS_MAX = 256
+
+
+class Spread:
+    """How far the readings of each cluster lie from it: at most `CLUSTERS_MAX` histograms, those used last."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, Ints] = {}
+        """identity -> (BINS,); the one used last is the last"""
+
+    def novelty(self, reference: Ints, distances: Floats, counted: NDArray[np.bool_]) -> Floats:
+        """reference (n,) identities, -1 for none; distances (n,) -> (n,) novelty, NaN where it is not known.
+
+        Those of `counted` (n,) then belong to what is known of their cluster.
+        """
+        found = np.full(len(reference), np.nan)
+        for identity in np.unique(reference[reference >= 0]).tolist():
+            own = np.flatnonzero(reference == identity)
+            counts = self._counts.pop(identity, None)
+            known = np.zeros(BINS, dtype=np.int64) if counts is None else counts
+            ranked = rank(distance_bins(distances[own]), known, counted[own])
+            found[own] = ranked.novelty
+            if counts is not None or counted[own].any():
+                self._counts[identity] = ranked.counts
+        while len(self._counts) > CLUSTERS_MAX:
+            del self._counts[next(iter(self._counts))]
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Only counts above 0, which are few."""
+        counts = np.array(list(self._counts.values())).reshape(-1, BINS)
+        row, column = np.nonzero(counts)
+        return {
+            "identities": list(self._counts),
+            "row": row.astype(np.int32),
+            "bin": column.astype(np.int32),
+            "count": counts[row, column].astype(np.int32),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`."""
+        try:
+            counts = np.zeros((len(state["identities"]), BINS), dtype=np.int64)
+            counts[state["row"], state["bin"]] = state["count"]
+            if counts.min(initial=0) < 0 or counts.sum(axis=1).max(initial=0) > KNOWN_MAX:
+                raise ValueError("impossible counts")
+            # Copies, as a view would keep the whole table for one cluster.
+            self._counts = {int(one): own.copy() for one, own in zip(state["identities"], counts, strict=True)}
+        except (KeyError, TypeError, ValueError, IndexError) as broken:
+            raise InvalidState(f"the checkpoint of the distances to clusters is damaged: {broken}") from None
+
 
 NOVELTY_DIGITS = 5
 BACKLOG_WAIT_S = 0.25

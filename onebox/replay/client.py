@@ -13,7 +13,7 @@ from client_nodes.intake import Batch
 from client_nodes.learner import Learner
 from client_nodes.privacy import PrivateBatch, privatise
 from client_nodes.publisher import EncodedUpdate, Publisher
-from client_nodes.window import Window
+from client_nodes.round_answers import RowWindow
 from onebox.replay.plan import ReplayPlan
 from shoal.config.privacy import privacy_mode
 from shoal.errors import InvalidData
@@ -65,7 +65,7 @@ class ReplayedClient:
         self._mechanism = stages.mode.mechanism(plan.client_key(name), name, plan.source)
         publisher = Publisher(plan.contract, stages.validator, plan.update_bytes_max)
         self._learner = Learner(plan.contract, name, publisher, plan.settings, started_at)
-        self.window = Window(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
+        self.window = RowWindow(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
         """its newest noisy rows, from which it answers rounds; empty without models in rounds"""
         self._keeps_window = bool(plan.models_in_rounds)
         self._readings = 0

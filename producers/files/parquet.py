@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from producers.files.numbers import NumberRows, Row, Rows
+from producers.files.parsing import NumberRows, Row, Rows
 from shoal.errors import InvalidData, MissingExtra
 
 try:

@@ -1,4 +1,4 @@
-"""Replay: the rows of files, one file after the other, as a source of readings."""
+"""Replay: the rows of CSV, JSON lines and Parquet files as a source of readings, and its source type `files`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 
-from producers.files.numbers import NumberRows, Row, Rows, others_of, values_in
-from producers.files.parsing import seconds_of, text_of, user_of
-from producers.files.split import CLASSES_MAX, Split
+from producers.files.parsing import NumberRows, Row, Rows, others_of, seconds_of, text_of, user_of, values_in
+from producers.files.split import CLASSES_MAX, RULES, Split, split_of
 from producers.files.tables import open_table, require_columns
-from producers.source import SourceRows, identity_of, joined
+from producers.source import Source, SourceRows, identity_of, joined
+from producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, PumpedSource
+from shoal.config.contract import Contract
+from shoal.config.settings import Config
 from shoal.errors import SettingsError, ShoalError
 
 
@@ -293,3 +296,83 @@ def _first_row(path: Path) -> str:
     table = open_table(path, Counter())
     cells: Any = next(iter(table.rows(table.columns)), None) if len(set(table.columns)) == len(table.columns) else None
     return repr(cells)
+
+
+class FilesSource(PumpedSource):
+    """Replays the rows of files, one file after the other."""
+
+    name = "files"
+    empty = "the file is empty: it has no rows"
+    parameters = (
+        click.Argument(["files"], nargs=-1, type=PATH),
+        click.Option(["--data"], multiple=True, type=PATH, help="A file to replay, like FILES."),
+        CLIENTS,
+        click.Option(
+            ["--split"],
+            default="round-robin",
+            show_default=True,
+            help=f"How rows are assigned to clients: {RULES}.",
+        ),
+        click.Option(["--only"], metavar="CLIENT", help="Feed this client's part of the split, and no other."),
+        click.Option(
+            ["--column", "columns"],
+            multiple=True,
+            metavar="FEATURE=COLUMN",
+            help="The column of a feature, where it has another name.",
+        ),
+        click.Option(["--time-column"], help="ISO 8601 (UTC unless it says otherwise), or epoch in s, ms, µs or ns."),
+        click.Option(
+            ["--label-column"],
+            help="The column of classes, for the splits by label; it is not part of the readings.",
+        ),
+        click.Option(
+            ["--user-column"],
+            help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it stays on the '
+            "client's site.",
+        ),
+        click.Option(["--loop"], is_flag=True, help="Start again after the last row, with later times."),
+        click.Option(["--shuffle"], is_flag=True, help="In random order; this needs memory for all rows."),
+        SEED,
+        *PUMP_PARAMETERS,
+    )
+
+    @property
+    def label(self) -> str:
+        """See `SourceType.label`."""
+        return "FILES"
+
+    def is_chosen(self, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.is_chosen`."""
+        return bool(options["files"] or options["data"])
+
+    def client(self, options: Mapping[str, Any]) -> str | None:
+        """See `SourceType.client`."""
+        only: str | None = options["only"]
+        return only
+
+    def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
+        """See `SourceType.gives_users`."""
+        return options["user_column"] is not None
+
+    def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
+        """See `PumpedSource.open`."""
+        names = [feature.name for feature in contract.features]
+        split = split_of(options["split"], options["clients"], options["seed"], options["label_column"])
+        extra = (options[f"{name}_column"] for name in ("time", "label", "user"))
+        columns = Columns(_columns(names, options["columns"]), *extra)
+        order = {name: options[name] for name in ("loop", "shuffle", "seed")}
+        return Replay([*options["data"], *options["files"]], columns, split, **order, only=options["only"])
+
+
+def _columns(names: list[str], mapped: tuple[str, ...]) -> tuple[str, ...]:
+    """The column of each feature. Raises `SettingsError` for a mapping of no feature."""
+    renamed: dict[str, str] = {}
+    for pair in mapped:
+        feature, equals, column = pair.partition("=")
+        if not equals or not column or feature not in names:
+            raise SettingsError(f"--column {pair!r}: write FEATURE=COLUMN; the features are {', '.join(names)}")
+        renamed[feature] = column
+    return tuple(renamed.get(name, name) for name in names)
+
+
+FILES = FilesSource()

@@ -20,7 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from producers.files.numbers import BLOCK_LINES, LineForm, Rows, features_apart, rows_of_numbers
+from producers.files.parsing import BLOCK_LINES, LineForm, Rows, features_apart, rows_of_numbers
 from shoal.errors import InvalidData, SettingsError
 from shoal.telemetry.events import log_event
 

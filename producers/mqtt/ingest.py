@@ -1,11 +1,4 @@
-"""MQTT ingest: messages of sensors become readings of one client, each exactly once.
-
-The order is: save, store, acknowledge. Every message received goes into the checkpoint, as a value of an open reading
-or in a complete one; then complete readings go into the readings log; only then are the messages acknowledged, and the
-broker forgets them. After a kill the checkpoint's readings are stored where the log lacks them (their rows are
-numbered, see `producers.publisher`), and the broker sends unacknowledged messages again: it marks them as repeated,
-and the checkpoint knows which of them it has.
-"""
+"""Silence of sensors: which topics have had no message for too long, reported once per silence and once at its end."""
 
 from __future__ import annotations
 
@@ -13,24 +6,63 @@ import hashlib
 import logging
 import math
 import secrets
+import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from producers.mqtt.alignment import AlignedReading, Aligner, Rules
 from producers.mqtt.connection import Connection, Message
-from producers.mqtt.payloads import ParsedPayload, TopicField, parse_payload
-from producers.mqtt.settings import MqttSettings
-from producers.mqtt.silence import SilenceMonitor
-from producers.publisher import Mark, ReadingsPublisher
+from producers.mqtt.readings import AlignedReading, Aligner, ParsedPayload, Rules, TopicField, parse_payload, topics_of
+from producers.mqtt.settings import MqttSettings, mqtt_settings
+from producers.progress import display_on
+from producers.publisher import Mark, ReadingsPublisher, client_folder
 from producers.source import SourceRows
+from producers.source_type import ProducerTotals
+from shoal.config.settings import Config
 from shoal.errors import InvalidState
-from shoal.protocol.topics import READINGS
+from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.readings_log import open_readings
+from shoal.runtime.service import run, stopped_by_signals
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
+
+
+class SilenceMonitor:
+    """Watches topics. Times are of any steady clock, in seconds; `silent_s` 0 reports nothing."""
+
+    def __init__(self, topics: Iterable[str], silent_s: float) -> None:
+        self._silent_s = silent_s
+        self._received_at = dict.fromkeys(topics, 0.0)
+        self._silent: set[str] = set()
+
+    def start(self, now: float) -> None:
+        """A connection begins: messages sent before it are unknown, so silences are counted from now."""
+        for topic in self._received_at.keys() - self._silent:
+            self._received_at[topic] = now
+
+    def received(self, topic: str, now: float) -> float | None:
+        """Note a message of `topic`; the seconds it had been silent, if that silence was reported."""
+        before, self._received_at[topic] = self._received_at[topic], now
+        if topic not in self._silent:
+            return None
+        self._silent.remove(topic)
+        return now - before
+
+    def newly_silent(self, now: float) -> list[str]:
+        """The topics without a message for `silent_s` that were not reported before."""
+        if not self._silent_s:
+            return []
+        silent = [topic for topic, at in self._received_at.items() if now >= at + self._silent_s]
+        fresh = sorted(set(silent) - self._silent)
+        self._silent.update(fresh)
+        return fresh
+
 
 DELIVERIES_MAX = 1024
 """newest deliveries that are recognised when they are repeated: more than are sent without acknowledgement"""
@@ -228,9 +260,9 @@ class MqttIngest:
     def _store(self, rows: Sequence[Sequence[Any]]) -> None:
         """Publish these rows, unless they are in the readings log."""
         stored = 0
-        for row, time, values, user in rows:
+        for row, moment, values, user in rows:
             if row > self._publisher.last_row:
-                self._publisher.publish([row], SourceRows([self._resources.client], [time], [values], users=[user]))
+                self._publisher.publish([row], SourceRows([self._resources.client], [moment], [values], users=[user]))
                 stored += 1
         if stored:
             self._publisher.flush()
@@ -257,3 +289,51 @@ class MqttIngest:
             return list(state["rows"])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidState("the MQTT producer's checkpoint cannot be read; restore it, or move it away") from None
+
+
+def run_ingest(config: Config, client: str, folder: Path, as_events: bool = False) -> ProducerTotals:
+    """Receive the values of `client`'s sensors until SIGTERM or SIGINT; wait while a broker or a disk is unavailable.
+
+    folder: the folder of the clients' folders; as_events: progress is told as events.
+    Raises `ShoalError` for what waiting cannot mend.
+    """
+    settings = mqtt_settings(config)
+    counts = IngestCounts(SilenceMonitor(topics_of(settings, config.contract, client), settings.silent_s))
+    with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, as_events)) as display:
+
+        def build() -> AbstractContextManager[MqttIngest]:
+            return open_mqtt_ingest(config, client, folder, counts)
+
+        run(build, stop, on_step=lambda _: display.show(counts.position, None))
+    return ProducerTotals(
+        False, {client: counts.published}, counts.already_there, counts.position, counts.faults, settings.address
+    )
+
+
+@contextmanager
+def open_mqtt_ingest(
+    config: Config,
+    client: str,
+    folder: Path,
+    counts: IngestCounts,
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+) -> Iterator[MqttIngest]:
+    """The ingest as its checkpoint has it, closed at the end. Raises `InvalidState`, and as `Connection` does."""
+    settings, contract = mqtt_settings(config), config.contract
+    topics = topics_of(settings, contract, client)
+    client_id = settings.client_id.replace("{client}", client) or f"shoal-{contract.federation}-{client}"
+    own_folder = client_folder(folder, client)
+    with ExitStack() as stack:
+        owner = f"the MQTT producer of client {client} of {contract.federation}"
+        checkpoint = stack.enter_context(Checkpoint(own_folder / "mqtt.db", owner))
+        readings = stack.enter_context(closing(open_readings(config, client, folder)))
+        ingest = MqttIngest(
+            settings,
+            IngestResources(client, contract.width, topics, checkpoint, readings, readings_settings(config.client)),
+            counts,
+            lambda: Connection(settings, client_id, topics, with_retained=bool(settings.time), steady=steady),
+            clock=clock,
+            steady=steady,
+        )
+        yield stack.enter_context(closing(ingest))

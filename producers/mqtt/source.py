@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from producers.mqtt.settings import MqttSettings, mqtt_settings
-from producers.report import ProducerTotals
-from producers.source_type import ProducerTask, SourceType
+from producers.source_type import ProducerTask, ProducerTotals, SourceType
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
@@ -46,7 +45,7 @@ class MqttSource(SourceType):
         """See `SourceType.run`. Raises `MissingExtra`."""
         if task.options["name"] is None or not task.options["mqtt"]:
             raise SettingsError("--mqtt and --name CLIENT go together: one producer serves one client's sensors")
-        from producers.mqtt.service import run_ingest  # noqa: PLC0415 - MQTT is an extra
+        from producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
 
         config, client = task.config, check_client_name(task.options["name"])
         log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)

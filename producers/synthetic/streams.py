@@ -1,4 +1,4 @@
-"""Synthetic streams as sources: endless and seeded, each with a federation file that fits.
+"""Synthetic streams as sources: endless and seeded, each with a federation file that fits; the source type `synthetic`.
 
 A stream is made in blocks, each from its own generator keyed by (seed, client, block), so any row can be made without
 the rows before it, and `skip` costs nothing.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
 from producers.files.split import CLIENTS_MAX, numbered
-from producers.source import SourceRow, identity_of
+from producers.source import Source, SourceRow, identity_of
+from producers.source_type import CLIENTS, PUMP_PARAMETERS, SEED, PumpedSource
 from producers.synthetic.gaussians import Gaussians
 from producers.synthetic.plant import Plant
-from shoal.config.contract import Feature
+from shoal.config.contract import Contract, Feature
 from shoal.errors import SettingsError
 
 BEGINNING_S = 1767225600.0
@@ -140,3 +142,28 @@ def federation_file(name: str, seed: int = 0) -> str:
         pairs = [f"name = {json.dumps(feature.name)}", f"unit = {json.dumps(feature.unit, ensure_ascii=False)}"]
         lines += ["", "[[features]]", *pairs, f"low = {feature.low}", f"high = {feature.high}"]
     return "\n".join(lines) + "\n"
+
+
+class SyntheticSource(PumpedSource):
+    """Makes readings instead of replaying files."""
+
+    name = "synthetic"
+    default_speed = "1x"
+    parameters = (
+        click.Option(["--synthetic"], type=click.Choice(NAMES), help="Make readings instead of replaying files."),
+        CLIENTS,
+        SEED,
+        *PUMP_PARAMETERS,
+    )
+
+    def federation_file(self, options: Mapping[str, Any]) -> str:
+        """See `SourceType.federation_file`."""
+        return federation_file(options["synthetic"], options["seed"])
+
+    def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
+        """See `PumpedSource.open`."""
+        names = [feature.name for feature in contract.features]
+        return Synthetic(options["synthetic"], options["clients"], options["seed"], names)
+
+
+SYNTHETIC = SyntheticSource()

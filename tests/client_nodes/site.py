@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.node import ClientNode
-from client_nodes.resources import ClientResources
+from client_nodes.node import ClientNode, ClientResources
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
 from shoal.protocol.codec import unpack

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from client_nodes.health import serve
-from client_nodes.heartbeat import LIVE_S, Heartbeat
+from client_nodes.monitoring import LIVE_S, Heartbeat
 from shoal.errors import SettingsError
 from shoal.telemetry.metrics import ClientMetrics
 

@@ -19,12 +19,10 @@ import pytest
 from click.testing import CliRunner
 
 from client_nodes.bootstrap import checkpoint_owner, open_client
-from client_nodes.labelling import labelled_readings, relabel
-from client_nodes.labelling.command import labels
-from client_nodes.labelling.labelled_readings import LabelledReadings
-from client_nodes.labelling.relabel import relabel as relabel_readings
-from client_nodes.labelling.writers import columns_of
-from client_nodes.own_updates import HEADER
+from client_nodes.labelling import command, labelled_readings
+from client_nodes.labelling.command import labels, relabel_readings
+from client_nodes.labelling.labelled_readings import LabelledReadings, columns_of
+from client_nodes.publisher import AUTHOR_HEADER
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
@@ -254,7 +252,7 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
     class Cut(BaseException):
         pass
 
-    real, calls = relabel.Outbox.store, iter(range(100))
+    real, calls = command.Outbox.store, iter(range(100))
 
     def cut(*args: Any) -> None:
         if next(calls) == 2:
@@ -262,7 +260,7 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
         real(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(relabel.Outbox, "store", cut)
+        patched.setattr(command.Outbox, "store", cut)
         with pytest.raises(Cut):
             relabel_readings(config, CLIENT)
     run_client(labelled)
@@ -287,7 +285,7 @@ def test_the_updates_that_a_relabelling_publishes_are_known_as_the_clients_own(
     assert pending_updates(config) == 0, "several pieces were stored, the first update was published before the second"
     with closing(open_log(config.log)) as log:
         *_, newest = log.read(config.contract.updates_topic, {0: 0}, 10_000)[0]
-    assert [name for name, _ in newest.headers] == ["type", "v", HEADER]
+    assert [name for name, _ in newest.headers] == ["type", "v", AUTHOR_HEADER]
     shutil.rmtree(folder)
     older.rename(folder)
     with pytest.raises(InvalidState, match="the folder is older than what the client has published"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from client_nodes import own_updates
-from client_nodes.own_updates import HEADER
+from client_nodes import publisher
+from client_nodes.publisher import AUTHOR_HEADER
 from shoal.errors import InvalidState, LogError
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import Site, readings
@@ -89,7 +89,7 @@ def test_a_process_without_the_key_cannot_stop_a_client_by_publishing_in_its_nam
     publish(copy, 2)
     publish(copy, 3)
     theirs = copy.published()[-1]
-    headers = tuple((name, forged if name == HEADER else value) for name, value in theirs.headers)
+    headers = tuple((name, forged if name == AUTHOR_HEADER else value) for name, value in theirs.headers)
     with site.federation() as log:
         log.publish(site.contract.updates_topic, theirs.value, theirs.key, headers)
         log.flush()
@@ -99,11 +99,11 @@ def test_a_process_without_the_key_cannot_stop_a_client_by_publishing_in_its_nam
 def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(site, 1)
     with site.node() as node:
-        site.clock.now += own_updates.SEEN_EVERY_S
+        site.clock.now += publisher.SEEN_EVERY_S
         site.add_readings(readings(50, 2))
         while node.step():
             pass
-        site.clock.now += own_updates.SEEN_EVERY_S
+        site.clock.now += publisher.SEEN_EVERY_S
         site.add_readings(readings(50, 3))
         while node.step():
             pass
@@ -121,10 +121,10 @@ def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pyte
 
 
 def test_only_the_newest_records_are_looked_at(older: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_updates, "RECORDS_MAX", 1)
+    monkeypatch.setattr(publisher, "RECORDS_MAX", 1)
     with pytest.raises(InvalidState):
         start(older)
-    monkeypatch.setattr(own_updates, "RECORDS_MAX", 0)
+    monkeypatch.setattr(publisher, "RECORDS_MAX", 0)
     start(older)
 
 

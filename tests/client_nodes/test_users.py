@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from client_nodes.bootstrap import open_client
-from client_nodes.contributions import Contributions
+from client_nodes.count_windows import Contributions
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.privacy.base import READING, PrivacyUnit

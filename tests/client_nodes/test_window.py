@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from client_nodes.window import Window
+from client_nodes.round_answers import RowWindow
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 
@@ -13,7 +13,7 @@ ROWS = np.arange(20.0).reshape(10, 2)
 
 
 def test_an_empty_window_has_no_rows_and_no_time() -> None:
-    window = Window(2, rows_max=5)
+    window = RowWindow(2, rows_max=5)
     window.add(np.empty((0, 2)), [], now=0.0)
     assert window.rows.shape == (0, 2)
     assert window.newest_reading_at is None
@@ -21,7 +21,7 @@ def test_an_empty_window_has_no_rows_and_no_time() -> None:
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
 def test_it_keeps_the_newest_rows_in_any_batching(batch: int) -> None:
-    window = Window(2, rows_max=4)
+    window = RowWindow(2, rows_max=4)
     for start in range(0, len(ROWS), batch):
         rows = ROWS[start : start + batch]
         window.add(rows, [float(start + n) for n in range(len(rows))], now=99.0)
@@ -30,7 +30,7 @@ def test_it_keeps_the_newest_rows_in_any_batching(batch: int) -> None:
 
 
 def test_rows_too_old_relative_to_the_newest_are_dropped_also_out_of_order() -> None:
-    window = Window(2, rows_max=100, age_max_s=5.0)
+    window = RowWindow(2, rows_max=100, age_max_s=5.0)
     window.add(ROWS[:4], [10.0, 3.0, 15.0, 9.9], now=0.0)
     assert np.array_equal(window.rows, ROWS[[0, 2]])
     window.add(ROWS[4:5], [20.1], now=0.0)
@@ -38,7 +38,7 @@ def test_rows_too_old_relative_to_the_newest_are_dropped_also_out_of_order() -> 
 
 
 def test_a_row_without_a_time_has_its_time_of_arrival() -> None:
-    window = Window(2, rows_max=100, age_max_s=5.0)
+    window = RowWindow(2, rows_max=100, age_max_s=5.0)
     window.add(ROWS[:2], [None, None], now=10.0)
     window.add(ROWS[2:3], [None], now=14.0)
     assert len(window) == 3
@@ -48,10 +48,10 @@ def test_a_row_without_a_time_has_its_time_of_arrival() -> None:
 
 
 def test_it_is_restored_also_with_a_smaller_limit() -> None:
-    window = Window(2, rows_max=6, age_max_s=100.0)
+    window = RowWindow(2, rows_max=6, age_max_s=100.0)
     window.add(ROWS, [None if n % 2 else float(n) for n in range(10)], now=5.0)
     state = unpack(pack(window.state()), 10**6)
-    again, smaller = Window(2, 6, 100.0), Window(2, 3, 100.0)
+    again, smaller = RowWindow(2, 6, 100.0), RowWindow(2, 3, 100.0)
     again.restore(state)
     smaller.restore(state)
     assert np.array_equal(again.rows, window.rows)
@@ -63,7 +63,7 @@ def test_it_is_restored_also_with_a_smaller_limit() -> None:
 
 def test_its_state_is_the_same_part_until_its_rows_change() -> None:
     """A checkpoint stores the same part once, and would keep old rows if a change made no new one."""
-    window = Window(2, rows_max=5)
+    window = RowWindow(2, rows_max=5)
     window.add(ROWS[:2], [0.0] * 2, now=0.0)
     first = window.state()
     window.add(np.empty((0, 2)), [], now=1.0)
@@ -91,11 +91,11 @@ def test_its_state_is_the_same_part_until_its_rows_change() -> None:
 )
 def test_a_damaged_window_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidState):
-        Window(2, 5).restore(wrong)
+        RowWindow(2, 5).restore(wrong)
 
 
 def test_its_rows_cannot_be_written_to() -> None:
-    window = Window(2, rows_max=5)
+    window = RowWindow(2, rows_max=5)
     given = ROWS.copy()
     window.add(given, [0.0] * 10, now=0.0)
     with pytest.raises(ValueError, match="read-only"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_nodes.clipping import WINDOW_READINGS, ClippingWatch
+from client_nodes.monitoring import WINDOW_READINGS, ClippingWatch
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.client_nodes.site import Site, readings
 from tests.hostile.attacked_rounds import AttackedRounds, step_all

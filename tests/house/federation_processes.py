@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from client_nodes.node import ClientNode
-from client_nodes.resources import ClientResources
+from client_nodes.node import ClientNode, ClientResources
 from server_node.node import ServerNode
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update

@@ -19,11 +19,9 @@ import pytest
 from client_nodes.bootstrap import open_client
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import IngestCounts
-from producers.mqtt.payloads import topics_of
-from producers.mqtt.service import open_mqtt_ingest
+from producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
+from producers.mqtt.readings import topics_of
 from producers.mqtt.settings import mqtt_settings
-from producers.mqtt.silence import SilenceMonitor
 from producers.publisher import ReadingsPublisher
 from server_node.bootstrap import open_server
 from shoal.config.settings import Config, load_config

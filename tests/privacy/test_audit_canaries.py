@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from client_nodes.contributions import Contributions
+from client_nodes.count_windows import Contributions
 from onebox.audit.canaries import audit_canaries
 from shoal.config.privacy import declared_bounds
 from shoal.privacy import Bounds

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_nodes.contributions import Contributions
+from client_nodes.count_windows import Contributions, CountWindows
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate
-from client_nodes.windows import Windows
 from onebox.audit.windows import audit_rejected, audit_windows
 from shoal.privacy.audit.finding import LossFinding
 from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
@@ -77,25 +76,25 @@ def test_too_little_noise_for_the_readings_of_a_user_is_refuted(
 
 def answer_every_window_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second answer has the next number, hence other noise."""
-    real = Windows._close
+    real = CountWindows._close
 
-    def close(self: Windows, now: float) -> list[EncodedUpdate]:
+    def close(self: CountWindows, now: float) -> list[EncodedUpdate]:
         rows, valid = self._rows, self._valid
         updates = real(self, now)
         self._rows, self._valid = rows, valid
         return updates + real(self, now)
 
-    monkeypatch.setattr(Windows, "_close", close)
+    monkeypatch.setattr(CountWindows, "_close", close)
 
 
 def drop_rejected_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected reading keeps no place: valid readings decide when a window is full."""
-    real = Windows.add
+    real = CountWindows.add
 
-    def add(self: Windows, batch: Batch, now: float) -> list[EncodedUpdate]:
+    def add(self: CountWindows, batch: Batch, now: float) -> list[EncodedUpdate]:
         return real(self, batch._replace(rejected=[]), now)
 
-    monkeypatch.setattr(Windows, "add", add)
+    monkeypatch.setattr(CountWindows, "add", add)
 
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

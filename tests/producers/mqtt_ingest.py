@@ -8,11 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from producers.mqtt.ingest import IngestCounts
-from producers.mqtt.payloads import topics_of
-from producers.mqtt.service import open_mqtt_ingest
+from producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
+from producers.mqtt.readings import topics_of
 from producers.mqtt.settings import mqtt_settings
-from producers.mqtt.silence import SilenceMonitor
 from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from producers.bookmark import open_bookmark
+from producers.publisher import open_bookmark
 from producers.pump import Pump
 from producers.source import Source
 from shoal.transports.base import Log

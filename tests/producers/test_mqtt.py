@@ -16,8 +16,7 @@ import pytest
 
 from producers.mqtt import connection as mqtt
 from producers.mqtt.connection import Connection
-from producers.mqtt.ingest import MqttIngest
-from producers.mqtt.service import open_mqtt_ingest
+from producers.mqtt.ingest import MqttIngest, open_mqtt_ingest
 from shoal.errors import InvalidState, LogUnavailable, SettingsError
 from tests.mosquitto_broker import Mosquitto, Sensor
 from tests.producers.mqtt_ingest import CLIENT, IngestSite

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from producers.command import producer
 from producers.files.split import split_of
-from producers.pacing import Pacing
-from producers.pump import Pump
+from producers.pump import Pacing, Pump
 from producers.source import SourceRow
 from shoal.errors import SettingsError
 from tests.producers.running_producer import Clock, all_of, comparable, csv_of, logs_in, plain_rows, replay, stored_in

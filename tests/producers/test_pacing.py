@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.pacing import Pacing, rate_of, speed_of
+from producers.pump import Pacing, rate_of, speed_of
 from shoal.errors import SettingsError
 
 times = st.lists(st.none() | st.floats(-1e9, 1e9), max_size=50)

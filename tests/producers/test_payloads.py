@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.mqtt.alignment import SensorValues
-from producers.mqtt.payloads import ParsedPayload, TopicField, parse_payload, topics_of
+from producers.mqtt.readings import ParsedPayload, SensorValues, TopicField, parse_payload, topics_of
 from producers.mqtt.settings import MqttSettings
-from producers.report import FAULTS
+from producers.source_type import FAULTS
 from shoal.config.contract import Contract, parse_contract
 from shoal.errors import SettingsError
 

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from producers.bookmark import Bookmark
 from producers.files.replay import Columns, Replay
 from producers.files.split import split_of
-from producers.pacing import Pacing
-from producers.publisher import Mark
-from producers.pump import LINGER_S, Pump
+from producers.publisher import Bookmark, Mark
+from producers.pump import LINGER_S, Pacing, Pump
 from shoal.errors import SettingsError
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from producers.bookmark import Bookmark, open_bookmark
 from producers.files.replay import Replay
 from producers.files.split import split_of
+from producers.publisher import Bookmark, open_bookmark
 from shoal.errors import InvalidState
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS

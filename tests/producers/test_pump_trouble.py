@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from producers.bookmark import open_bookmark
 from producers.files.split import split_of
+from producers.publisher import open_bookmark
 from producers.source import Source
 from shoal.errors import InvalidData, InvalidState, LogError, LogUnavailable
 from shoal.protocol.topics import READINGS

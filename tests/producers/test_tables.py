@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.files import tables
-from producers.files.numbers import NumberRows
-from producers.files.parsing import seconds_of, values_of
+from producers.files.parsing import NumberRows, seconds_of, values_of
 from producers.files.tables import CsvTable, JsonTable, Table, open_table, require_columns
 from shoal.errors import InvalidData, MissingExtra, SettingsError
 

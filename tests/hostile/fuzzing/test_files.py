@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from producers.files.tables import open_table
-from producers.mqtt.payloads import TopicField, parse_payload
+from producers.mqtt.readings import TopicField, parse_payload
 from producers.mqtt.settings import MqttSettings
 from server_node.forwarding.rules import load_rules
 from shoal.config.models import check_models

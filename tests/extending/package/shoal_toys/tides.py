@@ -7,8 +7,8 @@ import math
 import click
 import numpy as np
 
-from producers.pumped import CLIENTS, PUMP_PARAMETERS, PumpedSource
 from producers.source import SourceRow, identity_of
+from producers.source_type import CLIENTS, PUMP_PARAMETERS, PumpedSource
 
 
 class Tides:

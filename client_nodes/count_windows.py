@@ -1,23 +1,27 @@
-"""Counts readings in windows, for the models that learn from counts: the stage beside `Learner`, which learns rows.
+"""Windows of counts, for the models that learn from counts: the stage beside `Learner`, which learns rows.
 
 A window is `window_readings` successive *places* of the readings log. A rejected reading keeps its place, so that when
 an update is published does not depend on whether a reading is valid. The first window is shorter, by a public phase,
 so that clients do not all publish at once. Readings wait in the checkpoint, on the client, until their window is full.
+
+Where the privacy unit is a user, at most `readings_per_window_max` readings of one user are counted in each window, the
+first ones. Further ones keep their places and are counted nowhere, as rejected readings are, so that nothing published
+tells of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client_nodes.contributions import Contributions
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate, Publisher
 from client_nodes.snapshots import Snapshots
-from client_nodes.window import counted_rows
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import Rows
@@ -31,16 +35,58 @@ from shoal.config.privacy import (
     model_statement,
 )
 from shoal.errors import InvalidState
+from shoal.privacy.base import PrivacyUnit
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.ledger import Ledger, Release
 from shoal.protocol.checks import is_count
 from shoal.protocol.messages import Update
+from shoal.protocol.validation import REACH_SLACK
+
+DIGEST_BYTES = 16
+
+
+class Contributions:
+    """The readings of each user in the open window. User ids are kept as digests, and only until the window closes."""
+
+    def __init__(self, unit: PrivacyUnit) -> None:
+        self._unit = unit
+        self._counted: Counter[bytes] = Counter()
+
+    def admit(self, valid: NDArray[np.bool_], users: Sequence[bytes]) -> NDArray[np.bool_]:
+        """valid (n,) readings in the order of their places -> those of them (n,) that are counted.
+
+        `users` (n,) holds the user id of each. Without users as a privacy unit all valid readings are counted.
+        """
+        if not self._unit.is_user:
+            return valid
+        counted = np.zeros(len(valid), dtype=np.bool_)
+        for place in np.flatnonzero(valid).tolist():
+            user = hashlib.blake2b(users[place], digest_size=DIGEST_BYTES).digest()
+            counted[place] = self._counted[user] < self._unit.readings_max
+            self._counted[user] += int(counted[place])
+        return counted
+
+    def clear(self) -> None:
+        """A new window is open."""
+        self._counted.clear()
+
+    def state(self) -> list[Any]:
+        """Plain values for `restore`."""
+        return [[user, readings] for user, readings in self._counted.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Raises `InvalidState`."""
+        counted = dict(state)
+        if not all(isinstance(user, bytes) and type(readings) is int for user, readings in counted.items()):
+            raise InvalidState("the checkpoint's readings of each user are damaged")
+        self._counted = Counter(counted)
+
 
 FIRST_WINDOW_PART = 8
 """the first window of a client has at least one part of so many of a full one"""
 
 
-class Windows:
+class CountWindows:
     """The open window of a client, and the models that count it when it closes."""
 
     def __init__(
@@ -294,3 +340,11 @@ class ModelCounter:
             newest_reading_at=window.newest_reading_at,
         )
         return self._publisher.make_records(update)
+
+
+def counted_rows(rows: Rows, valid: NDArray[np.bool_], d: int) -> tuple[Rows, NDArray[np.bool_]]:
+    """Rows (n, d) of a saved window of counts, and which are valid (n,). Raises `InvalidState`; kernels do not look."""
+    fits = rows.dtype == np.float64 and valid.ndim == 1 and rows.shape == (len(valid), d)
+    if not fits or not ((rows >= -REACH_SLACK) & (rows <= 1.0 + REACH_SLACK)).all():
+        raise InvalidState("the checkpoint's open window of readings is inconsistent")
+    return rows, valid
