@@ -18,7 +18,7 @@ from benchmarks.results import out_option, table, write
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
-from shoal.evaluation.scores import scores
+from shoal.estimators.scoring import scores
 from shoal.privacy import Bounds, load_mode
 from shoal.privacy.count_noise import CountMechanism, count_noise
 

@@ -22,7 +22,7 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.simulation import run_rounds
-from shoal.evaluation.scores import scores
+from shoal.estimators.scoring import scores
 from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import SOURCE_BYTES

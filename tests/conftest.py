@@ -41,7 +41,7 @@ EXTERNAL = frozenset(
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
 LONG = (
-    *("tests/deploy", "tests/house", "tests/evaluation", "tests/benchmarks"),
+    *("tests/deploy", "tests/house", "tests/reproduction", "tests/benchmarks"),
     *("tests/hostile", "tests/extending", "tests/onebox", "tests/replay"),
     *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
     *("tests/privacy/test_audit_kills.py", "tests/privacy/test_audit_canaries.py"),

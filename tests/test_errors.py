@@ -8,7 +8,7 @@ import pytest
 
 from shoal import errors
 from shoal.errors import MessageRejected, MissingExtra, OffsetOutOfRange, ShoalError
-from shoal.evaluation import workers
+from shoal.runtime import workers
 
 EXAMPLES: dict[str, ShoalError] = {
     "MissingExtra": MissingExtra("drawing", "plot"),

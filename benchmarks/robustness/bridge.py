@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
-from shoal.evaluation.scores import scores
+from shoal.estimators.scoring import scores
 
 CLUSTERS = np.array([[0.15, 0.2], [0.5, 0.15], [0.85, 0.25], [0.2, 0.75], [0.55, 0.6], [0.85, 0.85]])
 SPREAD = 0.035

@@ -1,1 +1,1 @@
-"""Audits of what real clients publish: the attacks of `shoal.privacy.audit` on a federation in a scratch folder."""
+"""Audits of what real clients publish: attacks on mechanisms, and on a federation in a scratch folder."""

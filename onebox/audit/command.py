@@ -4,18 +4,57 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import click
 import numpy as np
 
-from onebox.audit.suite import run_audits
+from onebox.audit.canaries import audit_canaries
+from onebox.audit.kills import audit_kills
+from onebox.audit.mechanisms import audit_count_mechanism, audit_row_mechanism, learns_rows
+from onebox.audit.rounds import audit_rounds
+from onebox.audit.statistics import ALPHA, Finding
+from onebox.audit.windows import audit_rejected, audit_windows
+from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.cli.options import json_option
 from shoal.config.models import check_models
+from shoal.config.privacy import learns_from_counts, privacy_mode
 from shoal.config.settings import Config, load_config
-from shoal.privacy.audit.finding import Finding
-from shoal.privacy.audit.statistics import ALPHA
+from shoal.errors import SettingsError
+
+PRECISION_TRIALS = 500
+"""outputs of the precision attack for every trial of the others: it takes many to see a rare hole"""
+REJECTED_WINDOWS = 20
+
+
+def run_audits(
+    config: Config, folder: Path, trials: int, kills: int, generator: np.random.Generator
+) -> Iterator[Finding]:
+    """Every audit that fits the contract, in an empty `folder`; each finding as soon as it is there.
+
+    Raises `SettingsError` for a mode without a guarantee: there is no claim to refute.
+    """
+    contract = config.contract
+    if not privacy_mode(contract).formal:
+        raise SettingsError(f'mode = "{contract.privacy.mode}" claims no epsilon, so there is nothing to audit')
+    counting = [model for model in contract.models if learns_from_counts(model)]
+    for model in counting:
+        yield from audit_count_mechanism(contract, model, trials, generator)
+        for second in ("elsewhere", "rejected"):
+            yield audit_windows(config, model, folder / f"{model.name}-{second}", trials, generator, second)
+    if counting:
+        yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
+    if learns_rows(contract):
+        yield from audit_row_mechanism(contract, trials, PRECISION_TRIALS * trials, generator)
+    for model in contract.models:
+        if model.algorithm == KMEANS.name:
+            yield audit_rounds(config, model, folder / f"{model.name}-rounds", generator)
+    yield audit_canaries(config, folder / "canaries", generator)
+    for model in counting if kills else ():
+        yield from audit_kills(config, model, folder / f"{model.name}-kills", kills, generator)
+
 
 SHIPPED = ("federation.toml", "users.toml")
 REFUTED = 1

@@ -19,12 +19,12 @@ import numpy as np
 
 from client_nodes.bootstrap import open_client
 from onebox.audit.client import NAME, NOW, in_folder, new_records
+from onebox.audit.statistics import EventFinding
 from server_node.bootstrap import open_server
 from shoal.config.contract import Model
 from shoal.config.privacy import declared_bounds, model_epsilon
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
-from shoal.privacy.audit.finding import EventFinding
 from shoal.privacy.ledger import LEDGER, Spent, read_spending
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update

@@ -8,13 +8,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from onebox.audit.attacks import (
+    CountRelease,
+    Release,
+    Values,
+    attack_precision,
+    audit_constant_features,
+    audit_features,
+    audit_independent_counts,
+    audit_independent_rows,
+    audit_two_cells,
+    reachable_on_grid,
+)
+from onebox.audit.statistics import Finding, LossFinding
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, model_noise, privacy_mode
-from shoal.privacy.audit.counts import CountRelease, audit_independent_counts, audit_two_cells
-from shoal.privacy.audit.features import Release, audit_features
-from shoal.privacy.audit.finding import Finding, LossFinding
-from shoal.privacy.audit.precision import Values, attack_precision, reachable_on_grid
-from shoal.privacy.audit.rows import audit_constant_features, audit_independent_rows
 from shoal.privacy.count_noise import CountMechanism
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES

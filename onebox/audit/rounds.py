@@ -2,26 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebox.audit.client import NAME, NOW, AuditedClient, in_folder
+from onebox.audit.statistics import Loss, LossFinding, loss_from_guesses
 from onebox.federation import OneBox
 from shoal.algorithms.streaming import Arrays
 from shoal.config.contract import Model, Rounds
 from shoal.config.privacy import declared_bounds, model_epsilon, privacy_mode
 from shoal.config.settings import Config
-from shoal.privacy.audit.finding import LossFinding
-from shoal.privacy.audit.reconstruction import Round, audit_reconstruction, reconstruct
+from shoal.kernels.distance import Floats
+from shoal.privacy.base import RowRange
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.transports import open_log
 from shoal.transports.base import beginning
+
+TOLERANCE = 1e-6
+"""unit coordinates within which sums, and rows, count as equal"""
+
+
+class Round(NamedTuple):
+    """What one round publishes."""
+
+    centre: Floats
+    """(k, d) the centres that rows were assigned to"""
+    weight: Floats
+    """(k,) rows of each"""
+    total: Floats
+    """(k, d) their sums"""
+
+
+def reconstruct(rounds: Sequence[Round], box: RowRange) -> Floats:
+    """The rows (m, d) that follow from rounds over one set of rows, of one model or of several.
+
+    `box`: where rows can lie at all, as the contract tells.
+    """
+    left = [Round(each.centre, each.weight.copy(), each.total.copy()) for each in rounds]
+    found: list[Floats] = []
+    while (row := next((row for row in _alone(left) if _fits(left, box, row)), None)) is not None:
+        found.append(row)
+        for each in left:
+            cluster = _nearest(each.centre, row)
+            each.weight[cluster] -= 1
+            each.total[cluster] -= row
+    return np.array(found).reshape(-1, len(box.low))
+
+
+def audit_reconstruction(found: Floats, members: Floats, decoys: Floats) -> Loss:
+    """Guess which of two rows was learnt, a member (n, d) or its decoy, where one was found and the other was not.
+
+    Members are those of the rows learnt; a decoy is another row that could have been in its place.
+    """
+    seen = [_is_found(found, rows) for rows in (members, decoys)]
+    guessed = seen[0] != seen[1]
+    return loss_from_guesses(len(members), int(guessed.sum()), int(seen[0][guessed].sum()))
+
+
+def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
+    """Rows that are a cluster, or that moved alone between two rounds with equally many clusters."""
+    for each in rounds:
+        for cluster in np.flatnonzero(np.round(each.weight) == 1):
+            yield each.total[cluster].copy()
+    for before, after in combinations(rounds, 2):
+        if before.weight.shape != after.weight.shape:
+            continue
+        more, moved = np.round(after.weight - before.weight), after.total - before.total
+        for gained in np.flatnonzero(more == 1):
+            opposite = np.abs(moved + moved[gained]).max(axis=1) < TOLERANCE
+            if (opposite & (more == -1)).any():
+                yield moved[gained].copy()
+
+
+def _fits(rounds: Sequence[Round], box: RowRange, row: Floats) -> bool:
+    """Whether the row lies in the box, and every round still has one in the cluster that is nearest to it."""
+    inside = (row >= box.low - TOLERANCE).all() and (row <= box.high + TOLERANCE).all()
+    return bool(inside) and all(each.weight[_nearest(each.centre, row)] > 0.5 for each in rounds)
+
+
+def _nearest(centre: Floats, row: Floats) -> int:
+    return int(((centre - row) ** 2).sum(axis=1).argmin())
+
+
+def _is_found(found: Floats, rows: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    if not len(found):
+        return np.zeros(len(rows), dtype=np.bool_)
+    return np.asarray(np.abs(rows[:, None] - found[None]).max(axis=2).min(axis=1) < TOLERANCE)
+
 
 READINGS = 60
 """readings of the client whose rows are sought"""

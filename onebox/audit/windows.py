@@ -16,15 +16,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onebox.audit.attacks import counts_score
 from onebox.audit.client import NAME, AuditedClient, in_folder
+from onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores
 from shoal.algorithms.counting import Counter, CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, Model
 from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, model_options
 from shoal.config.settings import Config
-from shoal.privacy.audit.counts import counts_score
-from shoal.privacy.audit.finding import EventFinding, LossFinding
-from shoal.privacy.audit.statistics import loss_from_scores
 from shoal.privacy.count_noise import Counts
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update

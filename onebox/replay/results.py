@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from onebox.replay.client import Counts, Stages
+from onebox.replay.client import UPDATES, Counts, Stages, make_updates
 from onebox.replay.plan import ReplayPlan
-from onebox.replay.updates import UPDATES, make_updates
 from shoal.algorithms.streaming import Rows
 from shoal.errors import InvalidState
 from shoal.files import atomic_file

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
-from onebox.replay import shuffle
-from onebox.replay.engine import Engine, LocalEngine
+from onebox.replay.engine import Engine, LocalEngine, remove
 from onebox.replay.plan import ReplayPlan
 from onebox.replay.results import PartSummary, digest_of, learnt, records
 from onebox.replay.rounds import RoundsResult, run_rounds
@@ -69,7 +68,7 @@ def replay(plan: ReplayPlan, engine: Engine, progress: Progress = SILENT) -> Rep
             done.append(summary)
             progress.readings(_total(done).readings, plan.readings)
     # Also after a kill between the last part and this: raw readings are in it.
-    shuffle.remove(plan)
+    remove(plan)
     models = {
         model.name: run_rounds(plan, engine, model, _of_model(progress, model)) for model in plan.models_in_rounds
     }

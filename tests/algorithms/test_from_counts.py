@@ -15,7 +15,7 @@ from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.from_counts.grid import FCAC_FROM_COUNTS, Grid, GridCounter, GridServer, check_claims
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
-from shoal.evaluation.scores import scores
+from shoal.estimators.scoring import scores
 from shoal.privacy.count_noise import count_noise
 from shoal.protocol.codec import pack
 

@@ -18,7 +18,7 @@ from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import SettingsError
 from shoal.estimators.density_tree import DensityTree
-from shoal.evaluation.scores import scores
+from shoal.estimators.scoring import scores
 
 NAMES = ("kmeans_from_counts", "fcm_from_counts", "gmm_from_counts")
 READINGS = 12_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from onebox.audit import command, suite
+from onebox.audit import command
 from onebox.audit.command import audit
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
@@ -87,7 +87,7 @@ def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(
 def test_the_folder_of_the_federation_file_is_not_touched(
     counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suite, "REJECTED_WINDOWS", 2)
+    monkeypatch.setattr(command, "REJECTED_WINDOWS", 2)
     CliRunner().invoke(audit, ["--config", str(counted), "--trials", "10", "--kills", "0"], catch_exceptions=False)
     assert list(tmp_path.iterdir()) == [counted]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
+from reproduction.command import reproduce
 from shoal.cli.main import shoal as group
-from shoal.evaluation.command import reproduce
 from tests.house.small_federation import write_federation
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PACKAGE = HERE / "package"
-MODULES = ("corners", "middle", "coarse", "folder", "tides", "chance")
+MODULES = ("corners", "middle", "coarse", "folder", "tides")
 PATIENCE_S = 300.0
 FEDERATION = """
 [federation]
@@ -180,17 +180,6 @@ def test_events_of_its_clusters_are_published(environment: dict[str, str], file:
         json.loads(line) for line in shoal(environment, "events", "list", "--config", str(file), "--json").splitlines()
     ]
     assert {event["cluster"] for event in events if event["model"] == "tides" and event["kind"] == "birth"} == {0, 1}
-
-
-def test_the_experiment_is_run_checked_and_reported(environment: dict[str, str], tmp_path: Path) -> None:
-    found = json.loads(shoal(environment, "reproduce", "chance", "--check", "--jobs", "1", "--json"))
-    assert [(row["clusters"], row["trials"]) for row in found["rows"]] == [(2, 20), (10, 20)]
-    assert all(abs(row["metrics"]["ari"]["mean"]) < 0.02 for row in found["rows"])
-    words = ("--data", str(tmp_path), "--out", str(tmp_path / "report"), "--experiment", "chance", "--jobs", "1")
-    shoal(environment, "reproduce", "all", *words)
-    page = (tmp_path / "report" / "chance.md").read_text(encoding="utf-8")
-    assert "Hubert" in page
-    assert page.count("agrees") == 2
 
 
 # The page that explains the package.

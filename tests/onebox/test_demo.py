@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from onebox.demo import ROWS, open_demo, prepare_folder
-from onebox.plot import colours, separating_features, stretches
-from onebox.repeatable import TICK_S, TickingClock
+from onebox.demo.demo import ROWS, TICK_S, TickingClock, open_demo, prepare_folder
+from onebox.demo.plot import colours, separating_features, stretches
 from server_node.bootstrap import initial_status
 from server_node.status import ServerStatus
 from shoal.cli.main import shoal

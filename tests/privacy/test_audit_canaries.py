@@ -10,10 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from client_nodes.count_windows import Contributions
-from onebox.audit.canaries import audit_canaries
+from onebox.audit.canaries import audit_canaries, canary_readings, occurrences, traces
 from shoal.config.privacy import declared_bounds
 from shoal.privacy import Bounds
-from shoal.privacy.audit.canaries import canary_readings, occurrences, traces
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID
 from tests.privacy.audited import audited_config

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onebox.audit.mechanisms import audit_count_mechanism
-from shoal.privacy.audit.finding import Finding, LossFinding
+from onebox.audit.statistics import Finding, LossFinding
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 

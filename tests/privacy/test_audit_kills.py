@@ -16,7 +16,7 @@ import pytest
 
 from client_nodes import node
 from onebox.audit.kills import audit_kills
-from shoal.privacy.audit.finding import EventFinding
+from onebox.audit.statistics import EventFinding
 from shoal.privacy.ledger import Ledger, Release
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.outbox import Outbox

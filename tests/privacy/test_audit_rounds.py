@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from onebox.audit import rounds
-from onebox.audit.rounds import audit_rounds
+from onebox.audit.rounds import Round, audit_reconstruction, audit_rounds, reconstruct
+from onebox.audit.statistics import LossFinding
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.kmeans import answer, combine, start
 from shoal.kernels.distance import Floats
 from shoal.privacy import RowRange
-from shoal.privacy.audit.finding import LossFinding
-from shoal.privacy.audit.reconstruction import Round, audit_reconstruction, reconstruct
 from tests.privacy.audited import audited_config, model_of
 
 BOX = RowRange(np.zeros(2), np.ones(2))

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from onebox.audit.attacks import (
+    Release,
+    attack_precision,
+    audit_constant_features,
+    reachable_by_numpy,
+    reachable_on_grid,
+)
 from onebox.audit.mechanisms import audit_row_mechanism, audit_row_precision
+from onebox.audit.statistics import LossFinding
 from shoal.privacy import Released
-from shoal.privacy.audit.features import Release
-from shoal.privacy.audit.finding import LossFinding
-from shoal.privacy.audit.precision import attack_precision, reachable_by_numpy, reachable_on_grid
-from shoal.privacy.audit.rows import audit_constant_features
 from shoal.privacy.formal import FormalNoise
 from shoal.privacy.keyed import KeyedRandomness, Places
 from shoal.privacy.laplace import discrete_laplace

@@ -12,8 +12,8 @@ import pytest
 from client_nodes.count_windows import Contributions, CountWindows
 from client_nodes.intake import Batch
 from client_nodes.publisher import EncodedUpdate
+from onebox.audit.statistics import LossFinding
 from onebox.audit.windows import audit_rejected, audit_windows
-from shoal.privacy.audit.finding import LossFinding
 from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of

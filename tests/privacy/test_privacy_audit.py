@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from onebox.audit.attacks import Release, audit_features
+from onebox.audit.statistics import LossFinding
 from shoal.errors import InvalidData
 from shoal.privacy import PrivacyMode
-from shoal.privacy.audit.features import Release, audit_features
-from shoal.privacy.audit.finding import LossFinding
 from tests.privacy.modes import KEY, build, formal_mode, paper_mode, places
 
 TRIALS = 1000

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from onebox.replay import shuffle
-from onebox.replay.engine import Engine, LocalEngine
+from onebox.replay.engine import FOLDER, Engine, LocalEngine, pieces_to_take_apart, take_apart
 from onebox.replay.plan import ReplayPlan, make_plan
 from onebox.replay.results import digest_of, learnt, records, updates_file
 from onebox.replay.run import Progress, open_engine, replay
@@ -128,15 +127,15 @@ def test_readings_that_are_brought_together_are_private_to_their_owner_and_remov
     tmp_path: Path, files: list[Path]
 ) -> None:
     plan = plan_of(tmp_path, files)
-    for piece in shuffle.pieces_to_take_apart(plan):
-        shuffle.take_apart(plan, piece)
-    assert (plan.folder / shuffle.FOLDER).stat().st_mode & 0o077 == 0
+    for piece in pieces_to_take_apart(plan):
+        take_apart(plan, piece)
+    assert (plan.folder / FOLDER).stat().st_mode & 0o077 == 0
     replay(plan, LocalEngine(1))
-    assert not (plan.folder / shuffle.FOLDER).exists()
+    assert not (plan.folder / FOLDER).exists()
     # A kill after the last part may have left them.
-    shuffle.pieces_to_take_apart(plan)
+    pieces_to_take_apart(plan)
     replay(plan, LocalEngine(1))
-    assert not (plan.folder / shuffle.FOLDER).exists()
+    assert not (plan.folder / FOLDER).exists()
 
 
 def test_files_without_rows_give_a_replay_without_updates(tmp_path: Path, engine: Engine) -> None:

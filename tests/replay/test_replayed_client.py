@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onebox.replay.client import Stages
+from onebox.replay.client import Stages, make_updates
 from onebox.replay.parquet import schema_of
 from onebox.replay.plan import ReplayPlan, make_plan
-from onebox.replay.updates import make_updates
 from shoal.errors import InvalidData
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings

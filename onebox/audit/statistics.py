@@ -1,0 +1,213 @@
+"""What guesses prove of a privacy loss (exact bounds), and a finding: the loss beside the declared epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALPHA = 1e-3
+"""how often a bound may fail"""
+THRESHOLDS_MAX = 16
+"""thresholds at which scores are examined"""
+SCORE_STEP = 1e-6
+"""scores closer than this count as equal"""
+
+
+class Loss(NamedTuple):
+    """What the guesses of an attack say of epsilon."""
+
+    trials: int
+    guesses: int
+    """the trials in which the attack did not abstain"""
+    hits: int
+    """right ones among them"""
+    estimate: float
+    """epsilon that fits the hits best; 0 without guesses"""
+    low: float
+    """Clopper-Pearson lower bound of epsilon; 0 where the guesses bound nothing"""
+    high: float
+    """upper bound of the epsilon of this attack; other attacks may find more. Infinite where nothing is bounded"""
+
+
+def loss_from_guesses(trials: int, guesses: int, hits: int, alpha: float = ALPHA) -> Loss:
+    """The loss behind `hits` right ones of `guesses` in `trials`; each bound fails with probability at most `alpha`."""
+    low, high = clopper_pearson(hits, guesses, alpha)
+    estimate = logit((hits + 0.5) / (guesses + 1.0))
+    return Loss(trials, guesses, hits, max(0.0, estimate), max(0.0, logit(low)), logit(high))
+
+
+def loss_from_scores(scores: NDArray[np.float64], first: NDArray[np.bool_], alpha: float = ALPHA) -> Loss:
+    """The loss that the best threshold finds: scores (n,) above 0 stand for the first input, which `first` (n,) was it.
+
+    A guess is made where a score is at least as far from 0 as a threshold. With several thresholds `alpha` is divided
+    between them, so that taking the best of them is sound.
+    """
+    sizes = np.abs(scores)
+    found = np.unique(np.round(sizes[sizes > SCORE_STEP] / SCORE_STEP)) * SCORE_STEP
+    if not len(found):
+        return loss_from_guesses(len(scores), 0, 0, alpha)
+    if len(found) > THRESHOLDS_MAX:
+        found = np.quantile(found, np.linspace(0.0, 1.0, THRESHOLDS_MAX), method="nearest")
+    right = (scores > 0) == first
+    losses = []
+    for threshold in found.tolist():
+        guessed = sizes >= threshold - SCORE_STEP
+        losses.append(
+            loss_from_guesses(len(scores), int(guessed.sum()), int((guessed & right).sum()), alpha / len(found))
+        )
+    return max(losses, key=lambda loss: (loss.low, loss.guesses))
+
+
+def clopper_pearson(hits: int, trials: int, alpha: float) -> tuple[float, float]:
+    """Lower and upper bound of a probability after `hits` in `trials`; each is wrong with probability <= `alpha`."""
+    tail = _Binomial(trials)
+    low = 0.0 if hits == 0 else _solve(lambda p: tail.at_least(hits, p) - alpha)
+    high = 1.0 if hits == trials else _solve(lambda p: alpha - (1.0 - tail.at_least(hits + 1, p)))
+    return low, high
+
+
+def logit(p: float) -> float:
+    """ln p / (1 - p): the epsilon at which a guess is right with probability p."""
+    if p in (0.0, 1.0):
+        return math.copysign(math.inf, p - 0.5)
+    return math.log(p / (1.0 - p))
+
+
+class _Binomial:
+    """Tails of the binomial distribution of `trials`."""
+
+    def __init__(self, trials: int) -> None:
+        log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1, dtype=np.float64)))])
+        self._k = np.arange(trials + 1)
+        self._trials = trials
+        self._log_choose = log_factorial[trials] - log_factorial - log_factorial[::-1]
+
+    def at_least(self, hits: int, p: float) -> float:
+        """P(X >= hits) for X binomial (trials, p)."""
+        k = self._k[hits:]
+        return float(np.exp(self._log_choose[hits:] + k * math.log(p) + (self._trials - k) * math.log1p(-p)).sum())
+
+
+def _solve(rising: Callable[[float], float]) -> float:
+    """Where a rising function crosses 0 in (0, 1), by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return (low + high) / 2
+
+
+class Finding(Protocol):
+    """The result of one audit."""
+
+    @property
+    def audit(self) -> str:
+        """What was audited, in a few words."""
+        ...
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is refuted."""
+        ...
+
+    def line(self) -> str:
+        """Trials, figures and verdict in one line."""
+        ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values for JSON; a bound that is not finite is None."""
+        ...
+
+
+@dataclass(frozen=True)
+class LossFinding:
+    """The loss that an attack has found, beside the declared one."""
+
+    audit: str
+    subject: str
+    """the model, or the rows, that were attacked"""
+    declared: float
+    """epsilon between the two inputs of the attack"""
+    loss: Loss
+
+    @property
+    def refuted(self) -> bool:
+        """Even the lower bound of epsilon exceeds the declared one."""
+        return self.loss.low > self.declared
+
+    @property
+    def too_much_noise(self) -> bool:
+        """Accuracy is wasted: even the upper bound of the loss is below the declared one."""
+        return self.loss.high < self.declared
+
+    def line(self) -> str:
+        """See `Finding.line`."""
+        loss = self.loss
+        return (
+            f"{self.audit} ({self.subject}): {loss.trials} trials, {loss.hits} of {loss.guesses} guesses right; "
+            f"epsilon {loss.estimate:.2f} estimated, at least {loss.low:.2f}, declared {self.declared:g}: "
+            f"{verdict(self)}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """See `Finding.as_dict`."""
+        loss = self.loss
+        return {
+            "audit": self.audit,
+            "subject": self.subject,
+            "trials": loss.trials,
+            "guesses": loss.guesses,
+            "hits": loss.hits,
+            "epsilon_declared": self.declared if math.isfinite(self.declared) else None,
+            "epsilon_estimate": loss.estimate,
+            "epsilon_low": loss.low if math.isfinite(loss.low) else None,
+            "alpha": ALPHA,
+            "refuted": self.refuted,
+        }
+
+
+@dataclass(frozen=True)
+class EventFinding:
+    """How often something occurred that must never occur."""
+
+    audit: str
+    subject: str
+    trials: int
+    unit: str
+    """what a trial is, in the plural"""
+    occurred: int
+    event: str
+    """what must not occur, in the plural"""
+
+    @property
+    def refuted(self) -> bool:
+        """It occurred."""
+        return self.occurred > 0
+
+    def line(self) -> str:
+        """See `Finding.line`."""
+        return (
+            f"{self.audit} ({self.subject}): {self.trials} {self.unit}, {self.occurred} {self.event}: {verdict(self)}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """See `Finding.as_dict`."""
+        return {
+            "audit": self.audit,
+            "subject": self.subject,
+            "trials": self.trials,
+            "unit": self.unit,
+            "event": self.event,
+            "occurred": self.occurred,
+            "refuted": self.refuted,
+        }
+
+
+def verdict(finding: Finding) -> str:
+    """The verdict in words: an audit can refute a claim, and never prove it."""
+    return "REFUTED" if finding.refuted else "not refuted"

@@ -1,0 +1,303 @@
+"""`shoal demo`: a whole federation on this machine, in under a minute."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any, Protocol, TextIO
+
+import click
+
+from onebox.demo.demo import Demo, open_demo, prepare_folder
+from onebox.demo.findings import Result, names, occupancy, price, read_office, results, sentences, table
+from onebox.demo.plot import plot
+from server_node.bootstrap import initial_status
+from server_node.history.store import HISTORY_FILE, HistoryReader
+from server_node.name import name_publisher
+from server_node.status import ServerStatus
+from server_node.web import page_server
+from shoal.config.settings import Config
+from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
+from shoal.runtime.service import stopped_by_signals
+
+LINE_EVERY_S = 5.0
+REFRESHES_PER_S = 8.0
+
+
+class Progress(Protocol):
+    """Shows the progress of the demo."""
+
+    def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
+        """Show it, unless it was shown a moment ago; may be called after every step.
+
+        `position` is the number of readings produced, of `rows` in the stream, None if that is unknown.
+        """
+        ...
+
+
+class LineProgress:
+    """Writes a line every `LINE_EVERY_S` seconds."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._next_at = clock()
+
+    def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
+        """See `Progress.show`."""
+        if self._clock() < self._next_at:
+            return
+        self._next_at = self._clock() + LINE_EVERY_S
+        self._stream.write(
+            f"{total['readings']:>7,} readings learnt, {total['nodes']:>4} nodes, {total['clusters']:>3} clusters, "
+            f"epsilon {total['epsilon_total']:g} per reading\n"
+        )
+        self._stream.flush()
+
+
+@contextmanager
+def progress_on(stream: TextIO) -> Iterator[Progress]:
+    """A live table where `stream` is a terminal and rich is installed, lines elsewhere."""
+    try:
+        from rich.console import Console  # noqa: PLC0415 - an extra
+        from rich.live import Live  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        yield LineProgress(stream)
+        return
+    console = Console(file=stream)
+    if not console.is_terminal:
+        yield LineProgress(stream)
+        return
+    with Live(console=console, refresh_per_second=REFRESHES_PER_S, auto_refresh=False) as live:
+        yield TableProgress(live.update)
+
+
+class TableProgress:
+    """Refreshes a table with one row per client and one for the server."""
+
+    def __init__(self, update: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._update, self._clock = update, clock
+        self._next_at = clock()
+
+    def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
+        """See `Progress.show`."""
+        if self._clock() < self._next_at:
+            return
+        self._next_at = self._clock() + 1 / REFRESHES_PER_S
+        self._update(_table(clients, total, position, rows), refresh=True)
+
+
+def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> Any:
+    from rich.table import Table  # noqa: PLC0415 - an extra
+
+    share = f" ({position / rows:.0%})" if rows else ""
+    table = Table(title=f"{position:,} readings replayed{share}", title_justify="left")
+    for heading in ("", "readings", "rejected", "nodes", "updates", "clusters", "epsilon per reading"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for client in clients:
+        counts = (f"{client.get(name, 0):,}" for name in ("learned", "rejected", "nodes", "updates"))
+        table.add_row(client["client"], *counts, "", f"{total['epsilon_total']:g}")
+    table.add_section()
+    counts = (f"{total[name]:,}" for name in ("readings", "rejected", "nodes", "updates"))
+    table.add_row("server", *counts, str(total["clusters"]), "")
+    return table
+
+
+IDLE_S = 0.02
+PUBLIC_NOISE = (
+    "The noise of this run is a function of --seed {seed}: it can be computed and taken away, so it protects "
+    "nothing. The data are public. With --seed random every client draws a secret key."
+)
+
+
+class Seed(click.ParamType[int | None]):
+    """A whole number from 0 on, or "random", which is None."""
+
+    name = "number or random"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The seed. Fails for anything else."""
+        text = str(value)
+        if text != "random" and not (text.isascii() and text.isdigit()):
+            self.fail(f"{text!r} is neither a whole number from 0 on nor random", param, ctx)
+        return None if text == "random" else int(text)
+
+
+@click.command()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("shoal-demo"),
+    show_default=True,
+    help="Where the demo writes its files; emptied at each start.",
+)
+@click.option("--clients", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of clients.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    default=25.0,
+    show_default=True,
+    help="Seconds in which the sixteen days of readings are replayed.",
+)
+@click.option(
+    "--seed",
+    type=Seed(),
+    default="0",
+    show_default=True,
+    help="A whole number: the same noise, and the same numbers, at every run; such noise protects nothing, as it "
+    "can be computed. Or random: every client draws a secret key, as outside of the demo.",
+)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(EPSILON_MIN, EPSILON_MAX),
+    help="What one reading costs, in the private counts and in the noisy rows alike. [4 in counts, 400 in rows]",
+)
+@click.option("--private", is_flag=True, help="Leave out the models that learn from noisy rows.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port of the page; 0: any.",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")
+@click.option("--no-wait", is_flag=True, help="Exit at the end of the stream; do not keep serving the page.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+def demo(**options: Any) -> None:
+    """Cluster a real sensor stream over five clients, with a live page.
+
+    Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) in
+    half a minute. Every client counts its readings, adds noise to the counts, and publishes nothing else; the server
+    adds them up and finds clusters in them, which the live page shows. Beside that model, three others learn from noisy
+    rows, which takes a hundred times the epsilon; --private leaves them out. The data are public, so the noise may be a
+    function of --seed: every run gives the same numbers, and the noise protects nothing.
+    """
+    file = prepare_folder(options["folder"], options["epsilon"], options["port"], options["private"])
+
+    remark = "" if options["seed"] is None else PUBLIC_NOISE.format(seed=options["seed"])
+
+    def first_status(config: Config) -> ServerStatus:
+        return replace(initial_status(config, time.time()), remark=remark)
+
+    interactive = sys.stdout.isatty() and not options["as_json"]
+    with (
+        stopped_by_signals() as stop,
+        open_demo(
+            file,
+            options["clients"],
+            options["seconds"],
+            options["seed"],
+            first_status,
+        ) as run,
+    ):
+        registry, host = run.box.server.metrics.registry, run.config.server.host
+        history = HistoryReader(run.config.server.folder / HISTORY_FILE)
+        web = page_server(run.board, registry, host, options["port"], name_publisher(run.config), history=history)
+        page = f"http://{host}:{web.start()}/"
+        try:
+            click.echo(price(run.config.contract), err=True)
+            if remark:
+                click.echo(remark, err=True)
+            click.echo(f"The live page: {page}", err=True)
+            if interactive and not options["no_browser"]:
+                webbrowser.open(page)
+            seconds = _run(run, stop)
+            _report(run, seconds, options["folder"], file, options["as_json"], remark)
+            if interactive and not options["no_wait"] and not stop.is_set():
+                click.echo(f"\nThe page stays up at {page} until you press Ctrl-C.", err=True)
+                while not stop.is_set():
+                    # Names that people give to clusters on the page are read here.
+                    if not run.step():
+                        stop.wait(IDLE_S)
+        finally:
+            web.stop()
+
+
+def _run(run: Demo, stop: Event) -> float:
+    """Run until the stream is learnt or `stop` is set; returns the seconds that took."""
+    start = time.monotonic()
+    with progress_on(sys.stderr) as progress:
+        while not (stop.is_set() or run.finished):
+            if not run.step():
+                stop.wait(IDLE_S)
+            _show(run, progress, time.monotonic() - start)
+    return time.monotonic() - start
+
+
+def _show(run: Demo, progress: Progress, seconds: float) -> None:
+    summary = run.summary(seconds)
+    progress.show(run.rows(), summary, run.pump.position, run.pump.total)
+
+
+def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str) -> None:
+    """Print the summary, plot the clusters, and suggest what to try next."""
+    summary, contract, models = run.summary(seconds), run.config.contract, run.box.server.models()
+    model, office = next(iter(models.values())), read_office(run.config.contract)
+    compared = results(models, contract, office)
+    summary["found"] = sentences(model, contract, office)
+    summary["occupancy"] = occupancy(model, contract, office)
+    summary["models"] = [one.as_json() for one in compared]
+    summary["price"] = price(contract)
+    summary["remark"] = remark
+    if (compared[0].labels >= 0).any():
+        file_of_plot = folder / "clusters.png"
+        title = f"{contract.federation}: {summary['readings']:,} readings of {summary['clients']} clients"
+        plot(contract, office, compared, names(model, contract), title, file_of_plot)
+        summary["plot"] = str(file_of_plot)
+    if as_json:
+        click.echo(json.dumps(summary))
+        return
+    click.echo("\n".join([*_summary_lines(summary, compared), *_next_lines(file, run)]))
+
+
+def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]:
+    lines = [
+        "",
+        f"In {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt {summary['readings']:,} readings "
+        f"and published {summary['updates']:,} updates. No reading left its client.",
+        "",
+        *summary["found"],
+        *filter(None, [summary["occupancy"]]),
+        "",
+        *table(compared),
+        _meaning_of_agreement(compared),
+        summary["price"],
+    ]
+    if (waiting := summary["readings"] - summary["counted"]) > 0:
+        lines.append(f"{waiting:,} readings wait on their clients until a window of counts is full.")
+    if "plot" in summary:
+        lines.append(f"A picture of the clusters: {summary['plot']}")
+    return lines
+
+
+def _meaning_of_agreement(compared: list[Result]) -> str:
+    if compared[0].agreement is None:
+        return "With scikit-learn installed, the agreement with the room's occupancy is shown as well."
+    return "Agreement: with whether somebody was in the room (adjusted Rand index: 1 is perfect, 0 is chance)."
+
+
+def _next_lines(file: Path, run: Demo) -> list[str]:
+    shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
+    is_private = len(run.config.contract.models) == 1
+    other = (
+        ("demo", "beside it, models that learn from noisy rows")
+        if is_private
+        else ("demo --private", "private counts alone: no noisy row is published")
+    )
+    is_strict = run.config.contract.privacy.counts_epsilon == 1.0
+    stricter = [("demo --epsilon 1", "stricter, and the same for noisy rows, on which most models then find nothing")]
+    tries = [
+        other,
+        *([] if is_strict else stricter),
+        (f"history export --config {file}", "the share of each cluster over the sixteen days"),
+        (f"check {file}", "the contract of this federation, and what it costs"),
+        ("check --example > mine.toml", "a federation of your own; then shoal server, client, producer"),
+    ]
+    return ["", "Try next:", *(line for words, why in tries for line in (f"  {shoal} {words}", f"      {why}"))]

@@ -1,0 +1,194 @@
+"""What the demo has found, in words and units; its models side by side: what each learns from and its cost."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_node.description import Description, describe
+from server_node.models.base import ServedModel
+from shoal.algorithms.registry import load_algorithm
+from shoal.config.contract import Contract, Model
+from shoal.config.privacy import declared_bounds, learns_from_counts, model_epsilon, total_epsilon
+from shoal.errors import MissingExtra
+from shoal.estimators.scoring import scores
+
+CLUSTERS_DESCRIBED_MAX = 2
+
+
+@dataclass(frozen=True)
+class Office:
+    """The readings that ship with shoal, with what is known of them."""
+
+    rows: NDArray[np.float64]
+    """(n, d) in the units of the contract"""
+    occupied: NDArray[np.int64]
+    """(n,) 1 where somebody was in the room"""
+    time: NDArray[np.datetime64]
+    """(n,) when each was read, local time of the room"""
+
+
+def read_office(contract: Contract) -> Office:
+    """The rows of the shipped file with the features of the contract."""
+    text = gzip.decompress(files("onebox.demo").joinpath("occupancy.csv.gz").read_bytes()).decode()
+    lines = list(csv.DictReader(text.splitlines()))
+    rows = [[float(line[feature.name]) for feature in contract.features] for line in lines]
+    occupied = np.array([int(line["label"]) for line in lines])
+    return Office(np.array(rows), occupied, np.array([line["date"] for line in lines], dtype="datetime64[s]"))
+
+
+def labels_of(model: ServedModel, contract: Contract, office: Office) -> NDArray[np.int64]:
+    """(n,) the identity of the cluster of each row by the newest snapshot; -1 where there is none."""
+    snapshot = model.snapshot
+    if snapshot is None:
+        return np.full(len(office.rows), -1, dtype=np.int64)
+    unit = declared_bounds(contract).to_unit(office.rows)
+    number = load_algorithm(snapshot.algorithm).predict(snapshot.arrays, unit)
+    identity_of = model.lineage.of_number
+    return np.array([identity_of.get(one, -1) for one in number.tolist()], dtype=np.int64)
+
+
+def sentences(model: ServedModel, contract: Contract, office: Office) -> list[str]:
+    """What was found: the number of clusters, and the largest of them with the features that set them apart."""
+    if model.view is None or not model.lineage.known:
+        return ["No cluster was found."]
+    labels = labels_of(model, contract, office)
+    described = describe(model.view, contract)
+    text_of = {
+        identity: _in_a_sentence(described[number], contract) for number, identity in model.lineage.of_number.items()
+    }
+    share = {identity: float(np.mean(labels == identity)) for identity in text_of}
+    name_of = names(model, contract)
+    n = len(text_of)
+    largest = sorted(text_of, key=lambda identity: (-share[identity], identity))
+    states = [f"{name_of[one]}, {100 * share[one]:.0f} % of the readings" for one in largest]
+    found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
+    return found + [f"In cluster {one}, {text_of[one]}." for one in largest[:CLUSTERS_DESCRIBED_MAX]]
+
+
+def occupancy(model: ServedModel, contract: Contract, office: Office) -> str:
+    """One sentence on when somebody was in the room: in the cluster in which that was so most often, and elsewhere."""
+    labels = labels_of(model, contract, office)
+    shares = {int(one): float(office.occupied[labels == one].mean()) for one in np.unique(labels[labels >= 0])}
+    if not shares:
+        return ""
+    most = max(shares, key=lambda identity: (shares[identity], -identity))
+    others = office.occupied[labels != most]
+    elsewhere = f", and in {100 * others.mean():.0f} % of all others" if len(others) else ""
+    return f"Somebody was in the room in {100 * shares[most]:.0f} % of the readings of cluster {most}{elsewhere}."
+
+
+def _in_a_sentence(description: Description, contract: Contract) -> str:
+    """Such as "Light is high: 430-560 lux, elsewhere 0-90"."""
+    text = description.text(contract)
+    for each in description.distinctions:
+        name, direction = contract.features[each.feature].name, "high" if each.high else "low"
+        text = text.replace(f"{name} {direction}: ", f"{name} is {direction}: ", 1)
+    return text
+
+
+def names(model: ServedModel, contract: Contract) -> dict[int, str]:
+    """identity of each known cluster -> its name, or its label such as "Light high" with the identity."""
+    if model.view is None:
+        return {}
+    described = describe(model.view, contract)
+    given = {cluster.identity: cluster.name for cluster in model.lineage.known}
+    return {
+        identity: given[identity] or f"{described[number].label(contract)} (cluster {identity})"
+        for number, identity in sorted(model.lineage.of_number.items(), key=lambda pair: pair[1])
+    }
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+HEADINGS = ("model", "algorithm", "learns from", "epsilon", "clusters", "agreement")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one model has found, and at which price."""
+
+    model: str
+    algorithm: str
+    learns_from: str
+    epsilon: float | None
+    """of one reading"""
+    clusters: int
+    """known at the end"""
+    agreement: float | None
+    """adjusted Rand index of its clusters with the occupancy of the room; None without scikit-learn"""
+    labels: NDArray[np.int64]
+    """(n,) identity of the cluster of each reading of the office, -1 for none"""
+
+    def as_json(self) -> dict[str, Any]:
+        """All but the labels."""
+        return {name: value for name, value in asdict(self).items() if name != "labels"}
+
+
+def results(models: Mapping[str, ServedModel], contract: Contract, office: Office) -> list[Result]:
+    """One for each model, in the order of the contract."""
+    return [_result(model, models[model.name], contract, office) for model in contract.models]
+
+
+def _result(model: Model, served: ServedModel, contract: Contract, office: Office) -> Result:
+    labels = labels_of(served, contract, office)
+    return Result(
+        model.name,
+        model.algorithm,
+        "private counts" if learns_from_counts(model) else "noisy rows",
+        model_epsilon(contract, model),
+        len(served.lineage.known),
+        _agreement(office.occupied, labels),
+        labels,
+    )
+
+
+def _agreement(occupied: NDArray[np.int64], labels: NDArray[np.int64]) -> float | None:
+    try:
+        return round(scores(occupied, labels)["ari"], 3)
+    except MissingExtra:
+        return None
+
+
+def table(compared: list[Result]) -> list[str]:
+    """A line of headings, and a line for each model."""
+    rows = [HEADINGS, *(_cells(one) for one in compared)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    is_number = [False, False, False, True, True, True]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    epsilon = "none" if result.epsilon is None else f"{result.epsilon:g}"
+    agreement = "" if result.agreement is None else f"{result.agreement:.2f}"
+    return result.model, result.algorithm, result.learns_from, epsilon, str(result.clusters), agreement
+
+
+def price(contract: Contract) -> str:
+    """What a reading costs in each model and in all, in one or two sentences."""
+    total = total_epsilon(contract)
+    assert total is not None, "the demo has a guarantee"
+    counted = [model for model in contract.models if learns_from_counts(model)]
+    noisy = [model for model in contract.models if not learns_from_counts(model)]
+    parts = [f"{model_epsilon(contract, model):g} in the private counts of {model.name}" for model in counted]
+    if noisy:
+        names = ", ".join(model.name for model in noisy)
+        parts.append(f"{model_epsilon(contract, noisy[0]):g} in the noisy rows that {names} share")
+    if len(parts) == 1:
+        return f"A reading costs epsilon {parts[0]}, and nothing else is published."
+    return f"A reading costs epsilon {total:g} in all: {' and '.join(parts)}."

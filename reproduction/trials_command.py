@@ -1,0 +1,232 @@
+"""The subcommand of each experiment over trials: its options, and the settings that they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from reproduction import datasets, report, splits
+from reproduction.datasets import Dataset, Fill
+from reproduction.experiment import Experiment, Setting, Synthetic, read
+from reproduction.splits import Split
+from reproduction.trials import TrialStore, run_trials
+from shoal.errors import SettingsError, ShoalError
+from shoal.estimators import scoring
+from shoal.runtime import workers
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command, by the names of its parameters."""
+
+    data: Path | None
+    names: tuple[str, ...]
+    trials: int | None
+    split: str
+    epsilon: float | None
+    clients: int | None
+    fill: Fill
+    jobs: int
+    as_json: bool
+    check: bool
+    resume: Path | None = None
+
+
+@dataclass
+class Plan:
+    """The settings to run, and why a data set that was chosen cannot be run."""
+
+    settings: list[Setting] = field(default_factory=list)
+    errors: list[ShoalError] = field(default_factory=list)
+
+
+def plan(experiment: Experiment, options: Options) -> Plan:
+    """All settings; a data set that cannot be run keeps no other from running. Raises `SettingsError`."""
+    planned = Plan()
+    for name in _synthetic_names(experiment, options):
+        planned.settings += _of_synthetic(experiment, name, experiment.synthetic[name], options)
+    paths = _files(experiment, options)
+    for path in paths:
+        try:
+            planned.settings += _of_file(experiment, path, options)
+        except ShoalError as error:
+            planned.errors.append(error)
+            if len(paths) > 1:
+                click.echo(f"not run: {error}", err=True)
+    return planned
+
+
+def _synthetic_names(experiment: Experiment, options: Options) -> list[str]:
+    if options.names:
+        return [name for name in options.names if name in experiment.synthetic]
+    return [name for name, synthetic in experiment.synthetic.items() if synthetic.by_default]
+
+
+def _files(experiment: Experiment, options: Options) -> list[Path]:
+    """The files of the data sets named, or of those of the experiment that are there."""
+    names = [name for name in options.names if name not in experiment.synthetic]
+    if options.names and not names:
+        return []
+    if not names and (not experiment.datasets or (experiment.synthetic and options.data is None)):
+        return []
+    if options.data is None:
+        raise SettingsError("say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files")
+    if not names:
+        return datasets.find_any(options.data, experiment.datasets)
+    return list(dict.fromkeys(datasets.find(options.data, name) for name in names))
+
+
+def _chosen_splits(available: Sequence[Split], options: Options) -> list[Split]:
+    return [split for split in available if options.split in (split, "both")]
+
+
+def _of_synthetic(experiment: Experiment, name: str, synthetic: Synthetic, options: Options) -> list[Setting]:
+    if synthetic.fixed:
+        if options.clients is not None or options.epsilon is not None:
+            raise SettingsError(f"{name} has its own clients and no noise; leave --clients and --epsilon out")
+        chosen, clients = list(synthetic.splits), synthetic.clients
+    else:
+        chosen, clients = _chosen_splits(synthetic.splits, options), options.clients or synthetic.clients
+    return [
+        Setting(experiment.name, name, split, clients, keys, None, options.fill, options.epsilon)
+        for split in chosen
+        for keys in synthetic.variants
+    ]
+
+
+def _of_file(experiment: Experiment, path: Path, options: Options) -> list[Setting]:
+    """Raises `InvalidData`, `SettingsError`."""
+    dataset = read(path, options.fill)
+    for note in dataset.notes:
+        click.echo(note, err=True)
+    clients = {
+        split: _clients(dataset, split, options.clients, experiment.iid_clients)
+        for split in _chosen_splits(experiment.splits, options)
+    }
+    return [
+        Setting(experiment.name, dataset.name, split, number, keys, path, options.fill, options.epsilon)
+        for split, number in clients.items()
+        for keys in experiment.variants
+    ]
+
+
+def _clients(dataset: Dataset, split: Split, chosen: int | None, iid_clients: int | None) -> int:
+    """The number chosen, the paper's, or one client per 400 rows. Raises `InvalidData`."""
+    if split == "iid" and iid_clients is not None:
+        return chosen or iid_clients
+    known = datasets.FCAC_DATASETS.get(datasets.fcac_name(dataset.name) or "")
+    number = chosen or (known.clients if known else splits.default_clients(len(dataset.rows)))
+    if split != "niid":
+        return number
+    if chosen:
+        splits.deal(dataset.labels, number, split, 0)
+        return number
+    feasible = splits.feasible_clients(dataset.labels, number)
+    if feasible != number:
+        click.echo(
+            f"{dataset.name}: too small for {number} clients in the non-IID split; {feasible} are used", err=True
+        )
+    return feasible
+
+
+def data_option() -> click.Option:
+    """--data, the same in every experiment."""
+    return click.Option(
+        ["--data"],
+        type=click.Path(path_type=Path),
+        envvar="SHOAL_DATA",
+        show_envvar=True,
+        help="Folder of NAME.csv.gz files: a header, numeric features, a last column `label`.",
+    )
+
+
+def jobs_option() -> click.Option:
+    """--jobs, the same in every experiment."""
+    return click.Option(
+        ["--jobs"], type=click.IntRange(1), default=workers.usable_cores, help="Processes; without it, all cores."
+    )
+
+
+def resume_option() -> click.Option:
+    """--resume, the same in every experiment."""
+    return click.Option(
+        ["--resume"],
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Keep every finished trial in this file, and do not run again those that are in it. Begin another file "
+        "after a change of data or code.",
+    )
+
+
+def command_of(experiment: Experiment) -> click.Command:
+    """The subcommand of one experiment."""
+
+    def callback(**options: Any) -> None:
+        _reproduce(experiment, Options(**options))
+
+    return click.Command(experiment.name, callback=callback, params=_parameters(experiment), help=experiment.title)
+
+
+def _parameters(experiment: Experiment) -> list[click.Parameter]:
+    synthetic = ", ".join(f"{name} ({each.description})" for name, each in experiment.synthetic.items())
+    return [
+        data_option(),
+        click.Option(
+            ["--dataset", "names"],
+            multiple=True,
+            metavar="NAME",
+            help="May be repeated; without it, the paper's that are there"
+            + (f"; synthetic: {synthetic}." if synthetic else "."),
+        ),
+        click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {experiment.trials}."),
+        click.Option(
+            ["--split"], type=click.Choice([*experiment.splits, "both"]), default="both", help="Without it, each."
+        ),
+        click.Option(
+            ["--epsilon"],
+            type=click.FloatRange(0, min_open=True),
+            help="The FCAC paper's Laplace noise, per feature; without it, no noise.",
+        ),
+        click.Option(
+            ["--clients"],
+            type=click.IntRange(1),
+            help="Without it, the paper's number; for other data one per 400 rows, from 2 to 50.",
+        ),
+        click.Option(
+            ["--fill"],
+            type=click.Choice(list(get_args(Fill))),
+            default="refuse",
+            show_default=True,
+            help="What to do about missing cells.",
+        ),
+        jobs_option(),
+        resume_option(),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of a table."),
+        click.Option(["--check"], is_flag=True, help="Exit with 1 if a figure does not agree with the published one."),
+    ]
+
+
+def _reproduce(experiment: Experiment, options: Options) -> None:
+    if options.check and options.trials not in (None, experiment.trials):
+        raise SettingsError(f"--check compares {experiment.trials} trials; leave --trials out")
+    scoring.require_scikit_learn()
+    planned = plan(experiment, options)
+    if not planned.settings:
+        raise planned.errors[0] if planned.errors else SettingsError("nothing to run; name data with --dataset")
+    if options.check and not any(experiment.published(setting) for setting in planned.settings):
+        raise SettingsError("--check has nothing to compare with: no figure was published for these settings")
+    store = TrialStore(options.resume)
+    results = run_trials(experiment, planned.settings, options.trials or experiment.trials, options.jobs, store)
+    if options.as_json:
+        click.echo(report.as_json(results))
+    else:
+        report.show(results, experiment.formats)
+    if planned.errors:
+        # Whatever could be run was run and printed; the first error decides how the command ends.
+        raise planned.errors[0]
+    if options.check and not all(all(result.agrees.values()) for result in results):
+        click.echo("a figure does not agree with the published one", err=True)
+        raise click.exceptions.Exit(1)
